@@ -62,7 +62,9 @@ def folds(rng: np.random.Generator, effect: float) -> Replicates:
 
     def first(n: int) -> Contrast:
         names = np.repeat(range(5), n).tolist()
-        return contrast(values[:, :n].ravel(), folds=names, seeds=list(range(n)) * 5, design=Design(folds=5))
+        return contrast(
+            values[:, :n].ravel(), folds=names, seeds=list(range(n)) * 5, design=Design(folds=5)
+        )
 
     return first
 
@@ -115,14 +117,17 @@ def account_of(came: Sequence[dict[str, Any] | None]) -> Account:
 
 
 def rate(kept: list[bool]) -> str:
-    p, n = float(np.mean(kept)), len(kept)
+    p = float(np.mean(kept))
+    n = len(kept)
     return f"{p:.3f} ± {2 * math.sqrt(max(p * (1 - p), 0.01) / n):.3f}"
 
 
 def lines_of(accounts: dict[str, Account]) -> Iterator[str]:
     yield "Chances of a verdict at twice and four times the replicates, all designs of a kind together:"
     for kind in ("seeds", "folds"):
-        chosen = [account for name, account in accounts.items() if ("folds" in name) == (kind == "folds")]
+        chosen = [
+            account for name, account in accounts.items() if ("folds" in name) == (kind == "folds")
+        ]
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(account, name) for account in chosen])
             for name in ("promised", "kept", "low", "high")
@@ -142,7 +147,11 @@ def lines_of(accounts: dict[str, Account]) -> Iterator[str]:
                 f"| {low:g} to {min(high, 1):g} | {promise:.3f} | {rate(columns['kept'][here].tolist())} | {span} "
                 f"| {here.sum()} |"
             )
-    yield from ("", "By design, and what came of the number of seeds that is said to decide in 80 %:", "")
+    yield from (
+        "",
+        "By design, and what came of the number of seeds that is said to decide in 80 %:",
+        "",
+    )
     yield "| pilot | undecided | promised in the mean | came true | for 80 % promised | came true ± 2 se | N |"
     yield "|---|---|---|---|---|---|---|"
     for name, account in accounts.items():

@@ -29,20 +29,31 @@ from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.statistics.design import Design
 from contrasweep.storage.study_document import StudyDocument
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
-LAPTOP, PHONE = (1366, 768), (390, 844)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-port=0",
+)
+LAPTOP = (1366, 768)
+PHONE = (390, 844)
 
 
 def chromium() -> str | None:
     """Where Chromium is; None where it is not installed."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
 
 
 class Page:
     """One tab."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket, self._count, self._events = socket, 0, list[dict[str, Any]]()
+        self._socket = socket
+        self._count = 0
+        self._events = list[dict[str, Any]]()
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._count += 1
@@ -66,7 +77,9 @@ class Page:
 
     async def js(self, code: str) -> Any:
         """The value of `code`, awaited if it is a promise."""
-        done = await self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        done = await self.call(
+            "Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in done:
             raise RuntimeError(done["exceptionDetails"])
         return done["result"].get("value")
@@ -85,11 +98,17 @@ class Page:
         """What the page's main thread has computed since it was opened: scripts, layout and painting."""
         await self.call("Performance.enable", timeDomain="threadTicks")
         metrics = (await self.call("Performance.getMetrics"))["metrics"]
-        return 1000 * next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
+        return 1000 * next(
+            float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration"
+        )
 
     async def resize(self, width: int, height: int) -> None:
         await self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
 
     async def dark(self, on: bool = True) -> None:
@@ -105,7 +124,9 @@ class Page:
                 "captureBeyondViewport": True,
                 "clip": {"x": 0, "y": top, "width": width, "height": height, "scale": 1},
             }
-        to.write_bytes(base64.b64decode((await self.call("Page.captureScreenshot", **options))["data"]))
+        to.write_bytes(
+            base64.b64decode((await self.call("Page.captureScreenshot", **options))["data"])
+        )
 
     async def _next(self) -> dict[str, Any]:
         return dict(json.loads((await self._socket.receive()).data))
@@ -119,13 +140,18 @@ async def browser() -> AsyncIterator[Page]:
         raise RuntimeError("Chromium is not installed")
     profile = tempfile.mkdtemp(prefix="cs-chromium-")
     process = subprocess.Popen(
-        [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"], stderr=subprocess.PIPE, text=True
+        [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "DevTools listening" in line)
         port = line.split()[-1].split(":")[2].split("/")[0]
-        async with aiohttp.ClientSession() as session, session.ws_connect(await _tab(port), max_msg_size=0) as socket:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(await _tab(port), max_msg_size=0) as socket,
+        ):
             yield Page(socket)
     finally:
         process.terminate()
@@ -148,7 +174,8 @@ SETTINGS = ("learning_rate", "temperature")
 
 def search_page(trials: int, steps: int = 12) -> str:
     """The report of a made-up search of two settings and two arms, with a curve a trial; one trial in ten is pruned."""
-    rng, number = np.random.default_rng(0), np.arange(trials)
+    rng = np.random.default_rng(0)
+    number = np.arange(trials)
     frame = pd.DataFrame(
         {
             "phase": "search",
@@ -166,7 +193,10 @@ def search_page(trials: int, steps: int = 12) -> str:
     )
     frame["f1"] = 0.8 - 0.1 * (frame["temperature"] - 0.3) ** 2 + rng.normal(0, 0.01, trials)
     curves = pd.DataFrame(
-        {"trial_id": frame["trial_id"].repeat(steps), "step": np.tile(np.arange(1, steps + 1), trials)}
+        {
+            "trial_id": frame["trial_id"].repeat(steps),
+            "step": np.tile(np.arange(1, steps + 1), trials),
+        }
     )
     curves["f1"] = frame["f1"].repeat(steps) * (1 - np.exp(-curves["step"].to_numpy() / 3))
     rule = DecisionRule(Design(folds=None), "max", 0.05, "overall", None, None)
@@ -213,7 +243,10 @@ def main() -> None:
             page_file = Path(folder, f"{size}.html")
             page_file.write_text(search_page(size))
             taken = np.median([asyncio.run(waits(page_file)) for _ in range(TURNS)], axis=0)
-            cells = [f"{first:,.0f} / {second:,.0f} ({computed:,.0f})" for first, second, computed in taken]
+            cells = [
+                f"{first:,.0f} / {second:,.0f} ({computed:,.0f})"
+                for first, second, computed in taken
+            ]
             lines.append([f"{size:,}", f"{page_file.stat().st_size / 1e6:.1f}", *cells])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     about = (

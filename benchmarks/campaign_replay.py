@@ -39,7 +39,9 @@ from contrasweep.data.resolving import default_place, resolve
 from contrasweep.results.ledger import Ledger
 from contrasweep.trainables.paired.metrics import scores
 
-NOTHING, FRESH, FIRST_FRESH = 30, 60, 500
+NOTHING = 30
+FRESH = 60
+FIRST_FRESH = 500
 """Candidates that change nothing; seeds of the judgement of what was kept, and the first of them."""
 ORDERS = {"digits-lt": 2, "cifar10-lt": 1}
 """Orders in which all are tried."""
@@ -98,10 +100,12 @@ class RealArm(NamedTuple):
 
 def pixels(part: Part) -> tuple[Tensor, Tensor]:
     """Images as rows of numbers; of larger ones some thousand, each of 8 x 8 pixels."""
-    images, labels = torch.tensor(part.array("image")), torch.tensor(part.labels)
+    images = torch.tensor(part.array("image"))
+    labels = torch.tensor(part.labels)
     if images.shape[1] > 8:
         chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:REDUCED]
-        images, labels = images[chosen].float().movedim(3, 1), labels[chosen]
+        images = images[chosen].float().movedim(3, 1)
+        labels = labels[chosen]
         images = torch.nn.functional.avg_pool2d(images, images.shape[2] // 8)
     return images.float().flatten(1) / 255, labels
 
@@ -123,7 +127,9 @@ def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
     draws = [np.random.default_rng(arm.random(seed)) for seed in seeds]
     sizes = [(x.shape[1], s.width), (1, s.width), (s.width, 16)]
     weights = [
-        torch.tensor(np.stack([rng.normal(size=size) / size[0] ** 0.5 for rng in draws]), dtype=torch.float32)
+        torch.tensor(
+            np.stack([rng.normal(size=size) / size[0] ** 0.5 for rng in draws]), dtype=torch.float32
+        )
         for size in sizes
     ]
     weights[1].zero_()
@@ -142,14 +148,17 @@ def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
             noise = np.stack([rng.normal(size=(s.batch_size, x.shape[1])) for rng in draws])
             z = embed(x[rows] + s.noise * torch.tensor(noise, dtype=torch.float32))
             logits = z @ z.transpose(1, 2) / s.temperature - 1e9 * torch.eye(s.batch_size)
-            positive = (y[rows][:, :, None] == y[rows][:, None, :]) & ~torch.eye(s.batch_size, dtype=torch.bool)
+            positive = (y[rows][:, :, None] == y[rows][:, None, :]) & ~torch.eye(
+                s.batch_size, dtype=torch.bool
+            )
             held = positive.sum(2)
             loss = -(logits.log_softmax(2) * positive).sum(2) / held.clamp(min=1)
             optimizer.zero_grad()
             ((loss * (held > 0)).sum(1) / (held > 0).sum(1)).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     with torch.no_grad():
-        z, classes = embed(x.expand(len(seeds), -1, -1)), int(y.max()) + 1
+        z = embed(x.expand(len(seeds), -1, -1))
+        classes = int(y.max()) + 1
         means = torch.stack([z[:, y == c].mean(1) for c in range(classes)], dim=1)
         predicted = (embed(test.expand(len(seeds), -1, -1)) @ means.transpose(1, 2)).argmax(2)
     counts = torch.bincount(y, minlength=classes)
@@ -160,7 +169,8 @@ class Pool:
     """Scores by arm and seed in a file; what is missing is trained."""
 
     def __init__(self, file: Path, digest: str) -> None:
-        self.file, self.digest = file, digest
+        self.file = file
+        self.digest = digest
         file.parent.mkdir(parents=True, exist_ok=True)
         lines = file.read_text().splitlines() if file.exists() else []
         self.scores = {(tuple(names), seed): score for names, seed, score in map(json.loads, lines)}
@@ -169,9 +179,13 @@ class Pool:
         missing = [seed for seed in seeds if (arm.names, seed) not in self.scores]
         if missing:
             found = score(arm, missing, self.digest)
-            self.scores |= {(arm.names, seed): value for seed, value in zip(missing, found, strict=True)}
+            self.scores |= {
+                (arm.names, seed): value for seed, value in zip(missing, found, strict=True)
+            }
             with self.file.open("a") as sink:
-                sink.writelines(json.dumps([arm.names, *one]) + "\n" for one in zip(missing, found, strict=True))
+                sink.writelines(
+                    json.dumps([arm.names, *one]) + "\n" for one in zip(missing, found, strict=True)
+                )
         return np.array([self.scores[arm.names, seed] for seed in seeds])
 
 
@@ -181,20 +195,28 @@ POOLS: dict[str, Pool] = {}
 def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
     """The trainable of the referee's campaigns."""
     pool = POOLS[trial.data.digest]
-    yield Report(1, {METRIC: float(pool.read(RealArm(tuple(trial.config["names"])), [trial.seed])[0])})
+    yield Report(
+        1, {METRIC: float(pool.read(RealArm(tuple(trial.config["names"])), [trial.seed])[0])}
+    )
 
 
-def decided(world: "RealWorld", data: str, error: Literal["family", "fdr"], order: int, storage: str) -> Found:
+def decided(
+    world: "RealWorld", data: str, error: Literal["family", "fdr"], order: int, storage: str
+) -> Found:
     """Play a campaign by `Campaign.decide`."""
-    campaign, found = Campaign("replay", Arm(train, {"names": []}), data, metric=METRIC, error=error), Found()
+    campaign = Campaign("replay", Arm(train, {"names": []}), data, metric=METRIC, error=error)
+    found = Found()
     for candidate in world.candidates(np.random.default_rng(order)):
         now = campaign.incumbent_now(storage=storage)
         arm = Arm(train, {"names": [*now.config["names"], candidate.name]})
-        decision = campaign.decide(arm, candidate.name.replace(" ", "-"), storage=storage, tracking=None)
+        decision = campaign.decide(
+            arm, candidate.name.replace(" ", "-"), storage=storage, tracking=None
+        )
         if decision.kept:
             found.kept.append((*candidate, decision.estimate))
     ledger = Ledger(storage, campaign.name).read()
-    found.trials, found.confirmations = ledger.spent.trials, len(ledger.confirmations)
+    found.trials = ledger.spent.trials
+    found.confirmations = len(ledger.confirmations)
     return found
 
 
@@ -202,7 +224,9 @@ class Scores:
     """Scores of an arm from a seed on, trained when they are read."""
 
     def __init__(self, pool: Pool, arm: RealArm, first: int) -> None:
-        self.pool, self.arm, self.first = pool, arm, first
+        self.pool = pool
+        self.arm = arm
+        self.first = first
 
     def __getitem__(self, part: slice) -> np.ndarray:
         return self.pool.read(self.arm, range(self.first, self.first + part.stop))
@@ -238,23 +262,37 @@ def worth(pool: Pool, campaign: Found) -> list[tuple[str, float, float, float]]:
         gains = pool.read(after, seeds) - pool.read(before, seeds)
         return float(gains.mean()), float(gains.std(ddof=1) / FRESH**0.5)
 
-    arms = [RealArm(tuple(name for name, *_ in campaign.kept[:i])) for i in range(len(campaign.kept) + 1)]
+    arms = [
+        RealArm(tuple(name for name, *_ in campaign.kept[:i]))
+        for i in range(len(campaign.kept) + 1)
+    ]
     found = [
         (name, claim, *gain(after, before))
         for (name, _, claim), before, after in zip(campaign.kept, arms, arms[1:], strict=False)
     ]
-    return [*found, ("all of it", sum(claim for *_, claim in campaign.kept), *gain(arms[-1], arms[0]))]
+    return [
+        *found,
+        ("all of it", sum(claim for *_, claim in campaign.kept), *gain(arms[-1], arms[0])),
+    ]
 
 
 def tables(data: str, pool: Pool, folder: str) -> list[str]:
     """The tables of a dataset."""
-    means, first = [], []
-    for rule in ("referee, `family`", "referee, `fdr`", "each better at .05", "greedy: higher mean"):
+    means = []
+    first = []
+    for rule in (
+        "referee, `family`",
+        "referee, `fdr`",
+        "each better at .05",
+        "greedy: higher mean",
+    ):
         campaigns = []
         for order in range(ORDERS[data]):
             if rule.startswith("referee"):
                 error: Literal["family", "fdr"] = "fdr" if "fdr" in rule else "family"
-                campaigns.append(decided(RealWorld(pool), data, error, order, f"{folder}/{data}-{error}-{order}"))
+                campaigns.append(
+                    decided(RealWorld(pool), data, error, order, f"{folder}/{data}-{error}-{order}")
+                )
             else:
                 campaigns.append(RULES[rule](RealWorld(pool), np.random.default_rng(order)))
         found = [worth(pool, one) for one in campaigns]
@@ -262,12 +300,19 @@ def tables(data: str, pool: Pool, folder: str) -> list[str]:
         changes = np.mean([sum(changes for _, changes, _ in one.kept) for one in campaigns])
         claimed, gained = np.mean([one[-1][1:3] for one in found], axis=0)
         trials = np.mean([one.trials for one in campaigns])
-        means.append(f"| {rule} | {trials:.0f} | {nothing:.1f} | {changes:.1f} | {claimed:+.3f} | {gained:+.3f} |")
-        first += [f"| {rule} | {name} | {claim:+.3f} | {x:+.3f} ± {error:.3f} |" for name, claim, x, error in found[0]]
+        means.append(
+            f"| {rule} | {trials:.0f} | {nothing:.1f} | {changes:.1f} | {claimed:+.3f} | {gained:+.3f} |"
+        )
+        first += [
+            f"| {rule} | {name} | {claim:+.3f} | {x:+.3f} ± {error:.3f} |"
+            for name, claim, x, error in found[0]
+        ]
     return [
         f"## {SHOWN[data]}",
         "",
-        f"The forty in {ORDERS[data]} orders, means:" if ORDERS[data] > 1 else "The forty in one order:",
+        f"The forty in {ORDERS[data]} orders, means:"
+        if ORDERS[data] > 1
+        else "The forty in one order:",
         "",
         "| rule | trials | kept of the 30 that change nothing | kept of the 10 | gain claimed | worth |",
         "|---|---:|---:|---:|---:|---:|",
@@ -284,18 +329,27 @@ def tables(data: str, pool: Pool, folder: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cifar10-lt", type=Path, help="its published file; without it, digits alone")
+    parser.add_argument(
+        "--cifar10-lt", type=Path, help="its published file; without it, digits alone"
+    )
     parser.add_argument("--pools", type=Path, default=Path("build/campaign_replay"))
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "campaign_replay.md")
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).parent / "results" / "campaign_replay.md"
+    )
     options = parser.parse_args()
     os.environ["CONTRASWEEP_DATA"] = str(options.pools.resolve() / "datasets")
     if options.cifar10_lt:
         stage(
-            "cifar10-lt", default_place("cifar10-lt", storage=str(options.pools.resolve())), source=options.cifar10_lt
+            "cifar10-lt",
+            default_place("cifar10-lt", storage=str(options.pools.resolve())),
+            source=options.cifar10_lt,
         )
     deciding.run = lambda study, storage, **_: calm_run(study, storage)  # type: ignore[assignment]
     lines = ["# Campaigns of real trainings", "", *(__doc__ or "").strip().splitlines(), ""]
-    lines += [f"Worth: the mean gain in {METRIC} on {FRESH} seeds of both arms that no rule has seen.", ""]
+    lines += [
+        f"Worth: the mean gain in {METRIC} on {FRESH} seeds of both arms that no rule has seen.",
+        "",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for data in SHOWN if options.cifar10_lt else ["digits-lt"]:
             manifest = resolve(data, folds=None, storage=folder)

@@ -74,7 +74,9 @@ class World:
 
     def arm(self, incumbent: Arm, candidate: Candidate) -> Arm:
         own = self.first.collapses
-        return Arm(incumbent.quality + candidate.gain, own if candidate.good else max(self.failing, own))
+        return Arm(
+            incumbent.quality + candidate.gain, own if candidate.good else max(self.failing, own)
+        )
 
 
 @dataclass
@@ -94,12 +96,18 @@ def referee(rule: Rule) -> Keeper:
     """Screen, confirm what passes on fresh seeds of both arms, and keep what the rule keeps."""
 
     def run(world: Any, rng: np.random.Generator) -> Campaign:
-        found, incumbent, ledger = Campaign(), world.first, list[Confirmation]()
-        screening, trained, most, falls = None, 0, rule.screens()[-1], list[float]()
+        found = Campaign()
+        incumbent = world.first
+        ledger = list[Confirmation]()
+        screening = None
+        trained = 0
+        most = rule.screens()[-1]
+        falls = list[float]()
         for candidate in world.candidates(rng):
             arm = world.arm(incumbent, candidate)
             if world.fresh or screening is None:
-                screening, trained = world.train(rng, incumbent, most), 0
+                screening = world.train(rng, incumbent, most)
+                trained = 0
             own = world.train(rng, arm, most)
             for n in rule.screens():
                 said = rule.screen(own[:n] - screening[:n])
@@ -111,13 +119,19 @@ def referee(rule: Rule) -> Keeper:
             if said == "stop":
                 falls.append(Gains(screened).fell)
                 continue
-            level, looks = rule.granted(ledger), rule.looks()
-            depth = arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0  # benchmarks.campaign_replay has none
+            level = rule.granted(ledger)
+            looks = rule.looks()
+            depth = (
+                arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0
+            )  # benchmarks.campaign_replay has none
             known = [*falls, Gains(screened).fell]
-            own, theirs = world.train(rng, arm, looks[-1]), world.train(rng, incumbent, looks[-1])
+            own = world.train(rng, arm, looks[-1])
+            theirs = world.train(rng, incumbent, looks[-1])
             for look, n in enumerate(looks):
                 differences = own[:n] - theirs[:n]
-                ruling = rule.confirm(differences, level, look, screened=screened, falls=known, depth=depth)
+                ruling = rule.confirm(
+                    differences, level, look, screened=screened, falls=known, depth=depth
+                )
                 if ruling.verdict != "more":
                     break
             falls.append(Gains(differences).fell or Gains(screened).fell)
@@ -126,7 +140,8 @@ def referee(rule: Rule) -> Keeper:
             ledger.append(Confirmation(level, ruling.verdict == "keep", ruling.p))
             if ruling.verdict == "keep":
                 found.kept.append((*candidate, ruling.estimate))
-                incumbent, screening = arm, None
+                incumbent = arm
+                screening = None
         return found
 
     return run
@@ -136,7 +151,8 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
     """Keep each candidate that `keeps` says of its differences; a shared incumbent has the scores it was kept with."""
 
     def run(world: Any, rng: np.random.Generator) -> Campaign:
-        found, incumbent = Campaign(trials=0 if world.fresh else SEEDS), world.first
+        found = Campaign(trials=0 if world.fresh else SEEDS)
+        incumbent = world.first
         scores = world.train(rng, incumbent, SEEDS)
         for candidate in world.candidates(rng):
             arm = world.arm(incumbent, candidate)
@@ -146,7 +162,8 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
             gains = own[:SEEDS] - scores[:SEEDS]
             if keeps(gains):
                 found.kept.append((*candidate, float(gains.mean())))
-                incumbent, scores = arm, own
+                incumbent = arm
+                scores = own
         return found
 
     return run
@@ -187,7 +204,11 @@ TRUTHS: dict[str, dict[str, float]] = {
         }
         for what, floor in (("a metric without bounds", 0.0), ("its worst value is known", 1.0))
     },
-    "4 of 40 gain 1.5 sd; the metric's worst value is known": {"effect": 1.5, "good": 0.1, "floor": 1.0},
+    "4 of 40 gain 1.5 sd; the metric's worst value is known": {
+        "effect": 1.5,
+        "good": 0.1,
+        "floor": 1.0,
+    },
 }
 NOISES = ("normal", "t3", "log-normal", "collapsing")
 
@@ -222,16 +243,21 @@ def row(kind: str, campaigns: list[dict[str, Any]]) -> str:
         f"{false.mean():.2f}",
         f"{(false / np.maximum(1, kept)).mean():.3f}",
         f"{(kept - false).sum() / good:.3f}" if good else "-",
-        f"{sum(claim for one in campaigns for *_, claim in one['kept']) / gain:.2f}" if gain > 0 else "-",
+        f"{sum(claim for one in campaigns for *_, claim in one['kept']) / gain:.2f}"
+        if gain > 0
+        else "-",
         f"{np.mean([one['trials'] for one in campaigns]) / (2 * SEEDS * CANDIDATES):.2f}",
-        f"{np.mean([one['confirmations'] for one in campaigns]):.1f}" if rule.startswith("referee") else "-",
+        f"{np.mean([one['confirmations'] for one in campaigns]):.1f}"
+        if rule.startswith("referee")
+        else "-",
     ]
     return "| " + " | ".join([rule, noise, incumbent, *told]) + " |"
 
 
 def lines(came: dict[str, list[dict[str, Any]]]) -> list[str]:
     """The page of results."""
-    rule, counts = Rule(), [len(campaigns) for campaigns in came.values()]
+    rule = Rule()
+    counts = [len(campaigns) for campaigns in came.values()]
     text = [
         "# Campaigns of 40 candidates by simulation",
         "",
@@ -255,7 +281,9 @@ def lines(came: dict[str, list[dict[str, Any]]]) -> list[str]:
             "| rule | noise | incumbent | any false | false | FDR | true kept | claim | trials | confirmations |"
         )
         text.append("|---|---|---|" + "---:|" * 7)
-        text += [row(kind, campaigns) for kind, campaigns in came.items() if KINDS[kind][0] == truth]
+        text += [
+            row(kind, campaigns) for kind, campaigns in came.items() if KINDS[kind][0] == truth
+        ]
     return text
 
 

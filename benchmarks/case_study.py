@@ -31,7 +31,12 @@ def interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float
     """
     gains = first.astype(float) - second.astype(float)
     found = scipy.stats.bootstrap(
-        (gains,), np.mean, n_resamples=BOOTSTRAPS, method="percentile", batch=50, rng=np.random.default_rng(0)
+        (gains,),
+        np.mean,
+        n_resamples=BOOTSTRAPS,
+        method="percentile",
+        batch=50,
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return float(gains.mean()), float(found.low), float(found.high)
 
@@ -47,7 +52,12 @@ def report(results: Results) -> str:
         "bootstraps of its test items (percentiles), as the survey has it.",
     ]
     for data, rows in frame.groupby("data"):
-        lines += ["", f"## {data}", "", "| metric | seed | " + f"{a} | {b} | difference, 95 % interval | excludes 0 |"]
+        lines += [
+            "",
+            f"## {data}",
+            "",
+            "| metric | seed | " + f"{a} | {b} | difference, 95 % interval | excludes 0 |",
+        ]
         lines += ["| --- | --- | --- | --- | --- | --- |"]
         for metric in METRICS:
             for seed, pair in rows.groupby("seed"):

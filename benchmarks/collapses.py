@@ -23,7 +23,9 @@ from contrasweep.statistics.comparison import Comparison, judge
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.group_sequential import SpendingName
 
-GOOD, CHANCE, NOISE = 0.92, 0.10, 0.01
+GOOD = 0.92
+CHANCE = 0.10
+NOISE = 0.01
 """The mean of seeds that do not collapse, that of those that do, and the standard deviation of both."""
 BOUNDS = (0.0, 1.0)
 LOOKS = {3: (10, 15), 8: (5, 5)}
@@ -50,17 +52,25 @@ class Row:
 
     def study(self, seed: int) -> dict[str, Any]:
         """What came of the study of this seed, and of the fixed design on the same draws."""
-        rng, first_step = np.random.default_rng(seed), LOOKS[self.looks]
+        rng = np.random.default_rng(seed)
+        first_step = LOOKS[self.looks]
         rates = np.array([self.rate, self.rate * self.every, self.rate * self.every])
         gone = rng.uniform(size=(1, 3, MOST)) < rates[:, None]
         lower = (self.rate - rates) * (GOOD - CHANCE) - self.means[0] + self.means[0, 2]
-        values = np.where(gone, CHANCE, (GOOD - lower)[:, None]) + NOISE * rng.normal(size=gone.shape)
-        replicates = Replicates(first=first_step[0], step=first_step[1], most=MOST, spending=self.spending)
+        values = np.where(gone, CHANCE, (GOOD - lower)[:, None]) + NOISE * rng.normal(
+            size=gone.shape
+        )
+        replicates = Replicates(
+            first=first_step[0], step=first_step[1], most=MOST, spending=self.spending
+        )
         grown = grow(values, self.means, replicates, None, None, BOUNDS)
         once = fixed(values, self.means, None)
         return {
             "wrong": grown.wrong(None),
-            "unsaid": any(self.unsaid(*one) for one in zip(grown.truths, grown.decisions, grown.evidence, strict=True)),
+            "unsaid": any(
+                self.unsaid(*one)
+                for one in zip(grown.truths, grown.decisions, grown.evidence, strict=True)
+            ),
             "fixed": once.wrong(None),
             "decided": [grown.counts(None)["decided"][0], once.counts(None)["decided"][0]],
             "share": grown.share,

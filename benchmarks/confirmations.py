@@ -41,7 +41,9 @@ SWEEP = Sweep(
 )
 KINDS = {
     "declared once": [SWEEP],
-    "a budget of 8, 16, 32, 64 configurations": [replace(SWEEP, trials_per_arm=n) for n in (8, 16, 32, 64)],
+    "a budget of 8, 16, 32, 64 configurations": [
+        replace(SWEEP, trials_per_arm=n) for n in (8, 16, 32, 64)
+    ],
     "five search seeds": [replace(SWEEP, search_seed=n) for n in range(5)],
     "8, 10, 12, 16 confirm seeds": [
         replace(SWEEP, confirm_seeds=list(range(FIRST, FIRST + n))) for n in (8, 10, 12, 16)
@@ -55,14 +57,22 @@ def normal(*parts: object) -> float:
 
 
 def score(kind: str, study: int, trial: Trial, phase: Phase | None) -> float:
-    configuration = (kind, study, trial.arm, str(trial.config["loss"]), trial.config["learning_rate"], phase)
+    configuration = (
+        kind,
+        study,
+        trial.arm,
+        str(trial.config["loss"]),
+        trial.config["learning_rate"],
+        phase,
+    )
     of_seed = normal(configuration, trial.seed)
     return of_seed if phase is Phase.CONFIRM else of_seed + normal(configuration)
 
 
 def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
     """The table of the sweep in the storage `folder`, as `contrasweep run --extend` would leave it."""
-    planned, records = plan(sweep, storage=folder), StudyRecords(folder, sweep.name)
+    planned = plan(sweep, storage=folder)
+    records = StudyRecords(folder, sweep.name)
     document = redeclare(planned, study_document(planned), records, extend=True)
     records.claim(document)
     source = planned.source(records, records.finished())
@@ -70,7 +80,8 @@ def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
         following = source.next()
         if not isinstance(following, Next):
             break
-        trial, notes = following.trial, following.notes
+        trial = following.trial
+        notes = following.notes
         metrics = {"step": 1, "time": 0.0, sweep.metric: score(kind, study, trial, notes.phase)}
         record = Record.of(trial, status=Status.DONE, rows=[metrics], notes=notes)
         records.write(record)
@@ -81,9 +92,14 @@ def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
 def study(kind: str, number: int) -> dict[str, bool]:
     """Whether the first table, and any table, says that an arm is better."""
     with tempfile.TemporaryDirectory(prefix="confirmed-") as folder:
-        sweeps = [replace(sweep, search_seed=sweep.search_seed + 10 * number) for sweep in KINDS[kind]]
+        sweeps = [
+            replace(sweep, search_seed=sweep.search_seed + 10 * number) for sweep in KINDS[kind]
+        ]
         tables = (run(sweep, folder, kind, number) for sweep in sweeps)
-        said = [any(pair.comparison.decision in DIRECTIONS for pair in table.answer.pairs) for table in tables]
+        said = [
+            any(pair.comparison.decision in DIRECTIONS for pair in table.answer.pairs)
+            for table in tables
+        ]
     return {"first": said[0], "any": any(said)}
 
 

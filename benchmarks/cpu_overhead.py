@@ -62,7 +62,10 @@ def images(
     storage: str, data: str, epochs: int, batch: int, views: v2.Transform | None = None
 ) -> tuple[Callable[[], Any], ...]:
     """Ours and the plain loop on a data set of images; without `views` both have the same batches of views."""
-    arm = Arm("contrasweep.trainables.contrastive:train", config=SUPCON | {"epochs": epochs, "batch_size": batch})
+    arm = Arm(
+        "contrasweep.trainables.contrastive:train",
+        config=SUPCON | {"epochs": epochs, "batch_size": batch},
+    )
     trial = trial_of(arm, data, storage)
     settings = ContrastiveSettings(**trial.config)
 
@@ -80,7 +83,9 @@ def images(
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, epochs * (len(pixels) // batch))
         method = None if views else Contrastive(trial, settings)
         for epoch in range(1, epochs + 1):
-            for both, rows in viewed(pixels, batch, views) if method is None else method._batches(epoch, 0)[1]:
+            for both, rows in (
+                viewed(pixels, batch, views) if method is None else method._batches(epoch, 0)[1]
+            ):
                 loss = supcon(model(both), labels[rows].repeat(2), 0.2)
                 sgd.zero_grad()
                 loss.backward()
@@ -90,9 +95,13 @@ def images(
     return ours, plain
 
 
-def viewed(pixels: torch.Tensor, batch: int, views: v2.Transform | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def viewed(
+    pixels: torch.Tensor, batch: int, views: v2.Transform | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Batches of two views of each image, with their rows, one image after another."""
-    mean, std = (moment(pixels.float() / 255, dim=(0, 2, 3)).tolist() for moment in (torch.mean, torch.std))
+    mean, std = (
+        moment(pixels.float() / 255, dim=(0, 2, 3)).tolist() for moment in (torch.mean, torch.std)
+    )
     one = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
     for rows in torch.randperm(len(pixels))[: len(pixels) // batch * batch].split(batch):
         yield torch.cat([torch.stack([one(pixels[row]) for row in rows]) for _ in range(2)]), rows
@@ -116,13 +125,18 @@ def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
 
     def plain() -> None:
         run = built()
-        s, model = run.settings, run.model.train()
+        s = run.settings
+        model = run.model.train()
         adam = torch.optim.AdamW(model.parameters(), s.learning_rate, weight_decay=0.05)
         for epoch in range(1, epochs + 1):
             for sides, labels in run._batches(epoch):
                 out = model(*sides)
-                contrast = run.objective.contrast(out.z, labels) + s.beta * run.objective.contrast(out.latent, labels)
-                loss = 0.5 * contrast + 0.5 * F.cross_entropy(out.logits, labels, run.objective.weights)
+                contrast = run.objective.contrast(out.z, labels) + s.beta * run.objective.contrast(
+                    out.latent, labels
+                )
+                loss = 0.5 * contrast + 0.5 * F.cross_entropy(
+                    out.logits, labels, run.objective.weights
+                )
                 adam.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -142,14 +156,17 @@ def reviews(storage: str) -> tuple[Callable[[], Any], ...]:
 
     def plain() -> None:
         run = Trainer(settings, data, (trial.seed, trial.fold))
-        adam, rng = torch.optim.Adam(run.model.parameters(), settings.learning_rate), np.random.default_rng(0)
+        adam = torch.optim.Adam(run.model.parameters(), settings.learning_rate)
+        rng = np.random.default_rng(0)
         run.model.train()
         for groups in run.sampler.batches(0, settings.sampler.groups):
             rows = groups.reshape(-1)
             batch = run.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
             output = run.model(run.model.augment(batch, run.train, rows, rng))
             ranking = settings.loss.build(
-                output.score.view(groups.shape), batch.label.view(groups.shape), settings.helpful_threshold
+                output.score.view(groups.shape),
+                batch.label.view(groups.shape),
+                settings.helpful_threshold,
             )
             loss = ranking + sum(output.losses.values())
             adam.zero_grad()
@@ -159,7 +176,9 @@ def reviews(storage: str) -> tuple[Callable[[], Any], ...]:
     return ours, plain
 
 
-def measure(ours: Callable[[], Any], plain: Callable[[], Any], turns: int) -> tuple[float, float, list[float]]:
+def measure(
+    ours: Callable[[], Any], plain: Callable[[], Any], turns: int
+) -> tuple[float, float, list[float]]:
     """Medians of processor seconds of both, and the ratio of each turn; the first turn warms up and is left out."""
     seconds = np.zeros((turns + 1, 2))
     for turn in range(turns + 1):
@@ -178,7 +197,8 @@ def main() -> None:
     options.add_argument("--to", type=Path, default=Path("benchmarks/results/cpu_overhead.md"))
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    digits, crops = (chosen.storage, "digits-lt", 4, 64), (chosen.storage, "cifar10-lt", 1, 128)
+    digits = (chosen.storage, "digits-lt", 4, 64)
+    crops = (chosen.storage, "cifar10-lt", 1, 128)
     affine = v2.RandomAffine(10, (0.1, 0.1), (0.9, 1.1))
     photos = v2.Compose([v2.RandomResizedCrop(32, (0.2, 1.0)), *PHOTOS])
     cases = {
@@ -187,7 +207,9 @@ def main() -> None:
         "SupCon, CIFAR crops, the same views": lambda: images(*crops),
         "SupCon, CIFAR crops, torchvision's photo views": lambda: images(*crops, photos),
         "LOCAL, OMBRIA's pairs, the same batches": lambda: pairs(chosen.storage),
-        "proposed review model, synthetic reviews, the same batches": lambda: reviews(chosen.storage),
+        "proposed review model, synthetic reviews, the same batches": lambda: reviews(
+            chosen.storage
+        ),
     }
     lines = [
         "# Training on a CPU against a plain PyTorch loop",
@@ -202,7 +224,9 @@ def main() -> None:
     ]
     for name, case in cases.items():
         first, second, ratios = measure(*case(), chosen.turns)
-        lines.append(f"| {name} | {first:.2f} | {second:.2f} | {', '.join(f'{one:.2f}' for one in sorted(ratios))} |")
+        lines.append(
+            f"| {name} | {first:.2f} | {second:.2f} | {', '.join(f'{one:.2f}' for one in sorted(ratios))} |"
+        )
         print(lines[-1], flush=True)
     chosen.to.write_text("\n".join(lines) + "\n")
 

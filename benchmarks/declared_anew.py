@@ -46,17 +46,23 @@ Values = Callable[[Record], Mapping[str, float]]
 
 def declared(arms: int, **fields: Any) -> AblationGrid:
     names = {f"a{i}": Arm("contrastive", {"loss": "supcon"}) for i in range(arms)}
-    return AblationGrid("shop", names, "digits-lt", **{"seeds": list(range(SEEDS)), "metric": "m0", **fields})
+    return AblationGrid(
+        "shop", names, "digits-lt", **{"seeds": list(range(SEEDS)), "metric": "m0", **fields}
+    )
 
 
 @functools.cache
 def tables(kind: str) -> list[Results]:
     """The study as it stands after each thing that is declared, each trial with a record; nothing is drawn yet."""
-    folder, steps = tempfile.mkdtemp(prefix="declared-"), KINDS[kind][0]
-    records, found = StudyRecords(folder, "shop"), []
+    folder = tempfile.mkdtemp(prefix="declared-")
+    steps = KINDS[kind][0]
+    records = StudyRecords(folder, "shop")
+    found = []
     for number, (study, spend) in enumerate(steps):
         planned = plan(study, storage=folder)
-        document = redeclare(planned, study_document(planned), records, extend=number > 0, spend=spend)
+        document = redeclare(
+            planned, study_document(planned), records, extend=number > 0, spend=spend
+        )
         records.claim(document)
         write_planned(records, planned.to_frame(), planned.digest)
         for trial in planned.trials:
@@ -68,8 +74,13 @@ def tables(kind: str) -> list[Results]:
 
 def says(results: Results, values: Values) -> bool:
     """Whether any comparison of arms, which are equal, has a direction."""
-    drawn = {i: replace(record, metrics=values(record)) for i, record in results.trial_records.items()}
-    return any(pair.comparison.decision in DIRECTIONS for pair in replace(results, trial_records=drawn).answer.pairs)
+    drawn = {
+        i: replace(record, metrics=values(record)) for i, record in results.trial_records.items()
+    }
+    return any(
+        pair.comparison.decision in DIRECTIONS
+        for pair in replace(results, trial_records=drawn).answer.pairs
+    )
 
 
 def noise(study: int, *parts: object) -> float:
@@ -84,7 +95,10 @@ def reported(study: int, redrawn: Mapping[str, int], correlation: float = 0.5) -
         draw = redrawn.get(record.arm, 0) + redrawn.get(record.trial_id, 0)
         place = (record.arm, record.seed, str(record.config["batch_size"]), draw)
         shared = noise(study, place)
-        parts = (math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * noise(study, place, m) for m in METRICS)
+        parts = (
+            math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * noise(study, place, m)
+            for m in METRICS
+        )
         return dict(zip(METRICS, parts, strict=True))
 
     return values
@@ -100,7 +114,9 @@ def reruns(kind: str, study: int) -> dict[str, bool]:
     """A user who trains an arm again, or its worst trial, until a table says something."""
     times, worst = RERUNS[kind]
     (results,) = tables(kind)
-    document, redrawn, said = results.document, dict[str, int](), False
+    document = results.document
+    redrawn = dict[str, int]()
+    said = False
     for _ in range(times + 1):
         values = reported(study, redrawn)
         drawn = {i: replace(r, metrics=values(r)) for i, r in results.trial_records.items()}
@@ -153,7 +169,10 @@ KINDS: dict[str, tuple[list[tuple[AblationGrid, bool]], Callable[[str, int], dic
 }  # fmt: skip
 """By what a user does: what is declared in turn (and whether alpha is spent), who reads it, the rate before, and what
 the product says."""
-RERUNS = {"one arm trained again up to 5 times": (5, False), "the worst trial of an arm, up to 10 times": (10, True)}
+RERUNS = {
+    "one arm trained again up to 5 times": (5, False),
+    "the worst trial of an arm, up to 10 times": (10, True),
+}
 
 
 def study(kind: str, number: int) -> dict[str, bool]:
@@ -161,7 +180,9 @@ def study(kind: str, number: int) -> dict[str, bool]:
     seed = number + 1_000_000 * list(KINDS).index(kind)
     came = {"any": by_statistics(kind, seed)}
     if number < WHOLE and came != KINDS[kind][1](kind, seed):
-        raise AssertionError(f"{kind}, study {number}: the whole code and the statistics alone differ")
+        raise AssertionError(
+            f"{kind}, study {number}: the whole code and the statistics alone differ"
+        )
     return came
 
 
@@ -178,10 +199,19 @@ def by_statistics(kind: str, study: int) -> bool:
     elif "--spend" in kind:
         steps = [(n, 1) for n in range(2, 9)]
     for looks, (arms, cells) in enumerate(steps):
-        mean = [np.mean([values(arm, size) for size in sizes[:cells]], axis=0) for arm in range(arms)]
-        pairs = [(a, b) for a, b in itertools.combinations(range(arms), 2) if a == 0 or "reference" not in kind]
+        mean = [
+            np.mean([values(arm, size) for size in sizes[:cells]], axis=0) for arm in range(arms)
+        ]
+        pairs = [
+            (a, b)
+            for a, b in itertools.combinations(range(arms), 2)
+            if a == 0 or "reference" not in kind
+        ]
         family = Family(len(pairs))
-        raw = [Evidence(contrast(mean[a] - mean[b])).p_value(family.level / LOOK**looks) for a, b in pairs]
+        raw = [
+            Evidence(contrast(mean[a] - mean[b])).p_value(family.level / LOOK**looks)
+            for a, b in pairs
+        ]
         if min(family.adjusted([min(1.0, p * LOOK**looks) for p in raw])) <= family.alpha:
             return True
     return False

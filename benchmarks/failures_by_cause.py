@@ -23,27 +23,37 @@ from contrasweep.statistics.evidence import paired_evidence
 from contrasweep.statistics.family import Family
 
 Cause = Literal["outside", "method"]
-Values = Mapping[str, np.ndarray]  # by arm, a value for each fold x seed; NaN where the trial ended without one
-FOLD_CORRELATION, FOLD_SHARE = 0.2, 0.5
+Values = Mapping[
+    str, np.ndarray
+]  # by arm, a value for each fold x seed; NaN where the trial ended without one
+FOLD_CORRELATION = 0.2
+FOLD_SHARE = 0.5
 """Correlation of the effects of two folds, which share training rows, and their share of the variance."""
 
 
 def decided(values: Values, cause: Cause, folds: int = 1) -> dict[tuple[str, str], str]:
     """The verdict of each two arms; "none" where no replicate has both."""
     kind = {"outside": "missing", "method": "failed"}[cause]
-    found, count = {}, len(next(iter(values.values())))
+    found = {}
+    count = len(next(iter(values.values())))
     fold = [None] * count if folds == 1 else np.repeat(range(folds), count // folds).tolist()
     for a, b in combinations(values, 2):
-        rows = pd.DataFrame({"cell": 0, "fold": fold, "seed": np.tile(range(count // folds), folds).tolist()})
+        rows = pd.DataFrame(
+            {"cell": 0, "fold": fold, "seed": np.tile(range(count // folds), folds).tolist()}
+        )
         rows = rows.assign(a=values[a], b=values[b], failed_a=False, failed_b=False)
         rows = rows.assign(**{f"{kind}_a": np.isnan(values[a]), f"{kind}_b": np.isnan(values[b])})
-        found[a, b] = paired_evidence(rows, Design(folds=folds if folds > 1 else 0, seeds=count // folds))
+        found[a, b] = paired_evidence(
+            rows, Design(folds=folds if folds > 1 else 0, seeds=count // folds)
+        )
     pairs = [pair for pair, evidence in found.items() if evidence is not None]
     judged = judge([found[pair] for pair in pairs], Family(len(found)))
     return dict.fromkeys(found, "none") | {p: j.verdict for p, j in zip(pairs, judged, strict=True)}
 
 
-def draw(rng: np.random.Generator, arms: str, seeds: int, shift: float = 0.0, folds: int = 1) -> dict[str, np.ndarray]:
+def draw(
+    rng: np.random.Generator, arms: str, seeds: int, shift: float = 0.0, folds: int = 1
+) -> dict[str, np.ndarray]:
     """Independent arms whose paired differences have a standard deviation of 1; the first is `shift` better."""
     values = {}
     for arm in arms:
@@ -58,7 +68,9 @@ def draw(rng: np.random.Generator, arms: str, seeds: int, shift: float = 0.0, fo
 
 def at_random(rng: np.random.Generator, values: Values, share: float) -> dict[str, np.ndarray]:
     """A share of all trials is gone, whatever they would have scored."""
-    return {arm: np.where(rng.uniform(size=v.shape) < share, np.nan, v) for arm, v in values.items()}
+    return {
+        arm: np.where(rng.uniform(size=v.shape) < share, np.nan, v) for arm, v in values.items()
+    }
 
 
 def worst(values: Values, share: float) -> dict[str, np.ndarray]:
@@ -72,7 +84,12 @@ def worst(values: Values, share: float) -> dict[str, np.ndarray]:
 
 def powers(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, float, float]]:
     """Share of studies of two arms that decide rightly."""
-    for seeds, what in ((8, "none"), (8, "one of the better arm"), (8, "one of the worse arm"), (16, "20 % at random")):
+    for seeds, what in (
+        (8, "none"),
+        (8, "one of the better arm"),
+        (8, "one of the worse arm"),
+        (16, "20 % at random"),
+    ):
         for shift in (1.5, 3.0):
             for cause in ("outside", "method") if what != "none" else ("outside",):
                 hits = 0
@@ -88,7 +105,11 @@ def powers(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, f
 
 def errors(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, float, float]]:
     """Share of studies of equal arms with any verdict but undecided."""
-    designs = (("2 arms, 8 seeds", "ab", 8, 1), ("2 arms, 16 seeds", "ab", 16, 1), ("4 arms, 8 seeds", "abcd", 8, 1))
+    designs = (
+        ("2 arms, 8 seeds", "ab", 8, 1),
+        ("2 arms, 16 seeds", "ab", 16, 1),
+        ("4 arms, 8 seeds", "abcd", 8, 1),
+    )
     for name, arms, seeds, folds in (*designs, ("3 arms, 5 folds x 3 seeds", "abc", 3, 5)):
         for what in ("none", "one at random", "20 % at random", "the worst fifth of one arm"):
             for cause in ("outside", "method") if what != "none" else ("outside",):
@@ -110,9 +131,14 @@ def lines(rows: Iterator[tuple[str, str, float, float]]) -> list[str]:
     """A table with a row a design and a column a cause; ± is one standard error."""
     table: dict[str, dict[str, str]] = {}
     for what, cause, rate, studies in rows:
-        table.setdefault(what, {})[cause] = f"{rate:.3f} ± {math.sqrt(rate * (1 - rate) / studies):.3f}"
+        table.setdefault(what, {})[cause] = (
+            f"{rate:.3f} ± {math.sqrt(rate * (1 - rate) / studies):.3f}"
+        )
         print(what, cause, table[what][cause], flush=True)
-    return [f"| {what} | {row['outside']} | {row.get('method', 'the same')} |" for what, row in table.items()]
+    return [
+        f"| {what} | {row['outside']} | {row.get('method', 'the same')} |"
+        for what, row in table.items()
+    ]
 
 
 def main() -> None:

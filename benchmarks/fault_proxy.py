@@ -52,7 +52,8 @@ class Faults:
 @contextlib.contextmanager
 def faulty_proxy(endpoint: str) -> Iterator[Faults]:
     """A proxy in front of the server at `endpoint`; nothing happens until the faults have a plan."""
-    faults, target = Faults(), urlsplit(endpoint).netloc
+    faults = Faults()
+    target = urlsplit(endpoint).netloc
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -73,7 +74,9 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
                 )
                 return
             if fault == "half":
-                if "Content-MD5" in self.headers:  # by which S3 refuses it, and not each of the tests' servers
+                if (
+                    "Content-MD5" in self.headers
+                ):  # by which S3 refuses it, and not each of the tests' servers
                     self._answer(400, [], b"<Error><Code>BadDigest</Code></Error>")
                     return
                 body = body[: len(body) // 2]
@@ -96,7 +99,8 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
             answered = [
                 (k, v)
                 for k, v in response.getheaders()
-                if k.lower() not in ("connection", "transfer-encoding", "content-length", "date", "server")
+                if k.lower()
+                not in ("connection", "transfer-encoding", "content-length", "date", "server")
             ]
             length = response.getheader("Content-Length") if self.command == "HEAD" else None
             self._answer(response.status, answered, data, fault, length)
@@ -142,7 +146,9 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that was killed
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()  # `shutdown` waits for so long
+    threading.Thread(
+        target=server.serve_forever, args=(0.02,), daemon=True
+    ).start()  # `shutdown` waits for so long
     faults.endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
         yield faults

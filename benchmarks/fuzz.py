@@ -55,7 +55,9 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import to_plain
 from contrasweep.tracking.links import write_links
 
-HANG_S, STOPPED_S, STUCK_S = 5.0, 60, 90
+HANG_S = 5.0
+STOPPED_S = 60
+STUCK_S = 90
 KEEP_EVERY = 50
 TITLES = {"files": "mutated study files, `plan`", "readings": "readings of broken storages"}
 LONGEST = 3000
@@ -128,8 +130,11 @@ class Stopped(BaseException):
 
 def command(*words: str) -> Outcome:
     """A command in this process."""
-    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
-    status, failed, stopped = 0, "", False
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    err = io.StringIO()
+    status = 0
+    failed = ""
+    stopped = False
     places = list(sys.path)
 
     def stop(*_: object) -> None:
@@ -139,7 +144,9 @@ def command(*words: str) -> Outcome:
     began = time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         signal.alarm(STOPPED_S)
-        faulthandler.dump_traceback_later(STUCK_S, exit=True, file=sys.__stderr__)  # in C no alarm is heard
+        faulthandler.dump_traceback_later(
+            STUCK_S, exit=True, file=sys.__stderr__
+        )  # in C no alarm is heard
         sys.argv = ["contrasweep", *words]
         try:
             main()
@@ -171,18 +178,70 @@ def judge(count: Count, outcome: Outcome, what: str) -> None:
     if outcome.hangs:
         count.note("hang", f"{what}: {outcome.seconds:.1f} s")
     lines = [line for line in outcome.stderr.splitlines() if line.startswith("contrasweep: ")]
-    if outcome.status == 2 and (len(lines) != 1 or len(lines[0]) > LONGEST or not lines[0].isprintable()):
-        count.note("message", f"{what}: {outcome.stderr[:300]!r} ({len(outcome.stderr)} characters)")
+    if outcome.status == 2 and (
+        len(lines) != 1 or len(lines[0]) > LONGEST or not lines[0].isprintable()
+    ):
+        count.note(
+            "message", f"{what}: {outcome.stderr[:300]!r} ({len(outcome.stderr)} characters)"
+        )
 
 
 NASTY: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**62, 10**30, 1e-300, 1e300, float("inf"), float("nan")),
-    *("", "x", "x" * 5000, "\0", "\x1b[2J", "../../etc/passwd", "a:b", ":x", ".a:b", "os:system", "toy", "ü\u202e"),
+    *(
+        "",
+        "x",
+        "x" * 5000,
+        "\0",
+        "\x1b[2J",
+        "../../etc/passwd",
+        "a:b",
+        ":x",
+        ".a:b",
+        "os:system",
+        "toy",
+        "ü\u202e",
+    ),
     *([], [[]], [None], {}, {"": ""}, {"a": {"b": {"c": []}}}, {1: 2}, {None: None}),
-    *("seed", "fold", "arm", "trial_id", "status", "calibration", "metric", "self", "name", "loss.", ".loss", "a..b"),
-    *("auto", "tpe", "asha", "grid", "max", "min", "test", "all", "nan", "<= 1", ">= x", "digits?x=1"),
-    *({"low": 0, "high": 1}, {"low": 1, "high": 0}, {"low": 0, "high": 1, "step": 1e-300}, {"options": []}),
-    *({"low": 1e-300, "high": 1e300, "log": True}, {"options": [1, 1]}, {"first": 0, "step": 0, "most": 10**9}),
+    *(
+        "seed",
+        "fold",
+        "arm",
+        "trial_id",
+        "status",
+        "calibration",
+        "metric",
+        "self",
+        "name",
+        "loss.",
+        ".loss",
+        "a..b",
+    ),
+    *(
+        "auto",
+        "tpe",
+        "asha",
+        "grid",
+        "max",
+        "min",
+        "test",
+        "all",
+        "nan",
+        "<= 1",
+        ">= x",
+        "digits?x=1",
+    ),
+    *(
+        {"low": 0, "high": 1},
+        {"low": 1, "high": 0},
+        {"low": 0, "high": 1, "step": 1e-300},
+        {"options": []},
+    ),
+    *(
+        {"low": 1e-300, "high": 1e300, "log": True},
+        {"options": [1, 1]},
+        {"first": 0, "step": 0, "most": 10**9},
+    ),
 )
 NAMES = (
     "~nosuch/x",
@@ -245,7 +304,9 @@ TAGS = (
     "merge",
     "value",
 )
-FIELDS = tuple(dict.fromkeys(f.name for kind in (AblationGrid, Sweep, Arm, Replicates) for f in fields(kind)))
+FIELDS = tuple(
+    dict.fromkeys(f.name for kind in (AblationGrid, Sweep, Arm, Replicates) for f in fields(kind))
+)
 
 
 def mutated_tree(random_: random.Random, tree: Any) -> Any:
@@ -254,7 +315,13 @@ def mutated_tree(random_: random.Random, tree: Any) -> Any:
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
-        for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+        for key in (
+            list(node)
+            if isinstance(node, dict)
+            else range(len(node))
+            if isinstance(node, list)
+            else ()
+        ):
             places.append((node, key))
             walk(node[key])
 
@@ -268,7 +335,9 @@ def mutated_tree(random_: random.Random, tree: Any) -> Any:
             elif what == 1 and isinstance(node, dict):
                 node[random_.choice(FIELDS)] = random_.choice(NASTY)
             elif what == 2 and isinstance(node, dict):
-                node[random_.choice((*FIELDS, *(n for n in NASTY if isinstance(n, str | int))))] = node.pop(key)
+                node[random_.choice((*FIELDS, *(n for n in NASTY if isinstance(n, str | int))))] = (
+                    node.pop(key)
+                )
             elif what == 3:
                 node[key] = [node[key]] * random_.choice((1, 2, 50))
             else:
@@ -281,10 +350,20 @@ def dataset(random_: random.Random) -> str:
     if random_.random() < 0.4:
         return random_.choice((*NAMES, "a\0b", "\ud800"))
     keys = random_.choices(
-        ("imbalance_factor", "lists", "size", "name", "self", "", "x.y", "\0"), k=random_.choice((1, 1, 2))
+        ("imbalance_factor", "lists", "size", "name", "self", "", "x.y", "\0"),
+        k=random_.choice((1, 1, 2)),
     )
     of = random_.choice(
-        ("digits-lt", "digits-lt", "digits", "cifar10-lt", "imagenet-lt", "images", "nosuch", "os:system")
+        (
+            "digits-lt",
+            "digits-lt",
+            "digits",
+            "cifar10-lt",
+            "imagenet-lt",
+            "images",
+            "nosuch",
+            "os:system",
+        )
     )
     return f"{of}?{'&'.join(f'{key}={random_.choice(SETTINGS)}' for key in keys)}"
 
@@ -316,7 +395,23 @@ def tagged(random_: random.Random, text: str) -> str:
     places = [match.end() for match in re.finditer(r"^ *(?:- )?(?:[\w.-]+: )?", text, re.MULTILINE)]
     at = random_.choice(places)
     value = random_.choice(
-        ("", "''", "x", "-", "0x", "0b", "1:", "2026-13-01", "[]", "{}", "[a]", "{a: }", "'\\0'", "+", "_")
+        (
+            "",
+            "''",
+            "x",
+            "-",
+            "0x",
+            "0b",
+            "1:",
+            "2026-13-01",
+            "[]",
+            "{}",
+            "[a]",
+            "{a: }",
+            "'\\0'",
+            "+",
+            "_",
+        )
     )
     value = value if random_.random() < 0.7 else text[at:].partition("\n")[0]
     return f"{text[:at]}!!{random_.choice(TAGS)} {value}\n{text[at:].partition(chr(10))[2]}"
@@ -324,7 +419,21 @@ def tagged(random_: random.Random, text: str) -> str:
 
 def mutated_text(random_: random.Random, text: str) -> str:
     """`text` with characters changed, lines doubled or moved, or YAML's own means put in."""
-    inserts = ("&a ", "*a", "<<: *a", "!!int ", "!!python/name:os.system ", "- ", ": ", "{", "[", "'", '"', "\t", "|")
+    inserts = (
+        "&a ",
+        "*a",
+        "<<: *a",
+        "!!int ",
+        "!!python/name:os.system ",
+        "- ",
+        ": ",
+        "{",
+        "[",
+        "'",
+        '"',
+        "\t",
+        "|",
+    )
     inserts += (
         "2026-13-01",
         "0x" + "f" * 400,
@@ -342,21 +451,32 @@ def mutated_text(random_: random.Random, text: str) -> str:
         if what == 0:
             text = text[:at] + text[at + random_.choice((1, 1, 5, 50)) :]
         elif what == 1:
-            text = text[:at] + chr(random_.choice((random_.randrange(32, 127), random_.randrange(0x2FFF)))) + text[at:]
+            text = (
+                text[:at]
+                + chr(random_.choice((random_.randrange(32, 127), random_.randrange(0x2FFF))))
+                + text[at:]
+            )
         elif what == 2:
             text = text[:at] + random_.choice(inserts) + text[at:]
         elif what == 3:
             lines = text.splitlines(keepends=True)
             random_.shuffle(lines)
-            text = "".join(lines[: random_.randrange(len(lines) + 1)]) if random_.random() < 0.3 else text + text[at:]
+            text = (
+                "".join(lines[: random_.randrange(len(lines) + 1)])
+                if random_.random() < 0.3
+                else text + text[at:]
+            )
         else:
-            text = text.replace(random_.choice(FIELDS), random_.choice([str(n) for n in NASTY[:40]]), 1)
+            text = text.replace(
+                random_.choice(FIELDS), random_.choice([str(n) for n in NASTY[:40]]), 1
+            )
     return text
 
 
 def fuzz_files(count: Count, number: int, seed: int, folder: Path, keep: Keep) -> None:
     """`contrasweep plan` on mutated study files, from the number that was counted so far on."""
-    trees, none = corpus(), str(folder / "none")
+    trees = corpus()
+    none = str(folder / "none")
     file = folder / "study.yaml"
     while count.commands < number and keep(count):
         i = count.commands
@@ -390,14 +510,24 @@ def corpus() -> list[Any]:
         for of in pkgutil.iter_modules(contrasweep.search_spaces.__path__)
     ]
     studies = {
-        study.name: study for of in modules for study in vars(of).values() if isinstance(study, AblationGrid | Sweep)
+        study.name: study
+        for of in modules
+        for study in vars(of).values()
+        if isinstance(study, AblationGrid | Sweep)
     }
     pages = "".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
     shown = [file.read_text() for file in sorted((ROOT / "search_spaces").glob("*.yaml"))]
     shown += re.findall(r"```yaml\n(.*?)```", pages, re.DOTALL)
-    least = {"name": "s", "data": "digits-lt", "arms": {"a": {"trainable": "contrasweep.trainables.contrastive:train"}}}
+    least = {
+        "name": "s",
+        "data": "digits-lt",
+        "arms": {"a": {"trainable": "contrasweep.trainables.contrastive:train"}},
+    }
     return [
-        *({**to_plain(study), **({} if study.replicates else {"folds": 2})} for study in studies.values()),
+        *(
+            {**to_plain(study), **({} if study.replicates else {"folds": 2})}
+            for study in studies.values()
+        ),
         *({**least, **yaml.safe_load(t)} for t in shown),
     ]
 
@@ -413,7 +543,8 @@ def fill(storage: str) -> StudyRecords:
         folds=2,
         metric="f1_macro",
     )
-    planned, records = plan(grid, storage=storage), StudyRecords(storage, grid.name)
+    planned = plan(grid, storage=storage)
+    records = StudyRecords(storage, grid.name)
     records.claim(study_document(planned))
     write_planned(records, planned.to_frame())
     for trial in planned.trials:
@@ -421,7 +552,10 @@ def fill(storage: str) -> StudyRecords:
         records.store.write(records.key(trial.id, "artifacts/figure.png"), b"\x89PNG\r\n\x1a\n")
     write_code(records, code_of(train))
     accept(records, [("aa", "bb")])
-    pages = {trial.id: f"http://mlflow:5000/#/experiments/1/runs/{i}" for i, trial in enumerate(planned.trials)}
+    pages = {
+        trial.id: f"http://mlflow:5000/#/experiments/1/runs/{i}"
+        for i, trial in enumerate(planned.trials)
+    }
     write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/experiments/1", pages)
     learned.write(records, records.read(records.finished()).values())
     archive_trials(records, [planned.trials[-1].id], "an example")
@@ -434,7 +568,11 @@ def damaged(random_: random.Random, data: bytes, others: list[bytes]) -> tuple[s
     """What an accident makes of a file, and what it is called; None: it is gone."""
     at = random_.randrange(len(data)) if data else 0
     kinds: dict[str, Callable[[], bytes | None]] = {
-        "flip": lambda: data[:at] + bytes([data[at] ^ (1 << random_.randrange(8))]) + data[at + 1 :] if data else b"x",
+        "flip": lambda: (
+            data[:at] + bytes([data[at] ^ (1 << random_.randrange(8))]) + data[at + 1 :]
+            if data
+            else b"x"
+        ),
         "truncate": lambda: data[:at],
         "empty": lambda: b"",
         "list": lambda: b"[]",
@@ -460,8 +598,12 @@ def forged(random_: random.Random, data: bytes) -> bytes | None:
     if not isinstance(tree, dict) or not tree:
         return None
     with contextlib.suppress(TypeError, ValueError):
-        body = json.dumps({str(k): v for k, v in tree.items()}, indent=1).removeprefix("{\n").encode()
-        return b'{"format_version": %s, "digest": "%s",\n' % (header[1], _digest(body).encode()) + body
+        body = (
+            json.dumps({str(k): v for k, v in tree.items()}, indent=1).removeprefix("{\n").encode()
+        )
+        return (
+            b'{"format_version": %s, "digest": "%s",\n' % (header[1], _digest(body).encode()) + body
+        )
     return None
 
 
@@ -471,7 +613,9 @@ def fuzz_readings(count: Count, number: int, seed: int, folder: Path, keep: Keep
     whole = folder / "whole"
     records = fill(str(whole))
     trial = sorted(records.finished())[0]
-    code = next(key for key in records.store.list("fuzzed/code/") if key.endswith(".zip")).rpartition("/")[2][:8]
+    code = next(
+        key for key in records.store.list("fuzzed/code/") if key.endswith(".zip")
+    ).rpartition("/")[2][:8]
     keys = [*records.store.list("fuzzed/"), *records.store.list("calibration/")]
     contents = {key: records.store.read(key) for key in keys}
     table = functools.partial(command, "report", "fuzzed", "--json", "--storage")
@@ -482,7 +626,9 @@ def fuzz_readings(count: Count, number: int, seed: int, folder: Path, keep: Keep
         storage = folder / "damaged"
         shutil.rmtree(storage, ignore_errors=True)
         shutil.copytree(whole, storage, copy_function=os.link)
-        store, kinds, is_forged = StudyRecords(str(storage), "fuzzed").store, [], random_.random() < 0.3
+        store = StudyRecords(str(storage), "fuzzed").store
+        kinds = []
+        is_forged = random_.random() < 0.3
         for key in random_.sample(keys, random_.choice((1, 1, 2))):
             kind, data = ("forged", forged(random_, contents[key])) if is_forged else ("", None)
             if data is None:
@@ -499,7 +645,13 @@ def fuzz_readings(count: Count, number: int, seed: int, folder: Path, keep: Keep
         output = ["--output", str(folder / "report.html")] if "html" in words else []
         outcome = command(reader, study, *words, "--storage", str(storage), *output)
         judge(count, outcome, f"reading {i}: {reader} {' '.join(words)} after {'; '.join(kinds)}")
-        if reader == "report" and "--json" in words and not is_forged and outcome.status != 2 and not outcome.traceback:
+        if (
+            reader == "report"
+            and "--json" in words
+            and not is_forged
+            and outcome.status != 2
+            and not outcome.traceback
+        ):
             shown = json.loads(outcome.stdout)
             said = shown["broken"] or shown["statuses"] != calm["statuses"]
             if shown["table"] != calm["table"] and not said:
@@ -535,27 +687,41 @@ def read_counts(file: Path) -> dict[str, dict[str, Count]]:
     """What was counted so far."""
     kept = json.loads(file.read_text()) if file.exists() else {}
     return {
-        seed: {name: Count(**{**count, "findings": Counter(count["findings"])}) for name, count in of.items()}
+        seed: {
+            name: Count(**{**count, "findings": Counter(count["findings"])})
+            for name, count in of.items()
+        }
         for seed, of in kept.items()
     }
 
 
 def run() -> int:
     """Everything; exit status 1 where there is anything that must not be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--readings", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then, with what was counted")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "fuzz.json")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop then, with what was counted"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).parent / "results" / "fuzz.json"
+    )
     options = parser.parse_args()
-    until, output = time.monotonic() + 60 * options.minutes, options.output.resolve()
+    until = time.monotonic() + 60 * options.minutes
+    output = options.output.resolve()
     counts = read_counts(output)
     counted = counts.setdefault(str(options.seed), {"files": Count(), "readings": Count()})
-    application.app = functools.partial(get_command(application.app).main, prog_name="contrasweep")  # built once
+    application.app = functools.partial(
+        get_command(application.app).main, prog_name="contrasweep"
+    )  # built once
 
     def write() -> None:
-        kept = {seed: {name: vars(count) for name, count in of.items()} for seed, of in counts.items()}
+        kept = {
+            seed: {name: vars(count) for name, count in of.items()} for seed, of in counts.items()
+        }
         output.write_text(json.dumps(kept, indent=1))
         output.with_suffix(".md").write_text(table(counts))
 

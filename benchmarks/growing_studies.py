@@ -35,7 +35,9 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]
 DRAWS: dict[str, Draw] = {
     "normal": lambda rng, shape: rng.normal(size=shape) / math.sqrt(2),
     "heavy tails (t3)": lambda rng, shape: rng.standard_t(3, size=shape) / math.sqrt(6),
-    "discrete (accuracy of 50 items)": lambda rng, shape: (rng.binomial(50, 0.8, size=shape) - 40) / 4,
+    "discrete (accuracy of 50 items)": lambda rng, shape: (
+        (rng.binomial(50, 0.8, size=shape) - 40) / 4
+    ),
 }
 """Values of one arm; the difference of two has a standard deviation of about 1."""
 ALL_PAIRS = [(0, 1), (0, 2), (1, 2)]
@@ -86,9 +88,13 @@ class Declared:
     def of(cls, cells: int, arms: int, replicates: Replicates, folds: int | None) -> "Declared":
         """Trials are of no matter here, only how many there are."""
         declared = {str(arm): Arm("none:train") for arm in range(arms)}
-        study = AblationGrid("grown", declared, "none", axes={"task": list(range(cells))}, replicates=replicates)
+        study = AblationGrid(
+            "grown", declared, "none", axes={"task": list(range(cells))}, replicates=replicates
+        )
         trials: Any = tuple(range(replicates.most * (folds or 1)))
-        every = [Cell(str(arm), {"task": cell}, trials) for cell in range(cells) for arm in range(arms)]
+        every = [
+            Cell(str(arm), {"task": cell}, trials) for cell in range(cells) for arm in range(arms)
+        ]
         return cls(study, tuple(every))
 
 
@@ -119,7 +125,8 @@ def grow(
     cells, arms = means.shape
     plan = Declared.of(cells, arms, replicates, folds)
     compared = [(c, a, b) for c in range(cells) for a, b in ALL_PAIRS]
-    family, log = Family(len(compared), 0.05, margin), LookLog(replicates.spending, replicates.of)
+    family = Family(len(compared), 0.05, margin)
+    log = LookLog(replicates.spending, replicates.of)
     counts = np.zeros((cells, arms), int)
     while not (stage := stage_after(plan, replicates, log)).over:
         for cell in stage.open:
@@ -131,7 +138,10 @@ def grow(
             pairs.append(Compared((("task", str(c)),), str(a), str(b), evidence))
         look, _ = judge_look(pairs, stage, log, replicates, family, bounds=bounds)
         log = log.with_look(look)
-    said = [log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision for c, a, b in compared]
+    said = [
+        log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision
+        for c, a, b in compared
+    ]
     share = float(counts.mean() / replicates.most)
     truths = tuple(float(means[c, a] - means[c, b]) for c, a, b in compared)
     return Grown(share, truths, tuple(said), tuple(pair.evidence for pair in pairs))
@@ -165,7 +175,9 @@ class Row:
 
     def study(self, seed: int) -> dict[str, Any]:
         """What came of the study of this seed."""
-        rng, means, most = np.random.default_rng(seed), np.array(self.means), self.replicates.most
+        rng = np.random.default_rng(seed)
+        means = np.array(self.means)
+        most = self.replicates.most
         if self.folds:
             values = fold_values(rng, most)
         else:
@@ -189,13 +201,23 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
     """Whether any look at such a study gives a false verdict: as `contrasweep run --extend` counts the looks, and where
     nobody counts them."""
     values = np.random.default_rng(seed).normal(size=(3, sizes[-1]))
-    log, family, uncounted, ever = LookLog(EXTENDED, UNIT), Family(len(ALL_PAIRS), 0.05), False, False
+    log = LookLog(EXTENDED, UNIT)
+    family = Family(len(ALL_PAIRS), 0.05)
+    uncounted = False
+    ever = False
     for n in sizes:
-        evidence = [Evidence(contrast(values[a, :n] - values[b, :n]), Gaps(planned=n)) for a, b in ALL_PAIRS]
-        pairs = [Compared((), str(a), str(b), one) for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)]
+        evidence = [
+            Evidence(contrast(values[a, :n] - values[b, :n]), Gaps(planned=n)) for a, b in ALL_PAIRS
+        ]
+        pairs = [
+            Compared((), str(a), str(b), one)
+            for (a, b), one in zip(ALL_PAIRS, evidence, strict=True)
+        ]
         now = [one.verdict != "undecided" for one in judge(evidence, family)]
         uncounted |= any(now)
-        looks = [ExtensionVerdicts(log).looks_before((), pair.a, pair.b, pair.evidence) for pair in pairs]
+        looks = [
+            ExtensionVerdicts(log).looks_before((), pair.a, pair.b, pair.evidence) for pair in pairs
+        ]
         counted = judged(evidence, family, "max", looks=looks)
         ever |= any(one.decided for one in counted)
         log = log.with_look(look_before(pairs, counted, log, n))
@@ -204,10 +226,19 @@ def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
 
 SPENDINGS: tuple[SpendingName, ...] = ("obrien-fleming", "power")
 ROWS = [
-    *(Row(f"3 equal arms, seeds, {draw}", spending, draw=draw) for draw in DRAWS for spending in SPENDINGS),
+    *(
+        Row(f"3 equal arms, seeds, {draw}", spending, draw=draw)
+        for draw in DRAWS
+        for spending in SPENDINGS
+    ),
     Row("3 equal arms, 5 folds x 2 to 8 seeds", "obrien-fleming", folds=5),
     *(
-        Row(f"3 arms x 6 cells, half of the differences {effect:g} sd", spending, six_cells(effect), against=True)
+        Row(
+            f"3 arms x 6 cells, half of the differences {effect:g} sd",
+            spending,
+            six_cells(effect),
+            against=True,
+        )
         for effect in (1.5, 0.75)
         for spending in SPENDINGS
     ),
@@ -226,7 +257,9 @@ KINDS = [f"{row.name}, {row.spending}" for row in ROWS]
 def study(kind: str, seed: int) -> dict[str, Any]:
     """What came of the study of this seed, which no other row draws."""
     if kind in EXTENSIONS:
-        return extended(EXTENSIONS[kind], seed + 100_000 * (len(KINDS) + list(EXTENSIONS).index(kind)))
+        return extended(
+            EXTENSIONS[kind], seed + 100_000 * (len(KINDS) + list(EXTENSIONS).index(kind))
+        )
     number = KINDS.index(kind)
     return ROWS[number].study(seed + 100_000 * number)
 
@@ -238,7 +271,9 @@ def text_row(row: Row, studies: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
     wrong = float(np.mean([s["grown"]["wrong"] for s in studies]))
     error = math.sqrt(max(wrong * (1 - wrong), 0.01) / len(studies))
-    power = f"{mean('grown', 'decided'):.3f} ({mean('fixed', 'decided'):.3f})" if row.against else "-"
+    power = (
+        f"{mean('grown', 'decided'):.3f} ({mean('fixed', 'decided'):.3f})" if row.against else "-"
+    )
     same = "-"
     if row.margin is not None:
         same = f"{mean('grown', 'equivalent'):.3f} ({mean('fixed', 'equivalent'):.3f})"
@@ -263,7 +298,10 @@ def inflations() -> Iterator[tuple[str, ...]]:
     """By how much t statistics exceed a level if nothing is corrected, by looks and spending."""
     for looks in (range(5, 41, 5), range(2, 9, 2), range(2, 9), range(10, 31, 10)):
         for spending in SPENDINGS:
-            factors = [f"{Looks.of(looks, spending).t_inflation(alpha):.2f}" for alpha in (0.05, 0.05 / 3, 0.05 / 18)]
+            factors = [
+                f"{Looks.of(looks, spending).t_inflation(alpha):.2f}"
+                for alpha in (0.05, 0.05 / 3, 0.05 / 18)
+            ]
             yield f"{looks[0]}, {looks[1]}, ..., {looks[-1]} seeds", spending, *factors
 
 
@@ -303,7 +341,11 @@ def write(rows: Path, studies: int, output: Path) -> None:
     ]
     lines += ["| looks | spending | .05 | .0167 | .0028 |", "|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in inflations()]
-    lines += ["", "Two arms on 5 folds x 5 seeds, one look: how often each method calls a difference.", ""]
+    lines += [
+        "",
+        "Two arms on 5 folds x 5 seeds, one look: how often each method calls a difference.",
+        "",
+    ]
     lines += ["| truth | method | called different | N |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in other_methods(20261122, studies)]
     lines += [
@@ -317,7 +359,12 @@ def write(rows: Path, studies: int, output: Path) -> None:
 def main() -> None:
     options = command_line(__doc__, "growing_studies", 2000)
     if options.what == "simulate":
-        simulate(options.rows, dict.fromkeys([*KINDS, *EXTENSIONS], options.studies), study, options.seconds)
+        simulate(
+            options.rows,
+            dict.fromkeys([*KINDS, *EXTENSIONS], options.studies),
+            study,
+            options.seconds,
+        )
     else:
         write(options.rows, options.studies, options.output)
 

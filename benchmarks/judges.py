@@ -55,7 +55,10 @@ def arms(a: object, b: object, **names: np.ndarray) -> Drawn:
 
 def frame_of(drawn: Drawn) -> pd.DataFrame:
     """The rows as others would write them down."""
-    parts = [pd.DataFrame({"arm": arm, "score": x, **drawn[2]}) for arm, x in zip("ab", drawn, strict=False)]
+    parts = [
+        pd.DataFrame({"arm": arm, "score": x, **drawn[2]})
+        for arm, x in zip("ab", drawn, strict=False)
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -87,8 +90,12 @@ def answers(n: int, group: int = 1) -> Draw:
     """Right or wrong answers on n items, in groups that share half of the variance of the difficulty."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
-        hard = np.repeat(rng.normal(size=n // group), group) * (1 if group > 1 else 0) + rng.normal(size=n)
-        lean = np.repeat(rng.normal(size=n // group), group) * (0.5 if group > 1 else 0)  # a group may suit one arm
+        hard = np.repeat(rng.normal(size=n // group), group) * (1 if group > 1 else 0) + rng.normal(
+            size=n
+        )
+        lean = np.repeat(rng.normal(size=n // group), group) * (
+            0.5 if group > 1 else 0
+        )  # a group may suit one arm
         a = hard + rng.normal(size=n) + gain + lean > 0
         b = hard + rng.normal(size=n) > 0
         place = {"item": np.arange(n)} | ({"group": np.arange(n) // group} if group > 1 else {})
@@ -101,9 +108,16 @@ def crossed(m: int, n: int) -> Draw:
     """m seeds x n items, each with a part in the difference."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
-        d = gain + rng.normal(size=(m, 1)) * 0.15 + rng.normal(size=(1, n)) + rng.normal(size=(m, n))
+        d = (
+            gain
+            + rng.normal(size=(m, 1)) * 0.15
+            + rng.normal(size=(1, n))
+            + rng.normal(size=(m, n))
+        )
         level = rng.normal(size=d.shape)
-        return arms(d + level, level, seed=np.repeat(np.arange(m), n), item=np.tile(np.arange(n), m))
+        return arms(
+            d + level, level, seed=np.repeat(np.arange(m), n), item=np.tile(np.arange(n), m)
+        )
 
     return draw
 
@@ -180,12 +194,18 @@ def comparison_of(drawn: Drawn, design: Design) -> Comparison:
     elif design.items:
         found = contrast_over_items(d.reshape(-1, design.items))
     elif design.unit == "group":
-        found = contrast(np.bincount(names["group"], d) / np.bincount(names["group"]), design=design)
+        found = contrast(
+            np.bincount(names["group"], d) / np.bincount(names["group"]), design=design
+        )
     else:
         folds = list(names["fold"]) if design.folds else None
-        found = contrast(d, folds=folds, seeds=list(names["seed"]) if folds else None, design=design)
+        found = contrast(
+            d, folds=folds, seeds=list(names["seed"]) if folds else None, design=design
+        )
         if design.unit == "item":
-            found = DiscordantContrast(**{entry.name: getattr(found, entry.name) for entry in fields(found)})
+            found = DiscordantContrast(
+                **{entry.name: getattr(found, entry.name) for entry in fields(found)}
+            )
     return judged([Evidence(found)], Family(1), "max")[0]
 
 
@@ -194,7 +214,10 @@ def by_mushin(a: np.ndarray, b: np.ndarray) -> float:
     import xarray
     from mushin.benchmark import compare_methods
 
-    rows = {str(i): (("method", "seed"), np.stack(pair)) for i, pair in enumerate(zip(a, b, strict=True))}
+    rows = {
+        str(i): (("method", "seed"), np.stack(pair))
+        for i, pair in enumerate(zip(a, b, strict=True))
+    }
     places = {"method": ["a", "b"], "seed": np.arange(a.shape[1])}
     return float(compare_methods(xarray.Dataset(rows, coords=places))["significant"].mean())
 
@@ -224,7 +247,8 @@ def installed() -> dict[str, str]:
 
 def measure(design: Simulated, gain: float, studies: int) -> dict[str, float]:
     """Return the shares of draws that each test calls significant, and of our intervals that hold the truth."""
-    known, draws = truth(design, gain), []
+    known = truth(design, gain)
+    draws = []
     ours = covers = 0
     for number in range(studies):
         drawn = design.draw(np.random.default_rng([number, int(1000 * gain)]), gain)
@@ -235,10 +259,18 @@ def measure(design: Simulated, gain: float, studies: int) -> dict[str, float]:
         if number < CHECKED:
             (pair,) = judge(frame_of(drawn)).pairs
             shipped = pair.seen_from("a").comparison
-            assert np.allclose([shipped.p_value, shipped.low], [found.p_value, found.low]), design.name
-        ours, covers = ours + found.decided, covers + (found.low <= known <= found.high)
+            assert np.allclose([shipped.p_value, shipped.low], [found.p_value, found.low]), (
+                design.name
+            )
+        ours = ours + found.decided
+        covers = covers + (found.low <= known <= found.high)
     a, b = (np.array(x) for x in zip(*draws, strict=True))
-    rates = {"ours": ours / studies, "covers": covers / studies, "t": math.nan, "wilcoxon": math.nan}
+    rates = {
+        "ours": ours / studies,
+        "covers": covers / studies,
+        "t": math.nan,
+        "wilcoxon": math.nan,
+    }
     rates["welch"] = float((stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue <= 0.05).mean())
     if a.shape == b.shape:
         rates["t"] = float((stats.ttest_rel(a, b, axis=1).pvalue <= 0.05).mean())
@@ -253,9 +285,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=2000)
     studies = parser.parse_args().studies
-    error, others = math.sqrt(0.05 * 0.95 / studies), installed()
+    error = math.sqrt(0.05 * 0.95 / studies)
+    others = installed()
     warnings.simplefilter("ignore")
-    columns = {"ours": "ours", "t": "t", "wilcoxon": "Wilcoxon", "welch": "Welch", **{name: name for name in others}}
+    columns = {
+        "ours": "ours",
+        "t": "t",
+        "wilcoxon": "Wilcoxon",
+        "welch": "Welch",
+        **{name: name for name in others},
+    }
     told = ", ".join(f"{name} {number}" for name, number in others.items()) or "nobody"
     print("# Judges by design\n")
     print(
@@ -267,11 +306,25 @@ def main() -> None:
         "rows as unpaired.\n"
     )
     names = list(columns.values())
-    head = ["design", f"false: {names[0]}", *names[1:], "covers", "with a difference", f"power: {names[0]}", *names[1:]]
+    head = [
+        "design",
+        f"false: {names[0]}",
+        *names[1:],
+        "covers",
+        "with a difference",
+        f"power: {names[0]}",
+        *names[1:],
+    ]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for design in DESIGNS:
-        none, some = measure(design, 0.0, studies), measure(design, design.gain, studies)
-        rows = [*(none[name] for name in columns), none["covers"], some["covers"], *(some[name] for name in columns)]
+        none = measure(design, 0.0, studies)
+        some = measure(design, design.gain, studies)
+        rows = [
+            *(none[name] for name in columns),
+            none["covers"],
+            some["covers"],
+            *(some[name] for name in columns),
+        ]
         shown = ["–" if math.isnan(rate) else f"{rate:.3f}".lstrip("0") for rate in rows]
         print(f"| {design.name} | {' | '.join(shown)} |", flush=True)
 

@@ -31,10 +31,13 @@ from contrasweep.trainables import augmentations, images, optimisation, seeding
 from contrasweep.trainables.encoders import ENCODERS
 from contrasweep.trainables.losses import build
 
-CLASSES, PIXELS, BATCH = 10, 64, 64
+CLASSES = 10
+PIXELS = 64
+BATCH = 64
 VIEW = 224
 """Side of the views of photographs, which are 500 x 375 as in ImageNet."""
-MEAN, STD = [0.5] * 3, [0.25] * 3
+MEAN = [0.5] * 3
+STD = [0.25] * 3
 
 
 def write_jpegs(folder: Path, count: int) -> Path:
@@ -87,7 +90,9 @@ def theirs(folder: Path, workers: int, view: int = 0) -> Iterator[Any]:
         ]
     )
     folder_of_views = datasets.ImageFolder(str(folder), lambda image: (one(image), one(image)))
-    loader = torch.utils.data.DataLoader(folder_of_views, BATCH, shuffle=True, num_workers=workers, drop_last=True)
+    loader = torch.utils.data.DataLoader(
+        folder_of_views, BATCH, shuffle=True, num_workers=workers, drop_last=True
+    )
     return iter(loader)
 
 
@@ -104,7 +109,8 @@ def encoded() -> Iterator[None]:
 def images_per_second(batches: Iterator[Any]) -> float:
     """Over a whole epoch after its first batch, which has the start of workers in it."""
     next(batches)
-    start, count = time.perf_counter(), 0
+    start = time.perf_counter()
+    count = 0
     for _ in batches:
         count += BATCH
     return count / (time.perf_counter() - start)
@@ -116,7 +122,9 @@ def photographs(scratch: Path, count: int) -> list[tuple[str, float, float]]:
     With one thread or worker each, so that both have one core.
     """
     folder = write_photographs(scratch / "photographs", count)
-    manifest = resolve(stage("image-folder", str(scratch / "large"), source=folder).uri, folds=2, storage="x")
+    manifest = resolve(
+        stage("image-folder", str(scratch / "large"), source=folder).uri, folds=2, storage="x"
+    )
     torch.set_num_threads(1)
     names = ("contrasweep, files as they are", "torchvision ImageFolder + DataLoader, 1 worker")
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
@@ -127,7 +135,9 @@ def photographs(scratch: Path, count: int) -> list[tuple[str, float, float]]:
                 start = time.perf_counter(), _processor_s()
                 count = sum(BATCH for _ in batches)
                 del batches  # so that the worker ends, and its time counts
-                rates[name].append((count / (time.perf_counter() - start[0]), count / (_processor_s() - start[1])))
+                rates[name].append(
+                    (count / (time.perf_counter() - start[0]), count / (_processor_s() - start[1]))
+                )
     return [(name, *np.median(rates[name], 0).tolist()) for name in names]
 
 
@@ -140,13 +150,17 @@ def stall(manifest: Manifest, count: int, batch: int = 16) -> tuple[float, float
     """Seconds that steps of ResNet-18 wait for their batch, and that they compute, in all. Each batch is read on its
     own, so that steps wait for more than the first one."""
     images.CHUNK["cpu"] = batch * 3 * PIXELS * PIXELS
-    model = torch.nn.Sequential(ENCODERS.choose("resnet18").build((3, PIXELS, PIXELS)), torch.nn.Linear(512, 128))
-    optimizer, loss = optimisation.SGD(model.parameters(), 0.01), build("infonce")
+    model = torch.nn.Sequential(
+        ENCODERS.choose("resnet18").build((3, PIXELS, PIXELS)), torch.nn.Linear(512, 128)
+    )
+    optimizer = optimisation.SGD(model.parameters(), 0.01)
+    loss = build("infonce")
     part = images.open_images(open_dataset(manifest).split("train"), torch.device("cpu"), 0.0)
     policy = augmentations.AUGMENTATIONS.choose("photos").settings
     order = torch.randperm(len(part), generator=seeding.generator(0))[: batch * (count + 1)]
     stream = images.batches(part, images.Normalise(part), [policy] * 2, order, batch, 0, 0, 1)
-    waits, steps = [], []
+    waits = []
+    steps = []
     for _ in range(count + 1):
         start = time.perf_counter()
         views, rows = next(stream)
@@ -195,7 +209,14 @@ def memory(scratch: Path) -> list[tuple[str, float, float]]:
     np.savez(source, x_train=x, y_train=np.arange(rows) % 10, x_test=x[:10], y_test=np.arange(10))
     measured = []
     for what in ("stage", "first", "resident", "streamed"):
-        command = [sys.executable, "-c", MEMORY, "resident" if what == "first" else what, str(source), str(scratch)]
+        command = [
+            sys.executable,
+            "-c",
+            MEMORY,
+            "resident" if what == "first" else what,
+            str(source),
+            str(scratch),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         measured.append((what, x.nbytes / 2**20, float(done.stdout.split()[-1])))
     return measured
@@ -245,7 +266,10 @@ def measure(scratch: Path, count: int, steps: int) -> str:
         f"| {count // 5} JPEGs of 500 x 375, two augmented views of {VIEW} pixels of each, batch {BATCH} | images/s | "
         "images a processor s | ratio |",
         "|---|---:|---:|---:|",
-        *(f"| {what} | {rate:,.0f} | {cost:,.0f} | {cost / photos[-1][2]:.2f} |" for what, rate, cost in photos),
+        *(
+            f"| {what} | {rate:,.0f} | {cost:,.0f} | {cost / photos[-1][2]:.2f} |"
+            for what, rate, cost in photos
+        ),
         "",
         f"| a step of ResNet-18 at {PIXELS} pixels, batch 16 (32 views), 2 threads, {steps} steps | ms waiting | "
         "ms computing | waiting |",
@@ -258,7 +282,10 @@ def measure(scratch: Path, count: int, steps: int) -> str:
         "",
         "| host memory | MiB of images | peak MiB | ratio |",
         "|---|---:|---:|---:|",
-        *(f"| {NAMES[what]} | {size:.0f} | {peak:.0f} | {peak / size:.2f} |" for what, size, peak in held),
+        *(
+            f"| {NAMES[what]} | {size:.0f} | {peak:.0f} | {peak / size:.2f} |"
+            for what, size, peak in held
+        ),
         "",
     ]
     return "\n".join(lines)
@@ -266,7 +293,9 @@ def measure(scratch: Path, count: int, steps: int) -> str:
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "loader.md")
+    options.add_argument(
+        "--output", type=Path, default=Path(__file__).parent / "results" / "loader.md"
+    )
     options.add_argument("--images", type=int, default=3000)
     options.add_argument("--steps", type=int, default=5, help="of ResNet-18")
     chosen = options.parse_args()

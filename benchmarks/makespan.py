@@ -55,9 +55,21 @@ def run(folder: str, seeds: list[int], epochs: int, *more: str) -> list[Record]:
     starting."""
     file = Path(folder) / "study.yaml"
     file.write_text(STUDY.format(name="makespan", seeds=seeds, epochs=epochs))
-    command("run", str(file), "--storage", folder, "--tracking", "none", "--max-concurrent", str(SLOTS), *more)
+    command(
+        "run",
+        str(file),
+        "--storage",
+        folder,
+        "--tracking",
+        "none",
+        "--max-concurrent",
+        str(SLOTS),
+        *more,
+    )
     records = StudyRecords(folder, "makespan")
-    return sorted(records.read(sorted(records.finished())).values(), key=lambda record: record.started)
+    return sorted(
+        records.read(sorted(records.finished())).values(), key=lambda record: record.started
+    )
 
 
 def makespan(records: list[Record]) -> float:
@@ -73,17 +85,32 @@ def main() -> None:
         inventory = Path(folder) / "inventory.yaml"
         inventory.write_text(json.dumps({"nodes": [{"cpus": SLOTS, "memory_gib": 64}]}))
         first = run(folder, [0], options.epochs)
-        (Path(folder) / "study.yaml").write_text(STUDY.format(name="makespan", seeds=[0, 1], epochs=options.epochs))
+        (Path(folder) / "study.yaml").write_text(
+            STUDY.format(name="makespan", seeds=[0, 1], epochs=options.epochs)
+        )
         told = json.loads(
             command(
-                "plan", str(Path(folder) / "study.yaml"), "--storage", folder, "--cluster", str(inventory), "--json"
+                "plan",
+                str(Path(folder) / "study.yaml"),
+                "--storage",
+                folder,
+                "--cluster",
+                str(inventory),
+                "--json",
             )
         )
         forecast_s = 3600 * told["hours"]
         earlier = {record.trial_id for record in first}
-        second = [r for r in run(folder, [0, 1], options.epochs, "--extend") if r.trial_id not in earlier]
+        second = [
+            r for r in run(folder, [0, 1], options.epochs, "--extend") if r.trial_id not in earlier
+        ]
     real_s = makespan(second)
-    hindsight_s = 3600 * simulate([Footprint()] * len(second), [r.ended - r.started for r in second], INVENTORY).hours
+    hindsight_s = (
+        3600
+        * simulate(
+            [Footprint()] * len(second), [r.ended - r.started for r in second], INVENTORY
+        ).hours
+    )
     rows = {
         "forecast by `contrasweep plan` from the first run": forecast_s,
         "simulated from the second run's own times": hindsight_s,

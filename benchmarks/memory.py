@@ -56,7 +56,10 @@ RESULTS = Path(__file__).parent / "results" / "memory.md"
 
 
 def table_1() -> list[str]:
-    counted = {row: count(torchvision.models.resnet50, (2 * row[0], 3, row[1], row[1])).gib for row in TABLE_1_MIB}
+    counted = {
+        row: count(torchvision.models.resnet50, (2 * row[0], 3, row[1], row[1])).gib
+        for row in TABLE_1_MIB
+    }
     learned = Calibration()
     for row in CALIBRATED:
         learned.observe("paper", counted[row], TABLE_1_MIB[row] / 1024)
@@ -84,7 +87,9 @@ def speed() -> list[str]:
         for pixels in (32, 128, 256, 512):
             start = time.perf_counter()
             gib = count(getattr(torchvision.models, name), (64, 3, pixels, pixels)).gib
-            lines.append(f"| {name} | {pixels} | 64 | {gib:.2f} | {time.perf_counter() - start:.2f} |")
+            lines.append(
+                f"| {name} | {pixels} | 64 | {gib:.2f} | {time.perf_counter() - start:.2f} |"
+            )
     return lines
 
 
@@ -112,12 +117,15 @@ def measure(name: str, images: int, pixels: int, precision: str) -> float:
 
 
 def against_gpu() -> list[str]:
-    learned, rows = Calibration(), []
+    learned = Calibration()
+    rows = []
     for i, config in enumerate(MEASURED):
         name, images, pixels, precision = config
         command = [sys.executable, __file__, "--one", json.dumps(config)]
         peak = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        counted = count(getattr(torchvision.models, name), (images, 3, pixels, pixels), precision=precision).gib
+        counted = count(
+            getattr(torchvision.models, name), (images, 3, pixels, pixels), precision=precision
+        ).gib
         rows.append((config, counted, peak))
         if i % 4 == 0:  # a quarter calibrates, the rest is predicted
             learned.observe(precision, counted, peak)
@@ -136,8 +144,11 @@ def against_gpu() -> list[str]:
 
 def against_cpu() -> list[str]:
     """The same model with host memory in place of the GPU's: what can be measured without one."""
-    context = multiprocessing.get_context("fork")  # torch is loaded once; a child begins at the same size each time
-    learned, rows = Calibration(), []
+    context = multiprocessing.get_context(
+        "fork"
+    )  # torch is loaded once; a child begins at the same size each time
+    learned = Calibration()
+    rows = []
     for i, (name, images, pixels) in enumerate(ON_CPU):
         with context.Pool(1) as pool:
             peak = pool.apply(measure_cpu, (name, images, pixels))
@@ -190,7 +201,14 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     speeds = speed()
-    text = [f"# Memory model ({date.today()})", "", "## The LOCAL paper's Table 1", "", *table_1(), ""]
+    text = [
+        f"# Memory model ({date.today()})",
+        "",
+        "## The LOCAL paper's Table 1",
+        "",
+        *table_1(),
+        "",
+    ]
     text += [
         "## Time of an estimate, one CPU core, no GPU",
         "",
@@ -202,7 +220,12 @@ def main() -> None:
     if options.cpu:
         text += [f"## Against measured peaks on the CPU, {cpu_name()}", "", *against_cpu(), ""]
     if options.gpu:
-        text += [f"## Against measured peaks, {torch.cuda.get_device_name()}", "", *against_gpu(), ""]
+        text += [
+            f"## Against measured peaks, {torch.cuda.get_device_name()}",
+            "",
+            *against_gpu(),
+            "",
+        ]
     RESULTS.write_text("\n".join(text))
     print("\n".join(text))
 

@@ -19,7 +19,9 @@ ROPE = 0.5
 def fold_values(rng: np.random.Generator, seeds: int) -> Any:
     """Three equal arms on 5 folds: half of the noise is a fold's, and correlates by 0.2 between folds, as Nadeau and
     Bengio take the noise of folds that share training rows to."""
-    own = math.sqrt(0.8) * rng.normal(size=(1, 3, 1, 5)) + math.sqrt(0.2) * rng.normal(size=(1, 3, 1, 1))
+    own = math.sqrt(0.8) * rng.normal(size=(1, 3, 1, 5)) + math.sqrt(0.2) * rng.normal(
+        size=(1, 3, 1, 1)
+    )
     return (own + rng.normal(size=(1, 3, seeds, 5))) / 2
 
 
@@ -39,7 +41,9 @@ def other_methods(seed: int, studies: int) -> Iterator[tuple[str, ...]]:
         count: dict[str, int] = {}
         for _ in range(studies):
             values = fold_values(rng, 5)
-            for method, called in calls(values[0, 0] - values[0, 1] + effect, _five_by_two(rng, effect)).items():
+            for method, called in calls(
+                values[0, 0] - values[0, 1] + effect, _five_by_two(rng, effect)
+            ).items():
                 count[method] = count.get(method, 0) + called
         for method, called in count.items():
             yield name, method, f"{called / studies:.3f}", str(studies)
@@ -55,7 +59,8 @@ def _five_by_two(rng: np.random.Generator, effect: float) -> Any:
 def calls(d: Any, halves: Any) -> dict[str, bool]:
     """Whether each method calls a difference of the replicates `d` [seeds, folds], at .05 or a posterior of .95."""
     means = d.mean(axis=0)
-    n, overlap = len(means), 0.25
+    n = len(means)
+    overlap = 0.25
     corrected = math.sqrt(means.var(ddof=1) * (1 / n + overlap))
     both = 2 * special.stdtr(n - 1, -abs(means.mean()) / corrected)
     signs = np.where(np.random.default_rng(0).integers(0, 2, (999, d.size)), 1, -1)
@@ -69,7 +74,8 @@ def calls(d: Any, halves: Any) -> dict[str, bool]:
     f = (halves**2).sum() / (2 * variances.sum())  # Alpaydin 1999
     return {
         "contrasweep": now.p_value(0.05) <= 0.05,
-        "contrasweep, smallest difference": judge([Evidence(now)], margin)[0].verdict in ("better", "worse"),
+        "contrasweep, smallest difference": judge([Evidence(now)], margin)[0].verdict
+        in ("better", "worse"),
         "Nadeau-Bengio": bool(both <= 0.05),
         "Bayesian correlated t-test, rope": bool(max(above, below) > 0.95),
         "5x2cv F (10 trainings, its own draws)": bool(stats.f.sf(f, 10, 5) <= 0.05),

@@ -29,11 +29,17 @@ def compare_paired(
     `seeds`. Without it they are independent seeds on one split.
     """
     n = len(np.asarray(a))
-    design = Design(seeds=n) if train_fraction is None else Design(folds=round(1 / (1 - train_fraction)))
+    design = (
+        Design(seeds=n) if train_fraction is None else Design(folds=round(1 / (1 - train_fraction)))
+    )
     frame = pd.DataFrame({"cell": 0, "a": a, "b": b, "failed_a": False, "failed_b": False})
     frame = frame.assign(
         fold=list(folds) if folds is not None else np.arange(n),
-        seed=list(seeds) if seeds is not None else np.arange(n) if folds is not None or not design.folds else 0,
+        seed=list(seeds)
+        if seeds is not None
+        else np.arange(n)
+        if folds is not None or not design.folds
+        else 0,
     )
     evidence = paired_evidence(frame, design, mode=mode)
     assert evidence is not None

@@ -39,7 +39,9 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished
 
-PAIRS, SEEDS, FOLDS = 40, 2, 5
+PAIRS = 40
+SEEDS = 2
+FOLDS = 5
 EPOCHS = {"whole": 6, "half": 3}
 STUDIES = 10  # of each design with a difference
 SCORES = ("f1_macro", "accuracy", "knn1", "knn5", "probe", "map_at_r")
@@ -70,7 +72,9 @@ HALVES = max(design.networks(STUDIES - 1)[0] + design.replicates.most for design
 
 def arm(epochs: int) -> Arm:
     return Arm(
-        TRAIN, config=BASE | {"epochs": epochs, "batch_size": 128, "loss": {"name": "supcon", "temperature": 0.2}}
+        TRAIN,
+        config=BASE
+        | {"epochs": epochs, "batch_size": 128, "loss": {"name": "supcon", "temperature": 0.2}},
     )
 
 
@@ -96,19 +100,30 @@ class Pool:
         for kind, seed in self.wanted():
             if self.file(kind, seed).exists():
                 continue
-            study = AblationGrid("pool", {"a": arm(EPOCHS[kind])}, "digits-lt", folds=FOLDS, seeds=[seed])
+            study = AblationGrid(
+                "pool", {"a": arm(EPOCHS[kind])}, "digits-lt", folds=FOLDS, seeds=[seed]
+            )
             kept: dict[str, Any] = {}
             for trial in plan(study, storage=str(self.folder)).trials:
                 last = list(train(trial))[-1]
-                kept |= {f"metric/{trial.fold}/{name}": value for name, value in last.metrics.items()}
-                kept |= {f"item/{trial.fold}/{name}": np.asarray(value) for name, value in last.items.items()}
+                kept |= {
+                    f"metric/{trial.fold}/{name}": value for name, value in last.metrics.items()
+                }
+                kept |= {
+                    f"item/{trial.fold}/{name}": np.asarray(value)
+                    for name, value in last.items.items()
+                }
             scratch = self.folder / "unfinished.npz"
             np.savez_compressed(scratch, **kept)
             scratch.replace(self.file(kind, seed))
 
     def read(self, kind: str, seed: int, fold: int) -> tuple[dict[str, float], dict[str, Any]]:
         with np.load(self.file(kind, seed)) as content:
-            metrics = {k.split("/")[2]: float(content[k]) for k in content if k.startswith(f"metric/{fold}/")}
+            metrics = {
+                k.split("/")[2]: float(content[k])
+                for k in content
+                if k.startswith(f"metric/{fold}/")
+            }
             items = {k.split("/")[2]: content[k] for k in content if k.startswith(f"item/{fold}/")}
         return metrics, items
 
@@ -128,8 +143,10 @@ class Networks:
 
 def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Networks]) -> int:
     """Run `study` with the pool's networks, by arm, in place of training; how many trials it took."""
-    planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
-    code, ended = CurrentCode(planned.study.functions), 0
+    planned = plan(study, storage=storage)
+    records = StudyRecords(storage, study.name)
+    code = CurrentCode(planned.study.functions)
+    ended = 0
     prepared = prepare(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, prepared.finished)
     if study.replicates is not None:
@@ -143,12 +160,16 @@ def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Netw
     return ended
 
 
-def write(trial: Trial, records: StudyRecords, code: CurrentCode, pool: Pool, networks: Networks) -> None:
+def write(
+    trial: Trial, records: StudyRecords, code: CurrentCode, pool: Pool, networks: Networks
+) -> None:
     metrics, items = pool.read(*networks.of(trial))
     records.write_items(trial.id, items)
     reference = CodeRef(code.of(trial.trainable, trial.config).version.digest)
     rows = [{"step": EPOCHS[networks.kind], "time": 0.0, **metrics}]
-    records.write(Record.of(trial, status=Status.DONE, rows=rows, items=tuple(items), code=reference))
+    records.write(
+        Record.of(trial, status=Status.DONE, rows=rows, items=tuple(items), code=reference)
+    )
 
 
 def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
@@ -166,7 +187,12 @@ def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[s
     for pair in range(PAIRS):
         with tempfile.TemporaryDirectory() as storage:
             first = 2 * SEEDS * pair
-            fill(study, storage, pool, {"one": Networks("whole", first), "other": Networks("whole", first + SEEDS)})
+            fill(
+                study,
+                storage,
+                pool,
+                {"one": Networks("whole", first), "other": Networks("whole", first + SEEDS)},
+            )
             results = Results.load("null", storage)
             items = results.items(results.planned["trial_id"].iloc[0])
             for over, scores in (("replicates", SCORES), ("groups", tuple(items))):
@@ -186,22 +212,35 @@ def differences(pool: Pool, design: Looked) -> Iterator[tuple[int, int, str, str
     """Of each study with a difference: trials with looks, trials without, and the two verdicts."""
     for number in range(STUDIES):
         arms = {name: arm(epochs) for name, epochs in EPOCHS.items()}
-        base: dict[str, Any] = {"arms": arms, "data": "digits-lt", "folds": design.folds, "metric": "f1_macro"}
+        base: dict[str, Any] = {
+            "arms": arms,
+            "data": "digits-lt",
+            "folds": design.folds,
+            "metric": "f1_macro",
+        }
         first, fold = design.networks(number)
         networks = {name: Networks(name, first, fold) for name in arms}
         with tempfile.TemporaryDirectory() as storage:
-            taken = fill(AblationGrid("looked", replicates=design.replicates, **base), storage, pool, networks)
+            taken = fill(
+                AblationGrid("looked", replicates=design.replicates, **base),
+                storage,
+                pool,
+                networks,
+            )
             log = read_looks(StudyRecords(storage, "looked"))
             assert log is not None
             fixed = AblationGrid("fixed", seeds=list(range(design.replicates.most)), **base)
             all_ = fill(fixed, storage, pool, networks)
-            whole = Results.load("fixed", storage).versus("whole", "half").overall.comparison.verdict
+            whole = (
+                Results.load("fixed", storage).versus("whole", "half").overall.comparison.verdict
+            )
             yield taken, all_, log.looks[-1].comparisons[0].decision, str(whole)
 
 
 def difference_lines(pool: Pool, design: Looked) -> list[str]:
     """The table of one design, and what looks saved."""
-    rows, looks = list(differences(pool, design)), design.replicates
+    rows = list(differences(pool, design))
+    looks = design.replicates
     with_looks, without = (float(np.mean([row[i] for row in rows])) for i in (0, 1))
     return [
         "",
@@ -210,7 +249,10 @@ def difference_lines(pool: Pool, design: Looked) -> list[str]:
         "",
         "| study | trials with looks | verdict | trials without | verdict |",
         "|---|---|---|---|---|",
-        *(f"| {i + 1} | {taken} | {said} | {all_} | {fixed} |" for i, (taken, all_, said, fixed) in enumerate(rows)),
+        *(
+            f"| {i + 1} | {taken} | {said} | {all_} | {fixed} |"
+            for i, (taken, all_, said, fixed) in enumerate(rows)
+        ),
         "",
         f"In the mean {with_looks:.0f} trials with looks and {without:.0f} without ({with_looks / without:.0%}).",
     ]
@@ -219,7 +261,10 @@ def difference_lines(pool: Pool, design: Looked) -> list[str]:
 def why_little_is_saved() -> list[str]:
     """What t each look of a design asks for: over few folds far more than the first looks could see."""
     rows = []
-    designs = {f"{FOLDS} folds, more seeds": [FOLDS - 1] * 4, f"repeats of {FOLDS} folds": [9, 19, 29, 39]}
+    designs = {
+        f"{FOLDS} folds, more seeds": [FOLDS - 1] * 4,
+        f"repeats of {FOLDS} folds": [9, 19, 29, 39],
+    }
     for design, degrees in designs.items():
         for spending in get_args(SpendingName):
             levels = Looks.of([2, 4, 6, 8], spending).nominal_levels(0.05)
@@ -254,7 +299,10 @@ def judge(pool: Pool, output: Path) -> None:
         "",
         "| over | score | p <= .05 | of |",
         "|---|---|---|---|",
-        *(f"| {over} | {score} | {wrong[over, score]} | {n} |" for (over, score), n in count.items()),
+        *(
+            f"| {over} | {score} | {wrong[over, score]} | {n} |"
+            for (over, score), n in count.items()
+        ),
         "",
     ]
     for over in ("replicates", "groups"):
@@ -278,7 +326,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["train", "judge"])
     parser.add_argument("--pool", type=Path, default=Path("build/real_learners"))
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "real_learners.md")
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).parent / "results" / "real_learners.md"
+    )
     options = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         pool = Pool(options.pool)

@@ -97,7 +97,8 @@ def study(trials: int) -> AblationGrid:
 
 def fill(declared: AblationGrid, storage: str) -> int:
     """Write all that a run of the study would leave; how many trials."""
-    planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
+    planned = plan(declared, storage=storage)
+    records = StudyRecords(storage, declared.name)
     records.claim(study_document(planned))
     write_planned(records, planned.to_frame())
     with ThreadPoolExecutor(8) as pool:
@@ -110,17 +111,25 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
     rng = np.random.default_rng(int(trial.id[:12], 16))
     infeasible = trial.arm == "infonce" and trial.config["batch_size"] == 256
     failed = not infeasible and rng.uniform() < 0.02
-    rows = [] if infeasible else [_row(trial, epoch, rng) for epoch in range(1, EPOCHS // (2 if failed else 1) + 1)]
+    rows = (
+        []
+        if infeasible
+        else [_row(trial, epoch, rng) for epoch in range(1, EPOCHS // (2 if failed else 1) + 1)]
+    )
     began = 1.79e9 + trial.seed * 60.0
     if rows:
-        records.write_metrics(trial.id, [{"step": i, "time": began + i, **row} for i, row in enumerate(rows, 1)])
+        records.write_metrics(
+            trial.id, [{"step": i, "time": began + i, **row} for i, row in enumerate(rows, 1)]
+        )
     items: dict[str, Any] = {}
     if rows and not failed:
         items = {name: rng.integers(0, 2, 109) for name in ("knn1", "knn5", "probe")}
         records.write_items(trial.id, items)
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.pt").write_bytes(rng.bytes(2048))
-            Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(Path(folder), EPOCHS)
+            Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(
+                Path(folder), EPOCHS
+            )
     error = (
         ERRORS[int(rng.integers(2))]
         if failed
@@ -148,11 +157,19 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
 
 
 def _row(trial: Trial, epoch: int, rng: np.random.Generator) -> dict[str, float]:
-    gain = ARMS[trial.arm] - 0.01 * abs(np.log2(trial.config["loss"]["temperature"] / 0.2)) + 0.01 * (trial.fold or 0)
+    gain = (
+        ARMS[trial.arm]
+        - 0.01 * abs(np.log2(trial.config["loss"]["temperature"] / 0.2))
+        + 0.01 * (trial.fold or 0)
+    )
     score = 0.6 + 0.3 * (1 - np.exp(-epoch / 3)) + gain + rng.normal(0, 0.01)
     row = {name: float(1 / epoch + rng.normal(0, 0.02)) for name in EVERY_EPOCH}
     evaluated = epoch % 4 == 0
-    return row | ({name: float(np.clip(score + rng.normal(0, 0.01), 0, 1)) for name in EVALUATED} if evaluated else {})
+    return row | (
+        {name: float(np.clip(score + rng.normal(0, 0.01), 0, 1)) for name in EVALUATED}
+        if evaluated
+        else {}
+    )
 
 
 def reports(storage: str, folder: Path, requests: "Requests | None") -> dict[str, float]:
@@ -189,16 +206,22 @@ def _report(storage: str, folder: Path, kind: str) -> float:
     return used.ru_maxrss / 1024
 
 
-def measured(name: str, requests: "Requests | None", call: Callable[[], float | None]) -> dict[str, float]:
+def measured(
+    name: str, requests: "Requests | None", call: Callable[[], float | None]
+) -> dict[str, float]:
     """Seconds, MiB, processor seconds (of this process and its children, without a server's) and requests of a call."""
-    began, used, asked = time.perf_counter(), _processor(), dict(requests.counts) if requests else {}
+    began = time.perf_counter()
+    used = _processor()
+    asked = dict(requests.counts) if requests else {}
     memory = call()
     found = {f"{name}, s": round(time.perf_counter() - began, 1)}
     if memory is not None:
         found[f"{name}, MiB"] = round(memory)
     if requests is None:
         return found | {f"{name}, processor s": round(_processor() - used, 1)}
-    return found | {f"{name}, {kind}": count - asked[kind] for kind, count in requests.counts.items()}
+    return found | {
+        f"{name}, {kind}": count - asked[kind] for kind, count in requests.counts.items()
+    }
 
 
 def _processor() -> float:
@@ -227,7 +250,9 @@ async def read(page_file: Path) -> dict[str, float]:
         for name, code in INTERACTIONS.items():
             _, found[f"{name}, ms"] = await page.milliseconds(code)
         await page.resize(*PHONE)
-        found["wider than a phone, px"] = max(0, await page.js("document.documentElement.scrollWidth") - PHONE[0])
+        found["wider than a phone, px"] = max(
+            0, await page.js("document.documentElement.scrollWidth") - PHONE[0]
+        )
     return {name: round(value) for name, value in found.items()}
 
 
@@ -255,7 +280,9 @@ def places(kind: str, folder: Path) -> Iterator[tuple[str, Requests | None]]:
         return
     from benchmarks.tracking_services import S3_ENV, s3_server
 
-    requests, log = Requests(), logging.getLogger("werkzeug")  # moto logs every request
+    # moto logs every request
+    requests = Requests()
+    log = logging.getLogger("werkzeug")
     log.setLevel(logging.INFO)
     log.propagate = False
     log.addHandler(requests)
@@ -265,7 +292,9 @@ def places(kind: str, folder: Path) -> Iterator[tuple[str, Requests | None]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--s3", action="store_true", help="measure from a moto S3 server too")
     parser.add_argument("--keep", type=Path, help="folder to work in, which stays")
@@ -286,7 +315,11 @@ def main() -> None:
 
 def write(found: dict[str, Any], trials: int) -> None:
     """The figures so far, with date and hardware."""
-    lines = [f"| {kind} | {name} | {value:g} |" for kind, figures in found.items() for name, value in figures.items()]
+    lines = [
+        f"| {kind} | {name} | {value:g} |"
+        for kind, figures in found.items()
+        for name, value in figures.items()
+    ]
     load = os.getloadavg()[0]
     RESULTS.write_text(
         f"# The report of a big study\n\n{date.today()}, {platform.machine()}, {os.cpu_count()} cores shared with "

@@ -18,11 +18,15 @@ def command_line(doc: str | None, name: str, studies: int) -> argparse.Namespace
     parser.add_argument("--studies", type=int, default=studies)
     parser.add_argument("--seconds", type=float, default=500.0)
     parser.add_argument("--rows", type=Path, default=Path(f"build/{name}.jsonl"))
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / f"{name}.md")
+    parser.add_argument(
+        "--output", type=Path, default=Path(__file__).parent / "results" / f"{name}.md"
+    )
     return parser.parse_args()
 
 
-def simulate(rows: Path, wanted: Mapping[str, int], study: Callable[[str, int], Any], seconds: float) -> None:
+def simulate(
+    rows: Path, wanted: Mapping[str, int], study: Callable[[str, int], Any], seconds: float
+) -> None:
     """Run `study(kind, seed)` for seeds from 0 until each kind has as many studies as are `wanted` or the time is over,
     always the kind of which the smallest share is there."""
     rows.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +38,9 @@ def simulate(rows: Path, wanted: Mapping[str, int], study: Callable[[str, int], 
             if counts[kind] >= wanted[kind]:
                 return
             for seed in range(counts[kind], min(wanted[kind], counts[kind] + AT_ONCE)):
-                sink.write(json.dumps({"kind": kind, "seed": seed, "came": study(kind, seed)}) + "\n")
+                sink.write(
+                    json.dumps({"kind": kind, "seed": seed, "came": study(kind, seed)}) + "\n"
+                )
                 counts[kind] += 1
             sink.flush()
 

@@ -20,7 +20,8 @@ from contrasweep.trainables.review_helpfulness.models import MODELS
 from contrasweep.trainables.review_helpfulness.studies.tables import MAIN_TABLE
 
 REPEATS = 3
-SIDE, FLOATS = 1024, 2**24
+SIDE = 1024
+FLOATS = 2**24
 
 
 def processor_seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -44,11 +45,15 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -
 def main() -> None:
     """Print a table."""
     torch.set_num_threads(1)
-    matrix, vector, out = torch.randn(SIDE, SIDE), torch.randn(FLOATS), torch.empty(FLOATS)
+    matrix = torch.randn(SIDE, SIDE)
+    vector = torch.randn(FLOATS)
+    out = torch.empty(FLOATS)
     peak = 2 * SIDE**3 / processor_seconds(lambda: matrix @ matrix, 10)
     moved = 8 * FLOATS / processor_seconds(lambda: torch.add(vector, 1.0, out=out), 10)
     print(f"{peak / 1e9:.0f} GFLOP/s, {moved / 1e9:.1f} GB/s, load {os.getloadavg()[0]:.0f}\n")
-    print("| model | GFLOP | GB moved | counted | timed | counted / timed |\n|---|---|---|---|---|---|")
+    print(
+        "| model | GFLOP | GB moved | counted | timed | counted / timed |\n|---|---|---|---|---|---|"
+    )
     planned, _ = plan_staged(MAIN_TABLE, storage=tempfile.mkdtemp())
     assert planned is not None
     data = next(iter(planned.datasets.values()))

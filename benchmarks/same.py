@@ -44,19 +44,35 @@ def numbers(tree: Path, study: Path, storage: Path) -> dict[str, dict[str, str]]
     runs = str(storage / "runs")  # below the working folder, which is one to import from
     python = {"PYTHONPATH": str(tree / "platform"), "CONTRASWEEP_STORAGE": runs}
     environment = {**os.environ, **python}
-    command = [sys.executable, "-m", "contrasweep", "run", str(study), "--tracking", "none", "--json"]
-    done = subprocess.run(command, cwd=storage, env=environment, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "contrasweep",
+        "run",
+        str(study),
+        "--tracking",
+        "none",
+        "--json",
+    ]
+    done = subprocess.run(
+        command, cwd=storage, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"{study.stem} ended with {done.returncode} in {tree}:\n{done.stderr}")
     command = [sys.executable, "-c", NUMBERS, study.stem, runs]
-    dumped = subprocess.run(command, cwd=storage, env=environment, capture_output=True, text=True, check=True)
+    dumped = subprocess.run(
+        command, cwd=storage, env=environment, capture_output=True, text=True, check=True
+    )
     return dict(json.loads(dumped.stdout))
 
 
-def differences(before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]) -> Iterator[str]:
+def differences(
+    before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]
+) -> Iterator[str]:
     """What differs, a line each."""
     for trial in sorted(before.keys() | after.keys()):
-        one, other = before.get(trial, {}), after.get(trial, {})
+        one = before.get(trial, {})
+        other = after.get(trial, {})
         for name in sorted(one.keys() | other.keys()):
             if one.get(name) != other.get(name):
                 yield f"{trial}: {name}: {one.get(name)} before, {other.get(name)} now"
@@ -75,7 +91,9 @@ def compared(base: Path, names: list[str]) -> bool:
                 found.append(numbers(tree, own if own.exists() else study, Path(storage)))
         told = list(differences(*found))
         values = sum(map(len, found[0].values()))
-        print(f"{study.stem}: {len(found[0])} trials, {values} values, {len(told)} differ", flush=True)
+        print(
+            f"{study.stem}: {len(found[0])} trials, {values} values, {len(told)} differ", flush=True
+        )
         print("".join(f"  {line}\n" for line in told[:5]), end="")
         equal &= bool(found[0]) and not told
     return equal
@@ -83,21 +101,29 @@ def compared(base: Path, names: list[str]) -> bool:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--base", help="the commit to compare with")
     parser.add_argument("--study", action="append", default=[], help="only this one; repeatable")
     options = parser.parse_args()
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+        ).stdout
 
-    base = options.base or ("HEAD" if git("status", "--porcelain", "--untracked-files=no") else "HEAD^")
+    base = options.base or (
+        "HEAD" if git("status", "--porcelain", "--untracked-files=no") else "HEAD^"
+    )
     folder = Path(tempfile.mkdtemp(prefix="same-base-"))
     try:
         git("worktree", "add", "--detach", "--quiet", "--force", str(folder), base)
         equal = compared(folder, options.study)
     finally:
-        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(folder)], check=False)
+        subprocess.run(
+            ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(folder)], check=False
+        )
         shutil.rmtree(folder, ignore_errors=True)
     print("equal" if equal else f"not equal to {base}")
     sys.exit(not equal)

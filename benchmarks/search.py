@@ -38,7 +38,10 @@ from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.trial import Trial
 from contrasweep.tuning.arm_search import ArmSearch
 
-EPOCHS, BUDGET, PLACES = 9, 360, 4  # random search: 40 configurations
+# random search: 40 configurations
+EPOCHS = 9
+BUDGET = 360
+PLACES = 4
 STUDY = Sweep(
     name="search-benchmark",
     arms={
@@ -106,7 +109,9 @@ class Curves:
         """The metrics at `step`; None if the trial failed before it."""
         rows = self.rows.setdefault(trial.id, [])
         while len(rows) < step:
-            generator = self.running.setdefault(trial.id, import_path(trial.trainable, "trainable")(trial))
+            generator = self.running.setdefault(
+                trial.id, import_path(trial.trainable, "trainable")(trial)
+            )
             try:
                 rows.append(dict(next(generator).metrics))
             except (FloatingPointError, StopIteration):
@@ -117,7 +122,9 @@ class Curves:
 def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list[tuple[int, float]]:
     """One search until it has the target or its budget is spent: (epochs so far, value) of each configuration trained
     to its end, in order."""
-    study, found, epochs = plan.study, [], 0
+    study = plan.study
+    found = []
+    epochs = 0
     [(name, declared)] = study.arms.items()
     arm = ArmSearch(plan, name, StudyRecords(storage, study.name), [])
     places: list[list[Any] | None] = [None] * PLACES  # [trial, notes, step]
@@ -128,15 +135,22 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
                 place = places[i] = [given.trial, given.notes, reached.get(given.trial.id, 0)]
             if place is None:
                 continue
-            trial, notes, step = place[0], place[1], place[2] + 1
+            trial = place[0]
+            notes = place[1]
+            step = place[2] + 1
             metrics = curves.at(trial, step)
-            status, value = Status.FAILED, float("nan")
+            status = Status.FAILED
+            value = float("nan")
             if metrics is not None:
                 place[2], reached[trial.id], value = step, step, metrics[study.metric]
                 epochs += 1
                 going = arm.keep_going(trial.id, [{"step": step, study.metric: value}])
                 status = (
-                    Status.DONE if step == declared.config["epochs"] else Status.PENDING if going else Status.PRUNED
+                    Status.DONE
+                    if step == declared.config["epochs"]
+                    else Status.PENDING
+                    if going
+                    else Status.PRUNED
                 )
             if status != Status.PENDING:
                 places[i] = None
@@ -148,12 +162,19 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
     return found
 
 
-def record_of(trial: Trial, notes: TrialNotes, status: Status, metrics: dict[str, float], step: int) -> Record:
+def record_of(
+    trial: Trial, notes: TrialNotes, status: Status, metrics: dict[str, float], step: int
+) -> Record:
     return Record.of(trial, status=status, metrics=metrics, step=step, notes=notes)
 
 
 def measure(
-    study: Sweep, budget: int, methods: dict[str, dict[str, Any]], seeds: range, storage: str, known: pd.DataFrame
+    study: Sweep,
+    budget: int,
+    methods: dict[str, dict[str, Any]],
+    seeds: range,
+    storage: str,
+    known: pd.DataFrame,
 ) -> pd.DataFrame:
     """Per seed and method: the target (what `random`, the first method, has after `budget` epochs), the epochs it took
     (NaN: not within twice the budget), the best value, and how many configurations were trained to their end. Rows
@@ -165,11 +186,14 @@ def measure(
     rows = known.to_dict("records")
     have = {(row["seed"], row["method"]): row for row in rows}
     for seed in seeds:
-        curves, target = Curves(), float("inf")
+        curves = Curves()
+        target = float("inf")
         for method, fields in methods.items():
             if (seed, method) not in have:
                 allowed = ArmBudget(epochs=budget if method == "random" else 2 * budget)
-                plan = make_sweep_plan(dataclasses.replace(study, search_seed=seed, budget=allowed, **fields), resolve)
+                plan = make_sweep_plan(
+                    dataclasses.replace(study, search_seed=seed, budget=allowed, **fields), resolve
+                )
                 with tempfile.TemporaryDirectory() as folder:
                     found = search(plan, curves, folder, target)
                 best = max(value for _, value in found)
@@ -200,8 +224,12 @@ def report(frame: pd.DataFrame, seconds: float) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for method in METHODS:
-        epochs, reached = censored[method].to_numpy(), int(frame[frame["method"] == method]["epochs"].notna().sum())
-        (low, high), saved = contrast(epochs).interval(), compare_paired([BUDGET] * len(epochs), epochs, mode="max")
+        epochs = censored[method].to_numpy()
+        reached = int(frame[frame["method"] == method]["epochs"].notna().sum())
+        (low, high), saved = (
+            contrast(epochs).interval(),
+            compare_paired([BUDGET] * len(epochs), epochs, mode="max"),
+        )
         paired = compare_paired(censored["random"], epochs, mode="max")
         beside = (
             ""

@@ -53,10 +53,15 @@ class ClassSummary:
     nearest_share: float
 
 
-def summaries(replicates: Sequence[Neighbours], labels: Int[np.ndarray, " n"]) -> dict[int, ClassSummary]:
+def summaries(
+    replicates: Sequence[Neighbours], labels: Int[np.ndarray, " n"]
+) -> dict[int, ClassSummary]:
     """What the `replicates` say of the test items, which have these `labels`, by class."""
     votes = np.stack([near.votes[1].numpy() for near in replicates])
-    target, noise = (np.stack([getattr(near, name).numpy() for near in replicates]) for name in ("target", "noise"))
+    target, noise = (
+        np.stack([getattr(near, name).numpy() for near in replicates])
+        for name in ("target", "noise")
+    )
     others = np.stack([near.noise_label.numpy() for near in replicates])
     found = {}
     for label in np.unique(labels):
@@ -72,26 +77,37 @@ def summaries(replicates: Sequence[Neighbours], labels: Int[np.ndarray, " n"]) -
     return found
 
 
-def neighbours(results: Results, record: Record, data: Manifest, train: Images, test: Images) -> Neighbours:
+def neighbours(
+    results: Results, record: Record, data: Manifest, train: Images, test: Images
+) -> Neighbours:
     """The neighbours that the images of `test` have in `train`, in the space of the trial's network. `StorageError`
     where its checkpoint is gone or is not the network that the record is of."""
-    trial = Trial(record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed)
+    trial = Trial(
+        record.study, record.arm, record.trainable, record.config, data, record.fold, record.seed
+    )
     with tempfile.TemporaryDirectory() as folder:
         place = results.records.key(trial.id, "checkpoint")
         if Checkpoints(results.records.store, place).fetch(Path(folder)) is None:
-            raise StorageError(f"trial {trial.id} has no checkpoint under {place}: run the study in an empty storage")
+            raise StorageError(
+                f"trial {trial.id} has no checkpoint under {place}: run the study in an empty storage"
+            )
         model = load_model(Path(folder), trial)
     with torch.no_grad():
         near = search(model(train.pixels), train.labels, model(test.pixels), test.labels)
     if not np.allclose(near.noise.numpy(), results.items(trial.id)["noise_similarity"], atol=SAME):
-        raise StorageError(f"the checkpoint of trial {trial.id} gives other similarities than those of its record")
+        raise StorageError(
+            f"the checkpoint of trial {trial.id} gives other similarities than those of its record"
+        )
     return near
 
 
-def report(results: Results, found: dict[str, dict[int, ClassSummary]], data: Manifest, training: list[int]) -> str:
+def report(
+    results: Results, found: dict[str, dict[int, ClassSummary]], data: Manifest, training: list[int]
+) -> str:
     """The tables as Markdown."""
     done = results.to_frame().query("status == 'done'")["arm"].value_counts()
-    a, b = ARMS[1], ARMS[0]
+    a = ARMS[1]
+    b = ARMS[0]
     lines = [
         "# Similarity to the own class and to the nearest other, by class",
         "",
@@ -103,7 +119,10 @@ def report(results: Results, found: dict[str, dict[int, ClassSummary]], data: Ma
         f"(similarities_by_class_{b}.png, similarities_by_class_{a}.png) are of all seeds.",
         "",
         f"- {results.metric}: {results.compare(a, b).sentence(a, b)}",
-        *(f"- {metric}, exploratory: {results.compare(a, b, metric).sentence(a, b)}" for metric in MEDIANS),
+        *(
+            f"- {metric}, exploratory: {results.compare(a, b, metric).sentence(a, b)}"
+            for metric in MEDIANS
+        ),
         f"- noise by class: median higher with {a} in {_higher(found[a], found[b])} of {len(found[a])} classes",
     ]
     head = ("class", "training images", "1NN", "target", "noise", "nearest other class")
@@ -111,7 +130,12 @@ def report(results: Results, found: dict[str, dict[int, ClassSummary]], data: Ma
         lines += ["", f"## Trained with {arm}", "", _row(head), _row(["---"] * len(head))]
         for label, of in classes.items():
             nearest = f"{data.classes[of.nearest]} ({of.nearest_share:.0%})"
-            cells = (data.classes[label], str(training[label]), *map(_mean, (of.knn1, of.target, of.noise)), nearest)
+            cells = (
+                data.classes[label],
+                str(training[label]),
+                *map(_mean, (of.knn1, of.target, of.noise)),
+                nearest,
+            )
             lines.append(_row(cells))
     return "\n".join(lines) + "\n"
 
@@ -130,7 +154,9 @@ def _mean(values: Float[np.ndarray, " r"]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--storage", default="./contrasweep-runs")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
@@ -138,12 +164,18 @@ def main() -> None:
     assert isinstance(SIMILARITY.data, str)
     data = resolve(SIMILARITY.data, folds=None, storage=options.storage)
     train, test = (Images(part, torch.device("cpu")) for part in open_dataset(data).parts(None))
-    labels, found = test.labels.numpy(), {}
+    labels = test.labels.numpy()
+    found = {}
     for arm in ARMS:
-        records = [r for r in results.trial_records.values() if r.arm == arm and r.status == Status.DONE]
+        records = [
+            r for r in results.trial_records.values() if r.arm == arm and r.status == Status.DONE
+        ]
         replicates = [neighbours(results, record, data, train, test) for record in records]
         found[arm] = summaries(replicates, labels)
-        series = [np.concatenate([getattr(near, name).numpy() for near in replicates]) for name in ("target", "noise")]
+        series = [
+            np.concatenate([getattr(near, name).numpy() for near in replicates])
+            for name in ("target", "noise")
+        ]
         class_figure(
             by_class(series[0], series[1], np.tile(labels, len(replicates))),
             data.classes,

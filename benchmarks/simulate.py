@@ -26,7 +26,10 @@ from contrasweep.cluster.simulate import simulate
 from contrasweep.planning.learned import Calibration
 
 RESULTS = Path(__file__).parent / "results"
-FLOPS_PER_S, BYTES_PER_S, LAUNCH_S = (0.4 * 312e12, 0.7 * 2.0e12, 15e-6)  # A100, what kernels reach of its peaks
+# A100, what kernels reach of its peaks
+FLOPS_PER_S = 0.4 * 312e12
+BYTES_PER_S = 0.7 * 2.0e12
+LAUNCH_S = 15e-6
 CELLS = [  # encoder, pixels, images of a batch (both of a pair, both views), images an epoch, epochs
     *[("resnet18", 32, 2 * b, 12406, 200) for b in (4, 8, 12, 64)],
     *[("resnet18", 32, 2 * b, 10847, 200) for b in (32, 64, 80)],
@@ -42,7 +45,9 @@ def record() -> list[dict[str, Any]]:
 
     learned = Calibration()
     for batch, mib in ((8, 4303), (16, 6153)):
-        learned.observe("a100", count(torchvision.models.resnet50, (2 * batch, 3, 256, 256)).gib, mib / 1024)
+        learned.observe(
+            "a100", count(torchvision.models.resnet50, (2 * batch, 3, 256, 256)).gib, mib / 1024
+        )
     rows = []
     for encoder, pixels, images, per_epoch, epochs in CELLS:
         build = functools.partial(build_encoder, encoder, pixels)
@@ -69,7 +74,8 @@ def build_encoder(name: str, pixels: int) -> Any:
 
     model = getattr(torchvision.models, name)()
     if pixels <= 64:
-        model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+        model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        model.maxpool = nn.Identity()
     return model
 
 
@@ -82,18 +88,24 @@ def step_seconds(build: Any, shape: Sequence[int]) -> tuple[float, float, float]
     from torch.utils.flop_counter import FlopCounterMode
 
     class Traffic(TorchDispatchMode):
-        operations, bytes_moved = 0, 0
+        operations = 0
+        bytes_moved = 0
 
-        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             output = op(*args, **(kwargs or {}))
             if not op.is_view and "empty" not in op.__name__ and "detach" not in op.__name__:
-                tensors = [t for t in tree_leaves((args, kwargs, output)) if isinstance(t, torch.Tensor)]
+                tensors = [
+                    t for t in tree_leaves((args, kwargs, output)) if isinstance(t, torch.Tensor)
+                ]
                 self.operations += 1
                 self.bytes_moved += sum(t.numel() * t.element_size() for t in tensors)
             return output
 
     with FakeTensorMode():
-        model, batch = build().train(), torch.empty(*shape)
+        model = build().train()
+        batch = torch.empty(*shape)
         optimizer = torch.optim.Adam(model.parameters(), foreach=True)
 
         def step() -> None:
@@ -106,7 +118,11 @@ def step_seconds(build: Any, shape: Sequence[int]) -> tuple[float, float, float]
             step()
         with Traffic() as traffic:
             step()
-    return (traffic.operations * LAUNCH_S, flops.get_total_flops() / FLOPS_PER_S, traffic.bytes_moved / BYTES_PER_S)
+    return (
+        traffic.operations * LAUNCH_S,
+        flops.get_total_flops() / FLOPS_PER_S,
+        traffic.bytes_moved / BYTES_PER_S,
+    )
 
 
 def read_mix(path: Path = RESULTS / "mix.csv") -> tuple[list[Footprint], list[float]]:
@@ -114,19 +130,30 @@ def read_mix(path: Path = RESULTS / "mix.csv") -> tuple[list[Footprint], list[fl
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     footprints = [
-        Footprint(gpu_memory_gib=float(r["gpu_memory_gib"]), gpu_busy=float(r["gpu_busy"]), cpus=1, host_memory_gib=3)
+        Footprint(
+            gpu_memory_gib=float(r["gpu_memory_gib"]),
+            gpu_busy=float(r["gpu_busy"]),
+            cpus=1,
+            host_memory_gib=3,
+        )
         for r in rows
     ]
     return footprints, [float(r["seconds"]) for r in rows]
 
 
-def expected_factor(footprints: Sequence[Footprint], seconds: Sequence[float], inventory: Inventory) -> float:
+def expected_factor(
+    footprints: Sequence[Footprint], seconds: Sequence[float], inventory: Inventory
+) -> float:
     """GPU-seconds on whole GPUs over GPU-seconds on shares: what packing gains where no GPU ever waits."""
     placements = place(footprints, inventory, seconds=seconds).placements
-    return sum(seconds) / sum(s * float(p.share) for s, p in zip(seconds, placements, strict=True) if p)
+    return sum(seconds) / sum(
+        s * float(p.share) for s, p in zip(seconds, placements, strict=True) if p
+    )
 
 
-STEP_S, PLACES, HOST = 16, 200, 8
+STEP_S = 16
+PLACES = 200
+HOST = 8
 
 
 def seconds_to_grow(waiting: int, join_s: int) -> int:
@@ -170,7 +197,8 @@ def main() -> None:
     ]
     for replicates, hosts in ((10, 1), (100, 8), (100_000 // len(cells) + 1, 125)):
         inventory = Inventory((Node(128, 1000, 8, gpu, count=hosts, cost_per_hour=20.0),))
-        trials, seconds = cells * replicates, each * replicates
+        trials = cells * replicates
+        seconds = each * replicates
         start = time.perf_counter()
         packed = simulate(trials, seconds, inventory)
         took = time.perf_counter() - start
@@ -188,7 +216,10 @@ def main() -> None:
         "",
         "| a host joins after, s | 16 wait | 200 wait |",
         "|---|---|---|",
-        *(f"| {join_s} | {seconds_to_grow(16, join_s)} | {seconds_to_grow(200, join_s)} |" for join_s in (16, 64, 128)),
+        *(
+            f"| {join_s} | {seconds_to_grow(16, join_s)} | {seconds_to_grow(200, join_s)} |"
+            for join_s in (16, 64, 128)
+        ),
     ]
     (RESULTS / "simulate.md").write_text("\n".join(text) + "\n")
     print("\n".join(text))

@@ -36,15 +36,23 @@ def stage_and_verify(name: str, shared: Path, storage: str) -> tuple[bool, str]:
     except ContrasweepError as error:
         problems = [inspecting.Finding(name, str(error))]
     if problems:
-        return False, f"{name:20s} FAILED: " + "; ".join(f"{found.object} {found.problem}" for found in problems)
+        return False, f"{name:20s} FAILED: " + "; ".join(
+            f"{found.object} {found.problem}" for found in problems
+        )
     rows = ", ".join(f"{split} {manifest.rows(split):,}" for split in manifest.splits)
-    return True, f"{name:20s} verified in {time.perf_counter() - start:4.1f} s  {manifest.digest[:12]}  {rows}"
+    return (
+        True,
+        f"{name:20s} verified in {time.perf_counter() - start:4.1f} s  {manifest.digest[:12]}  {rows}",
+    )
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument(
-        "--shared", type=Path, default=Path("../shared"), help="the folder whose data/ holds the published files"
+        "--shared",
+        type=Path,
+        default=Path("../shared"),
+        help="the folder whose data/ holds the published files",
     )
     options.add_argument("--storage", default="./contrasweep-runs", help="folder or s3:// address")
     chosen = options.parse_args()

@@ -48,14 +48,17 @@ def cross_validations(rng: np.random.Generator, studies: int, repeats: int = 5) 
     Each study draws 200 rows of two classes, a quarter of a deviation to either side of 0 in each of ten features;
     the learners are the nearest centroid on either half of the features, so their expected accuracies are equal.
     """
-    rows, found = 200, np.empty((studies, repeats * 5))
+    rows = 200
+    found = np.empty((studies, repeats * 5))
     for study in range(studies):
         y = rng.integers(0, 2, rows)
         x = rng.normal(size=(rows, 10)) + 0.5 * (y[:, None] - 0.5)
         for repeat in range(repeats):
             for fold, test in enumerate(np.array_split(rng.permutation(rows), 5)):
                 train = np.setdiff1d(np.arange(rows), test)
-                found[study, 5 * repeat + fold] = _hits(x[:, :5], y, train, test) - _hits(x[:, 5:], y, train, test)
+                found[study, 5 * repeat + fold] = _hits(x[:, :5], y, train, test) - _hits(
+                    x[:, 5:], y, train, test
+                )
     return found
 
 
@@ -66,7 +69,8 @@ def _hits(x: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> 
 
 
 def row(what: str, method: str, design: str, hits: np.ndarray, promised: float) -> dict[str, Any]:
-    count, studies = int(np.sum(hits)), len(hits)
+    count = int(np.sum(hits))
+    studies = len(hits)
     interval = stats.binomtest(count, studies).proportion_ci(method="wilson")
     return {
         "what": what,
@@ -89,17 +93,31 @@ def false_positives(rng: np.random.Generator, studies: int) -> Iterator[dict[str
     for n in (5, 10, 25):
         d = folds(rng, (studies, n))
         yield row(
-            what, "compare_paired (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", decided(d, 0.8), 0.05
+            what,
+            "compare_paired (Nadeau-Bengio)",
+            f"{n} overlapping folds, correlation 0.2",
+            decided(d, 0.8),
+            0.05,
         )
-        yield row(what, "naive t (contrast)", f"{n} overlapping folds, correlation 0.2", naive(d), 0.05)
+        yield row(
+            what, "naive t (contrast)", f"{n} overlapping folds, correlation 0.2", naive(d), 0.05
+        )
     d = cross_validations(rng, max(200, studies // 4))
-    yield row(what, "compare_paired (Nadeau-Bengio)", "5 x 5 folds, nearest centroids", decided(d, 0.8), 0.05)
+    yield row(
+        what,
+        "compare_paired (Nadeau-Bengio)",
+        "5 x 5 folds, nearest centroids",
+        decided(d, 0.8),
+        0.05,
+    )
     yield row(what, "naive t (contrast)", "5 x 5 folds, nearest centroids", naive(d), 0.05)
 
 
 def decided(d: np.ndarray, fraction: float | None) -> np.ndarray:
     zeros = np.zeros(d.shape[1])
-    return np.array([compare_paired(x, zeros, train_fraction=fraction).verdict != "undecided" for x in d])
+    return np.array(
+        [compare_paired(x, zeros, train_fraction=fraction).verdict != "undecided" for x in d]
+    )
 
 
 def naive(d: np.ndarray) -> np.ndarray:
@@ -108,23 +126,41 @@ def naive(d: np.ndarray) -> np.ndarray:
 
 
 def bca(values: np.ndarray) -> tuple[float, float]:
-    found = stats.bootstrap((values,), np.mean, method="BCa", n_resamples=1999, rng=np.random.default_rng(0))
+    found = stats.bootstrap(
+        (values,), np.mean, method="BCa", n_resamples=1999, rng=np.random.default_rng(0)
+    )
     return found.confidence_interval.low, found.confidence_interval.high
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
     """How often an interval holds the true mean."""
-    for name, draw in {"normal": normal, "heavy tails (t3)": heavy, "skewed (exponential)": skewed}.items():
+    for name, draw in {
+        "normal": normal,
+        "heavy tails (t3)": heavy,
+        "skewed (exponential)": skewed,
+    }.items():
         for n in (5, 6, 10, 20, 30, 100):
-            d, kind = draw(rng, (studies, n)), f"{n} seeds, {name}"
-            yield row("coverage", "interval of a mean", kind, covered(d, lambda x: contrast(x).interval()), 0.95)
+            d = draw(rng, (studies, n))
+            kind = f"{n} seeds, {name}"
+            yield row(
+                "coverage",
+                "interval of a mean",
+                kind,
+                covered(d, lambda x: contrast(x).interval()),
+                0.95,
+            )
             yield row("coverage", "plain BCa (contrast)", kind, covered(d, bca), 0.95)
     for n in (5, 10, 25):
         hits = covered(
-            folds(rng, (studies, n)), lambda x, n=n: contrast(x, folds=range(n), design=Design(folds=5)).interval()
+            folds(rng, (studies, n)),
+            lambda x, n=n: contrast(x, folds=range(n), design=Design(folds=5)).interval(),
         )
         yield row(
-            "coverage", "interval of a mean (Nadeau-Bengio)", f"{n} overlapping folds, correlation 0.2", hits, 0.95
+            "coverage",
+            "interval of a mean (Nadeau-Bengio)",
+            f"{n} overlapping folds, correlation 0.2",
+            hits,
+            0.95,
         )
 
 

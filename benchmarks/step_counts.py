@@ -22,4 +22,8 @@ def counted(encoder: str, shape: Shape, precision: Precision) -> tuple[str, list
 
 if __name__ == "__main__":
     lines = dict(counted(e, shape, p) for e in ENCODERS for shape in SHAPES for p in PRECISIONS)
-    FILE.write_text("{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(lines[key])}" for key in lines) + "\n}\n")
+    FILE.write_text(
+        "{\n"
+        + ",\n".join(f"{json.dumps(key)}: {json.dumps(lines[key])}" for key in lines)
+        + "\n}\n"
+    )

@@ -53,7 +53,9 @@ def stopped(folder: Path, moment: float, tracking: str) -> tuple[int, float, lis
 
 def main() -> None:
     """Measure, print and write stops.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--moments", type=int, default=40)
     parser.add_argument("--step", type=float, default=0.2)
     parser.add_argument("--tracking", default="none")
@@ -66,7 +68,9 @@ def main() -> None:
             status, took, lines = stopped(Path(folder), number * options.step, options.tracking)
         said = [line for line in lines if line.startswith("contrasweep:")]
         right = status == 0 or (status == 130 and said == [LINE] and len(lines) == 1)
-        rows.append(f"| {number * options.step:.1f} | {status} | {len(lines)} | {took:.1f} | {load:.0f} |")
+        rows.append(
+            f"| {number * options.step:.1f} | {status} | {len(lines)} | {took:.1f} | {load:.0f} |"
+        )
         print(rows[-1], flush=True)
         if not right or took > PATIENCE_S:
             print(*lines, sep="\n", file=sys.stderr, flush=True)

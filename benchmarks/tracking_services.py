@@ -17,14 +17,23 @@ from typing import Any
 
 POSTGRES_BINARIES = "/usr/lib/postgresql/*/bin"
 START_S = 240.0  # of a server on a busy machine
-S3_ENV = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+S3_ENV = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 
 
 class MlflowServer:
     """An MLflow server on a fixed port, which can be killed and started again on the same store."""
 
     def __init__(
-        self, store: str, artifacts: str, log: Path, env: dict[str, str] | None = None, workers: int = 1
+        self,
+        store: str,
+        artifacts: str,
+        log: Path,
+        env: dict[str, str] | None = None,
+        workers: int = 1,
     ) -> None:
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
@@ -55,9 +64,14 @@ class MlflowServer:
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            wait_until(lambda: self._process.poll() is not None or _answers(f"{self.uri}/health"), "MLflow server")
+            wait_until(
+                lambda: self._process.poll() is not None or _answers(f"{self.uri}/health"),
+                "MLflow server",
+            )
         except TimeoutError:
-            raise RuntimeError(f"the MLflow server is not up:\n{self._log.read_text()[-2000:]}") from None
+            raise RuntimeError(
+                f"the MLflow server is not up:\n{self._log.read_text()[-2000:]}"
+            ) from None
         if self._process.poll() is not None:
             raise RuntimeError(f"the MLflow server ended:\n{self._log.read_text()[-2000:]}")
 
@@ -71,7 +85,9 @@ class MlflowServer:
 
 
 @contextlib.contextmanager
-def mlflow_server(store: str, artifacts: str, folder: Path, **options: Any) -> Iterator[MlflowServer]:
+def mlflow_server(
+    store: str, artifacts: str, folder: Path, **options: Any
+) -> Iterator[MlflowServer]:
     server = MlflowServer(store, artifacts, folder / "mlflow.log", **options)
     try:
         server.start()
@@ -90,7 +106,11 @@ def s3_server(bucket: str) -> Iterator[str]:
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
     try:
-        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        keys = {
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "test",
+            "region_name": "us-east-1",
+        }
         boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket=bucket)
         yield endpoint
     finally:
@@ -115,14 +135,17 @@ def postgres(password: str = "") -> Iterator[str]:
     """A fresh PostgreSQL cluster in a temporary folder, with database `mlflow`: its address, without the `password`
     that it asks for."""
     binaries = sorted(glob.glob(POSTGRES_BINARIES))[-1]
-    folder, port = Path(tempfile.mkdtemp(prefix="contrasweep-pg-")), free_port()
+    folder = Path(tempfile.mkdtemp(prefix="contrasweep-pg-"))
+    port = free_port()
     prefix = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     if prefix:
         shutil.chown(folder, "postgres")
 
     def run(*command: str) -> None:
         environment = os.environ | ({"PGPASSWORD": password} if password else {})
-        subprocess.run([*prefix, *command], check=True, capture_output=True, cwd="/", env=environment)
+        subprocess.run(
+            [*prefix, *command], check=True, capture_output=True, cwd="/", env=environment
+        )
 
     data = str(folder / "data")
     try:
@@ -133,7 +156,17 @@ def postgres(password: str = "") -> Iterator[str]:
             login = ["--auth=scram-sha-256", f"--pwfile={folder}/password"]
         run(f"{binaries}/initdb", "-D", data, "-U", "postgres", *login, "--no-sync")
         options = f"-p {port} -h 127.0.0.1 -k {folder}"
-        run(f"{binaries}/pg_ctl", "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start")
+        run(
+            f"{binaries}/pg_ctl",
+            "-D",
+            data,
+            "-o",
+            options,
+            "-l",
+            str(folder / "log"),
+            "-w",
+            "start",
+        )
         run(f"{binaries}/createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "mlflow")
         yield f"postgresql://postgres@127.0.0.1:{port}/mlflow"
     finally:

@@ -19,7 +19,9 @@ SLACK_GIB = 0.5
 
 
 @contextlib.contextmanager
-def guard(*, gpu_share: float | None = None, host_memory_gib: float | None = None) -> Iterator[None]:
+def guard(
+    *, gpu_share: float | None = None, host_memory_gib: float | None = None
+) -> Iterator[None]:
     """Limit this process's share of a GPU's memory, and its host memory, while this is open.
 
     `gpu_share` is 0 to 1. Of host memory the process may take `host_memory_gib` in all or, where it holds that already

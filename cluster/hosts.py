@@ -9,7 +9,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, Gpu, Inventory, RayNode, ray_inventory
+from contrasweep.cluster.inventory import (
+    ACCELERATOR_LABEL,
+    GPU_MODELS,
+    Gpu,
+    Inventory,
+    RayNode,
+    ray_inventory,
+)
 from contrasweep.cluster.packing import Footprint, share, why_not
 
 HOST_TIMEOUT_S = 600.0
@@ -30,7 +37,11 @@ class Hosts:
     def rule(self, memory_gib: float) -> str:
         """Return how a message on a wait for a host ends: why an autoscaler may start none for so much memory."""
         declared = f"declares `memory` of {int(memory_gib * 2**30)} bytes or more"
-        return f"; its autoscaler starts only a type of host that {declared}" if self.autoscaled else ""
+        return (
+            f"; its autoscaler starts only a type of host that {declared}"
+            if self.autoscaled
+            else ""
+        )
 
     def poll(self) -> Inventory | None:
         """Return the hosts, if there are other ones than at the last call."""
@@ -51,9 +62,14 @@ class ClusterHosts(Hosts):
     """
 
     def __init__(
-        self, inventory: Inventory, nodes: Callable[[], list[RayNode]], clock: Callable[[], float] = time.monotonic
+        self,
+        inventory: Inventory,
+        nodes: Callable[[], list[RayNode]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.inventory, self.nodes, self.clock = inventory, nodes, clock
+        self.inventory = inventory
+        self.nodes = nodes
+        self.clock = clock
         self.polled = self.grown = clock()
         self.autoscaled = _autoscaled(nodes())
         self._requested: dict[Footprint, Any] = {}
@@ -62,7 +78,8 @@ class ClusterHosts(Hosts):
         """Return the hosts if there are more of a kind than ever before; Ray is asked every POLL_S seconds."""
         if self.clock() - self.polled < POLL_S:
             return None
-        listed, self.polled = self.nodes(), self.clock()
+        listed = self.nodes()
+        self.polled = self.clock()
         self.autoscaled = self.autoscaled or _autoscaled(listed)
         seen = self.inventory.joined(ray_inventory(listed))
         if seen == self.inventory:
@@ -84,11 +101,15 @@ class ClusterHosts(Hosts):
             remove_placement_group(self._requested.pop(footprint))
         for footprint in wanted - self._requested.keys():
             resources, labels = bundle(footprint)
-            self._requested[footprint] = placement_group([resources], bundle_label_selector=[labels])
+            self._requested[footprint] = placement_group(
+                [resources], bundle_label_selector=[labels]
+            )
 
 
 def wait_for_hosts(
-    inventory: Inventory, missing: Callable[[Inventory], Footprint | None], on_message: Callable[[str], object]
+    inventory: Inventory,
+    missing: Callable[[Inventory], Footprint | None],
+    on_message: Callable[[str], object],
 ) -> Inventory:
     """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host for every trial; return its hosts.
 
@@ -109,7 +130,8 @@ def wait_for_hosts(
     try:
         while time.monotonic() < deadline:
             time.sleep(1)
-            before, inventory = inventory, ray_inventory(ray.nodes())
+            before = inventory
+            inventory = ray_inventory(ray.nodes())
             if inventory != before and missing(inventory) is None:
                 break
     finally:
@@ -125,7 +147,9 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
     memories = {kind: model.memory_gib for kind, model in GPU_MODELS.items()}
     kinds = footprint.gpu_types or tuple(memories)
-    large = [kind for kind in kinds if share(footprint, Gpu(kind, memories.get(kind, 0.0))) is not None]
+    large = [
+        kind for kind in kinds if share(footprint, Gpu(kind, memories.get(kind, 0.0))) is not None
+    ]
     any_type = not large or len(large) == len(memories)  # where none will, one of another name may
     return wanted, {} if any_type else {ACCELERATOR_LABEL: f"in({','.join(large)})"}
 

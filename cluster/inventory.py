@@ -102,8 +102,12 @@ class Inventory:
 
         A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None.
         """
-        hosts = [n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)]
-        each = [(n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts]
+        hosts = [
+            n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)
+        ]
+        each = [
+            (n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts
+        ]
         return sum(cost * count for cost, count in each) / (sum(count for _, count in each) or 1)
 
     @property
@@ -118,7 +122,9 @@ class Inventory:
 
     def count(self, name: str) -> int:
         """Return how many GPUs of the type `name` there are."""
-        return sum(node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name)
+        return sum(
+            node.gpus * node.count for node in self.nodes if node.gpu and node.gpu.type == name
+        )
 
     def joined(self, other: "Inventory") -> "Inventory":
         """Return the hosts of both, as far as one does not stand in for another.
@@ -134,16 +140,24 @@ class Inventory:
                 kinds.setdefault(kind, ([], []))[side].extend([node.memory_gib] * node.count)
         every: list[Node] = []
         for kind, (mine, theirs) in kinds.items():
-            pairs = zip_longest(sorted(mine, reverse=True), sorted(theirs, reverse=True), fillvalue=0.0)
+            pairs = zip_longest(
+                sorted(mine, reverse=True), sorted(theirs, reverse=True), fillvalue=0.0
+            )
             counts = Counter(max(pair) for pair in pairs)
-            every += [replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()]
+            every += [
+                replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()
+            ]
         return self if set(every) == set(self.nodes) else Inventory(tuple(every))
 
     def __str__(self) -> str:
         """Return the hosts as a line: the number of each kind."""
         return ", ".join(
             f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB"
-            + (f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)" if node.gpu else ")")
+            + (
+                f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)"
+                if node.gpu
+                else ")"
+            )
             for node in self.nodes
         )
 
@@ -171,17 +185,23 @@ class _Host(pydantic.BaseModel):
         """Return the host; `InventoryError` at `place` where what a GPU is stays open."""
         gpus = int(self.gpus if self.gpus is not None else bool(self.gpu))
         if gpus and not self.gpu:
-            raise InventoryError(f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MODELS)}")
+            raise InventoryError(
+                f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MODELS)}"
+            )
         gpu = None
         if gpus and self.gpu:
-            memory = _known_memory_gib(self.gpu) if self.gpu_memory_gib is None else self.gpu_memory_gib
+            memory = (
+                _known_memory_gib(self.gpu) if self.gpu_memory_gib is None else self.gpu_memory_gib
+            )
             if not memory:
                 raise InventoryError(
                     f"{place}.gpu_memory_gib: the memory of a {self.gpu} is not known here and must be given; "
                     f"known types: {', '.join(GPU_MODELS)}"
                 )
             gpu = Gpu(self.gpu, memory, self.gpu_speed)
-        return Node(self.cpus, self.memory_gib, gpus, gpu, int(self.count), self.cost_per_hour, self.name)
+        return Node(
+            self.cpus, self.memory_gib, gpus, gpu, int(self.count), self.cost_per_hour, self.name
+        )
 
 
 def read_inventory(path: str | Path) -> Inventory:
@@ -199,9 +219,17 @@ def read_inventory(path: str | Path) -> Inventory:
     except OSError as error:
         raise InventoryError(f"inventory {path} cannot be read ({error.strerror})") from None
     except Exception as error:  # PyYAML raises what `int` and the like do
-        raise InventoryError(f"inventory {path} is not YAML ({str(error).partition(chr(10))[0]})") from None
-    if not isinstance(content, Mapping) or set(content) != {"nodes"} or not isinstance(content["nodes"], list):
-        raise InventoryError(f"inventory {path}: there must be one key, nodes, with a list of hosts")
+        raise InventoryError(
+            f"inventory {path} is not YAML ({str(error).partition(chr(10))[0]})"
+        ) from None
+    if (
+        not isinstance(content, Mapping)
+        or set(content) != {"nodes"}
+        or not isinstance(content["nodes"], list)
+    ):
+        raise InventoryError(
+            f"inventory {path}: there must be one key, nodes, with a list of hosts"
+        )
     if not content["nodes"]:
         raise InventoryError(f"inventory {path}: nodes is empty; there must be at least one host")
     nodes = []
@@ -212,7 +240,9 @@ def read_inventory(path: str | Path) -> Inventory:
             nodes.append(node := _Host.model_validate(entry).node(place))
         except pydantic.ValidationError as error:
             raise InventoryError(_first(error, place)) from None
-        if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:  # a share would be two amounts of memory
+        if (
+            node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu
+        ):  # a share would be two amounts of memory
             raise InventoryError(
                 f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
                 f"give the second another name, such as {node.gpu.type}-{node.gpu.memory_gib:.0f}G"
@@ -256,7 +286,9 @@ def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
     smallest: dict[str, Gpu] = {}
     for gpu in (node.gpu for node in alive if node.gpu):
         smallest[gpu.type] = min(gpu, smallest.get(gpu.type, gpu), key=lambda gpu: gpu.memory_gib)
-    counts = Counter(replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in alive)
+    counts = Counter(
+        replace(node, gpu=smallest[node.gpu.type]) if node.gpu else node for node in alive
+    )
     return Inventory(tuple(replace(node, count=count) for node, count in counts.items()))
 
 
@@ -266,7 +298,9 @@ def this_machine() -> Inventory:
 
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
     gpus = _nvml_gpus()
-    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = float(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     kinds = Counter(gpus)
     if len(kinds) > 1:  # a node has one type here, as in Ray; the smaller memory is safe for both
         smallest = min(kinds, key=lambda gpu: gpu.memory_gib)
@@ -276,9 +310,17 @@ def this_machine() -> Inventory:
 
 
 def _ray_node(node: RayNode) -> Node:
-    resources, labels = node.get("Resources", {}), node.get("Labels", {})
+    resources = node.get("Resources", {})
+    labels = node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
-    named = next((r.removeprefix("accelerator_type:") for r in resources if r.startswith("accelerator_type:")), "")
+    named = next(
+        (
+            r.removeprefix("accelerator_type:")
+            for r in resources
+            if r.startswith("accelerator_type:")
+        ),
+        "",
+    )
     kind = labels.get(ACCELERATOR_LABEL) or named or "unknown"
     memory = _label(labels, MEMORY_LABEL) or _known_memory_gib(kind)
     return Node(
@@ -320,7 +362,10 @@ def _nvml_gpus() -> list[Gpu]:
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         gpus = [
-            Gpu(short_name(_text(pynvml.nvmlDeviceGetName(h))), pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30)
+            Gpu(
+                short_name(_text(pynvml.nvmlDeviceGetName(h))),
+                pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30,
+            )
             for h in handles
         ]
     finally:
@@ -329,7 +374,11 @@ def _nvml_gpus() -> list[Gpu]:
     if visible is None:
         return gpus
     chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen] if gpus else []
+    return (
+        [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen]
+        if gpus
+        else []
+    )
 
 
 def _text(name: str | bytes) -> str:
@@ -339,5 +388,7 @@ def _text(name: str | bytes) -> str:
 def short_name(name: str) -> str:
     """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number."""
     words = name.removeprefix("NVIDIA ").removeprefix("Tesla ").split()
-    end = next((i for i, word in enumerate(words) if any(c.isdigit() for c in word)), len(words) - 1)
+    end = next(
+        (i for i, word in enumerate(words) if any(c.isdigit() for c in word)), len(words) - 1
+    )
     return "-".join([*words[:end], words[end].split("-")[0]]) if words else "unknown"

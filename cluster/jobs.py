@@ -36,7 +36,8 @@ ENDED = STATUSES[2:]
 POLL_S = 1.0
 MAX_QUIET_S = 8.0
 """Between two looks at a log that has nothing new, at most."""
-CHARACTERS_PER_S, MAX_WAIT_S = 2**18, 60.0
+CHARACTERS_PER_S = 2**18
+MAX_WAIT_S = 60.0
 """What following a log may fetch, and how long that may keep what is new waiting."""
 TIMEOUT_S = 30.0
 MAX_PACKAGE = 500 * 2**20
@@ -79,15 +80,21 @@ class Job:
 
     def status(self) -> str:
         """Return PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
-        return Dashboard(self.address).read(lambda answer: _status(answer["status"]), "GET", self._path)
+        return Dashboard(self.address).read(
+            lambda answer: _status(answer["status"]), "GET", self._path
+        )
 
     def logs(self) -> str:
         """Return all that the job has printed so far."""
-        return Dashboard(self.address).read(lambda answer: str(answer["logs"]), "GET", f"{self._path}/logs")
+        return Dashboard(self.address).read(
+            lambda answer: str(answer["logs"]), "GET", f"{self._path}/logs"
+        )
 
     def died_of_memory(self) -> bool:
         """Whether the job was ended because memory ran out, as Ray says of it or it printed itself."""
-        said = Dashboard(self.address).read(lambda answer: str(answer.get("message") or ""), "GET", self._path)
+        said = Dashboard(self.address).read(
+            lambda answer: str(answer.get("message") or ""), "GET", self._path
+        )
         return out_of_memory.which(f"{said}\n{self.logs()}") is not None
 
     def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
@@ -97,8 +104,11 @@ class Job:
         nothing new was in it; the status, each second. A dashboard that does not answer is asked again for `timeout_s`,
         then `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
         """
-        written, quiet_s, due = 0, POLL_S, 0.0
-        answered, warned = time.monotonic(), False
+        written = 0
+        quiet_s = POLL_S
+        due = 0.0
+        answered = time.monotonic()
+        warned = False
         while True:
             try:
                 status = self.status()
@@ -108,15 +118,22 @@ class Job:
                         write(new)
                     quiet_s = POLL_S if new else min(2 * quiet_s, MAX_QUIET_S)
                     written = max(written, len(text))
-                    due = time.monotonic() + max(quiet_s, min(written / CHARACTERS_PER_S, MAX_WAIT_S))
+                    due = time.monotonic() + max(
+                        quiet_s, min(written / CHARACTERS_PER_S, MAX_WAIT_S)
+                    )
                 if status in ENDED:
                     return status
-                answered, warned = time.monotonic(), False
+                answered = time.monotonic()
+                warned = False
             except JobNotFoundError:
                 raise
             except SubmissionError as error:
                 if not warned:
-                    print(f"{error}; attaching again for {timeout_s:.0f} s", file=sys.stderr, flush=True)
+                    print(
+                        f"{error}; attaching again for {timeout_s:.0f} s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 warned = True
                 if time.monotonic() - answered > timeout_s:
                     hint = f"the job may still run: `contrasweep logs {shlex.quote(self.id)} --follow` attaches again"
@@ -125,7 +142,9 @@ class Job:
 
     def stop(self, wait_s: float = 60.0) -> str:
         """Ask the job to end (SIGTERM: it writes what it has and is resumable), wait for that; return its status."""
-        Dashboard(self.address).read(lambda answer: bool(answer["stopped"]), "POST", f"{self._path}/stop")
+        Dashboard(self.address).read(
+            lambda answer: bool(answer["stopped"]), "POST", f"{self._path}/stop"
+        )
         deadline = time.monotonic() + wait_s
         while (status := self.status()) not in ENDED and time.monotonic() < deadline:
             time.sleep(0.3)
@@ -151,7 +170,12 @@ class Dashboard:
 
         def listed(answer: Any) -> list[ClusterNode]:
             return [
-                ClusterNode(str(node["node_id"]), str(node["node_ip"]), node["state"] == "ALIVE", node["is_head_node"])
+                ClusterNode(
+                    str(node["node_id"]),
+                    str(node["node_ip"]),
+                    node["state"] == "ALIVE",
+                    node["is_head_node"],
+                )
                 for node in answer["data"]["result"]["result"]
             ]
 
@@ -159,7 +183,9 @@ class Dashboard:
 
     def jobs(self) -> list[JobRow]:
         """Return the studies' jobs that the cluster remembers, the newest first."""
-        listed = self.read(lambda answer: [_row(job) for job in answer if _is_ours(job)], "GET", "/api/jobs/")
+        listed = self.read(
+            lambda answer: [_row(job) for job in answer if _is_ours(job)], "GET", "/api/jobs/"
+        )
         return sorted(listed, key=lambda job: -(job["start"] or 0.0))
 
     def submit(
@@ -179,7 +205,11 @@ class Dashboard:
         environment: dict[str, object] = {"env_vars": dict(env or {})}
         if folder is not None:
             environment["working_dir"] = self._upload(folder)
-        job = {"entrypoint": entrypoint, "runtime_env": environment, "metadata": dict(metadata or {})}
+        job = {
+            "entrypoint": entrypoint,
+            "runtime_env": environment,
+            "metadata": dict(metadata or {}),
+        }
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -191,11 +221,18 @@ class Dashboard:
                     raise SubmissionError(
                         f"the head takes no jobs after {timeout_s:.0f} s: its agent for jobs does not run"
                     ) from None
-                print("the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True)
+                print(
+                    "the head has no agent for jobs yet; asking again", file=sys.stderr, flush=True
+                )
                 time.sleep(POLL_S)
 
     def _queue(self, job: Mapping[str, object]) -> str:
-        return self.read(lambda answer: str(answer["submission_id"]), "POST", "/api/jobs/", json.dumps(job).encode())
+        return self.read(
+            lambda answer: str(answer["submission_id"]),
+            "POST",
+            "/api/jobs/",
+            json.dumps(job).encode(),
+        )
 
     def _upload(self, folder: Path) -> str:
         """Send a folder as a package, unless the cluster has it; return the package's address."""
@@ -203,11 +240,14 @@ class Dashboard:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as package:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
                 entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), SAME_TIME)
-                entry.external_attr, entry.compress_type = path.stat().st_mode << 16, zipfile.ZIP_DEFLATED
+                entry.external_attr = path.stat().st_mode << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
                 package.writestr(entry, path.read_bytes())
         content = file.getvalue()
         if len(content) > MAX_PACKAGE:
-            raise SubmissionError(f"the code is a package of {len(content) >> 20} MiB; Ray takes {MAX_PACKAGE >> 20}")
+            raise SubmissionError(
+                f"the code is a package of {len(content) >> 20} MiB; Ray takes {MAX_PACKAGE >> 20}"
+            )
         name = f"_ray_pkg_{hashlib.sha1(content).hexdigest()[:16]}.zip"
         try:
             self._send("GET", f"/api/packages/gcs/{name}")
@@ -215,7 +255,9 @@ class Dashboard:
             self._send("PUT", f"/api/packages/gcs/{name}", content)
         return f"gcs://{name}"
 
-    def read(self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None) -> T:
+    def read(
+        self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None
+    ) -> T:
         """Return what `read` takes from the JSON of an answer; `SubmissionError` where it is none of Ray's."""
         try:
             return read(json.loads(self._send(method, path, body)))
@@ -236,7 +278,9 @@ class Dashboard:
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)  # refused, no such host, timed out; not HTTP
             message = getattr(reason, "strerror", None) or reason
-            raise SubmissionError(f"no Ray dashboard answers at {self.address} ({message})") from None
+            raise SubmissionError(
+                f"no Ray dashboard answers at {self.address} ({message})"
+            ) from None
 
     def _refusal(self, code: int, text: str) -> SubmissionError:
         if code in (401, 403):
@@ -255,9 +299,13 @@ def normal_address(address: str) -> str:
     """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if it is none."""
     text = address if "://" in address else f"http://{address}"
     if set("@?#") & set(text):
-        raise SubmissionError("the address of a Ray dashboard has no user, password, query or fragment in it")
+        raise SubmissionError(
+            "the address of a Ray dashboard has no user, password, query or fragment in it"
+        )
     if text.startswith("ray://"):
-        raise SubmissionError(f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265")
+        raise SubmissionError(
+            f"{address} is an address for Ray Client; jobs go to the dashboard, http://HOST:8265"
+        )
     if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
         raise SubmissionError(f"{address} is no address of a Ray dashboard; write http://HOST:8265")
     return text.rstrip("/")
@@ -295,8 +343,16 @@ def _is_ours(job: JobAnswer) -> bool:
 
 
 def _row(job: JobAnswer) -> JobRow:
-    start, end = (None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time"))
-    study, storage = job["metadata"]["contrasweep"], job["metadata"].get("storage", "")
+    start, end = (
+        None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time")
+    )
+    study = job["metadata"]["contrasweep"]
+    storage = job["metadata"].get("storage", "")
     return JobRow(
-        id=job["submission_id"], study=study, storage=storage, status=_status(job["status"]), start=start, end=end
+        id=job["submission_id"],
+        study=study,
+        storage=storage,
+        status=_status(job["status"]),
+        start=start,
+        end=end,
     )

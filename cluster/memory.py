@@ -21,17 +21,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import GPU_MODELS
-from contrasweep.cluster.torch_internals import dispatch_mode, fake_tensors, overloads, storage_key, tree_iter
+from contrasweep.cluster.torch_internals import (
+    dispatch_mode,
+    fake_tensors,
+    overloads,
+    storage_key,
+    tree_iter,
+)
 
 if TYPE_CHECKING:
     import torch
 
 
-LAUNCH_S, TURN_S = 40e-6, 15e-6
+LAUNCH_S = 40e-6
+TURN_S = 15e-6
 """Of one counted kernel: what its launch takes the host, and what it takes the GPU where processes take turns on it.
 One process that trains ResNet-18 on an H100, 32 images of 32 px a step and 267 kernels counted, takes 11.4 ms a step
 with loss and optimizer; 4 and 8 processes together do a step in 4.3 and 4.0 ms (benchmarks/results/gpu.md)."""
-UTILISATION, PLAIN_UTILISATION = 0.3, 0.6
+UTILISATION = 0.3
+PLAIN_UTILISATION = 0.6
 """The part of the peak of operations that training of convolutions reaches: on tensor cores, and without them."""
 PASSES = 3
 """Forward passes that a step amounts to: itself, and the gradients of inputs and of weights."""
@@ -58,7 +66,9 @@ class Work:
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
             return None
-        on_tensor_cores = half or 4 * peak.fp32 >= peak.half  # a V100 and a T4 have none for float32
+        on_tensor_cores = (
+            half or 4 * peak.fp32 >= peak.half
+        )  # a V100 and a T4 have none for float32
         used = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
         operations = 1e12 * used * (peak.half if half else peak.fp32)
         reads = self.operations / operations + self.moved / (1e9 * peak.gb_per_s)
@@ -89,13 +99,17 @@ def counted_work() -> Iterator[Callable[[], Work]]:
                 self.moved += sum(x.numel() * x.element_size() for x in (*read, *written))
                 if (operations := flop_registry.get(overloads(func))) is not None:
                     self.operations += operations(*args, **(kwargs or {}), out_val=result)
-                elif func.name().startswith("aten::mkldnn_rnn_layer"):  # an LSTM's, which the registry lacks
+                elif func.name().startswith(
+                    "aten::mkldnn_rnn_layer"
+                ):  # an LSTM's, which the registry lacks
                     words, rows = args[0].shape[:2]
                     self.operations += 2 * words * rows * (args[1].numel() + args[2].numel())
             return result
 
     with Counting() as counting:
-        yield lambda: Work(*(float(PASSES * n) for n in (counting.operations, counting.moved, counting.kernels)))
+        yield lambda: Work(
+            *(float(PASSES * n) for n in (counting.operations, counting.moved, counting.kernels))
+        )
 
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -156,7 +170,9 @@ class Workload:
 
     def count(self) -> Count:
         """Return `count` of one training step, with what is resident."""
-        step = self.step or count(self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake)
+        step = self.step or count(
+            self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake
+        )
         return Count(
             int(step.saved * self.parts) * self.gpus,
             step.parameters * self.gpus,
@@ -189,7 +205,9 @@ def count(
         with fake_tensors() if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
-            parameters = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+            parameters = sum(
+                p.numel() * p.element_size() for p in model.parameters() if p.requires_grad
+            )
             autocast = torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None)
             with _saved_storages(model) as saved, autocast, counted_work() as work:
                 output = model(*arguments)
@@ -213,7 +231,9 @@ def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     """
     import torch
 
-    kept_anyway = {storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())}
+    kept_anyway = {
+        storage_key(t.untyped_storage()) for t in (*model.parameters(), *model.buffers())
+    }
     sizes: dict[int, int] = {}
     alive = []  # a storage that is freed could hand its identity to the next
 

@@ -61,7 +61,11 @@ def _of_one(error: BaseException) -> Memory | None:
         return "host"
     # Ray's task errors carry the traceback of the other process in their text; others' texts are read too,
     # because torch raises a plain RuntimeError for host memory and for what cuBLAS could not allocate.
-    return _of_text(str(error)) if isinstance(error, RuntimeError) or "ray.exceptions" in str(names) else None
+    return (
+        _of_text(str(error))
+        if isinstance(error, RuntimeError) or "ray.exceptions" in str(names)
+        else None
+    )
 
 
 def _of_text(text: str) -> Memory | None:
@@ -99,7 +103,11 @@ def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
 
 
 def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
-    hosts = [node.memory_gib for node in inventory.nodes if fits(replace(placement, host_memory_gib=0.0), node)]
+    hosts = [
+        node.memory_gib
+        for node in inventory.nodes
+        if fits(replace(placement, host_memory_gib=0.0), node)
+    ]
     largest = max(hosts, default=0.0)
     if placement.host_memory_gib >= largest:
         return None

@@ -17,10 +17,54 @@ from contrasweep.cluster.git import git
 LIMIT_MIB = 50.0
 """More than this is no code. Ray itself refuses 512 MiB and is slow long before."""
 EXCLUDES = (
-    *(".*", "__pycache__", "*.pyc", "*.egg-info", "node_modules", "build", "dist", "venv", "docs", "tests"),
-    *("contrasweep-runs", "mlruns", "mlartifacts", "wandb", "data", "datasets", "shared", "events.out.tfevents.*"),
-    *("*.parquet", "*.arrow", "*.npy", "*.npz", "*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.h5", "*.hdf5", "*.onnx"),
-    *("*.zip", "*.tar", "*.gz", "*.tgz", "*.bz2", "*.xz", "*.zst", "*.7z", "*.whl", "*.pkl", "*.pickle"),
+    *(
+        ".*",
+        "__pycache__",
+        "*.pyc",
+        "*.egg-info",
+        "node_modules",
+        "build",
+        "dist",
+        "venv",
+        "docs",
+        "tests",
+    ),
+    *(
+        "contrasweep-runs",
+        "mlruns",
+        "mlartifacts",
+        "wandb",
+        "data",
+        "datasets",
+        "shared",
+        "events.out.tfevents.*",
+    ),
+    *(
+        "*.parquet",
+        "*.arrow",
+        "*.npy",
+        "*.npz",
+        "*.pt",
+        "*.pth",
+        "*.ckpt",
+        "*.safetensors",
+        "*.h5",
+        "*.hdf5",
+        "*.onnx",
+    ),
+    *(
+        "*.zip",
+        "*.tar",
+        "*.gz",
+        "*.tgz",
+        "*.bz2",
+        "*.xz",
+        "*.zst",
+        "*.7z",
+        "*.whl",
+        "*.pkl",
+        "*.pickle",
+    ),
     *("*.db", "*.db-*", "*.sqlite", "*.sqlite-*", "*.sqlite3", "*.sqlite3-*"),
 )
 """Names, of files or folders at any depth, that stay behind; everything hidden (.git, .venv, .env) is among them.
@@ -39,7 +83,18 @@ SECRETS = (
         "*.jks",
         "*.keystore",
     ),
-    *("*.kdbx", "*.gpg", "*.pgp", "*.asc", "*.ovpn", "authorized_keys", "known_hosts", "netrc", "_netrc", "*htpasswd"),
+    *(
+        "*.kdbx",
+        "*.gpg",
+        "*.pgp",
+        "*.asc",
+        "*.ovpn",
+        "authorized_keys",
+        "known_hosts",
+        "netrc",
+        "_netrc",
+        "*htpasswd",
+    ),
     *(
         "credentials",
         "*credentials*.json",
@@ -48,7 +103,17 @@ SECRETS = (
         "*service-account*",
         "*service_account*",
     ),
-    *("secret", "secrets", "secret.*", "secrets.*", "*.secret", "*.secrets", "*-secret.*", "*_secret.*", "*-secrets.*"),
+    *(
+        "secret",
+        "secrets",
+        "secret.*",
+        "secrets.*",
+        "*.secret",
+        "*.secrets",
+        "*-secret.*",
+        "*_secret.*",
+        "*-secrets.*",
+    ),
     *(
         "*_secrets.*",
         "password*",
@@ -61,7 +126,17 @@ SECRETS = (
         "*_token.*",
         "*-token.*",
     ),
-    *("api_key*", "apikey*", "kubeconfig*", "*.kubeconfig", "*.env", "env.*", "*.tfstate*", "*.tfvars", "rclone.conf"),
+    *(
+        "api_key*",
+        "apikey*",
+        "kubeconfig*",
+        "*.kubeconfig",
+        "*.env",
+        "env.*",
+        "*.tfstate*",
+        "*.tfvars",
+        "rclone.conf",
+    ),
 )
 """Names of files that have passwords or keys; a module of Python is none of them."""
 CORES = ("core", "core.[0-9]*", "*.core", "vgcore.*", "hs_err_pid*", "*.dmp")
@@ -106,7 +181,9 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
     chosen = dict(travelling(top, "", ())) | dict(files or {})
     sizes = {name: path.stat().st_size / 2**20 for name, path in chosen.items()}
     if (total := sum(sizes.values())) > LIMIT_MIB:
-        largest = ", ".join(f"{n} ({sizes[n]:.0f} MiB)" for n in sorted(sizes, key=lambda n: -sizes[n])[:3])
+        largest = ", ".join(
+            f"{n} ({sizes[n]:.0f} MiB)" for n in sorted(sizes, key=lambda n: -sizes[n])[:3]
+        )
         raise SubmissionError(
             f"the folder to send, {root}, holds {total:.0f} MiB, more than {LIMIT_MIB:.0f}: {largest}; "
             "exclude them and stage data with `contrasweep data stage`"
@@ -127,8 +204,12 @@ def _by_git(top: Path) -> list[Path]:
         return stays(path) or (path.parent != top and behind(path.parent))
 
     found = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]
-    found += [path for name in others.split(b"\0") if name and not behind(path := top / os.fsdecode(name))]
-    for nested in [path for path in found if path.is_dir() and not path.is_symlink()]:  # a submodule, another checkout
+    found += [
+        path for name in others.split(b"\0") if name and not behind(path := top / os.fsdecode(name))
+    ]
+    for nested in [
+        path for path in found if path.is_dir() and not path.is_symlink()
+    ]:  # a submodule, another checkout
         found += _by_git(nested) or _by_names(nested)
     return found
 
@@ -149,7 +230,11 @@ def _stays(path: Path) -> bool:
     if _matches(path.name, EXCLUDES) or is_secret(path.name):
         return True
     if is_folder:
-        if not os.access(path, os.R_OK | os.X_OK) or (path / "pyvenv.cfg").exists() or (path / "conda-meta").exists():
+        if (
+            not os.access(path, os.R_OK | os.X_OK)
+            or (path / "pyvenv.cfg").exists()
+            or (path / "conda-meta").exists()
+        ):
             return True
         below = [Path(entry) for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
         return any(map(_is_study, [path, *below]))

@@ -39,13 +39,21 @@ class Footprint:
     def __post_init__(self) -> None:
         for name in ("gpu_memory_gib", "host_memory_gib", "cpus", "gpus", "gpu_busy"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise FootprintError(f"footprint: {name} must be 0 or more, got {getattr(self, name)!r}")
+                raise FootprintError(
+                    f"footprint: {name} must be 0 or more, got {getattr(self, name)!r}"
+                )
         if self.gpu_busy > 1:
-            raise FootprintError(f"footprint: gpu_busy is a fraction of the time, 0 to 1, got {self.gpu_busy!r}")
+            raise FootprintError(
+                f"footprint: gpu_busy is a fraction of the time, 0 to 1, got {self.gpu_busy!r}"
+            )
         if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise FootprintError(f"footprint: more than one GPU must be a whole number of them, got {self.gpus!r}")
+            raise FootprintError(
+                f"footprint: more than one GPU must be a whole number of them, got {self.gpus!r}"
+            )
         if self.margin < 1:
-            raise FootprintError(f"footprint: margin multiplies the GPU memory and is 1 or more, got {self.margin!r}")
+            raise FootprintError(
+                f"footprint: margin multiplies the GPU memory and is 1 or more, got {self.margin!r}"
+            )
 
     @property
     def wants_gpu(self) -> bool:
@@ -82,7 +90,11 @@ class LearnedFootprint(Footprint):
         if measured is None:
             return self
         return replace(
-            self, gpu_memory_gib=measured.gpu_memory_gib, margin=measured.margin, gpu_busy=measured.gpu_busy, types=()
+            self,
+            gpu_memory_gib=measured.gpu_memory_gib,
+            margin=measured.margin,
+            gpu_busy=measured.gpu_busy,
+            types=(),
         )
 
 
@@ -129,7 +141,12 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     if not gpu.memory_gib and footprint.gpu_memory_gib:
         return Fraction(1)  # how much a share of it would be is not known
     memory = footprint.gpu_memory_gib * footprint.margin / gpu.memory_gib if gpu.memory_gib else 0.0
-    required = max(memory, footprint.gpus, footprint.gpu_busy, footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0)
+    required = max(
+        memory,
+        footprint.gpus,
+        footprint.gpu_busy,
+        footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0,
+    )
     if required * MAX_TRIALS_PER_GPU <= 1:
         return Fraction(1, MAX_TRIALS_PER_GPU)
     return Fraction(1, max(1, math.floor(1 / required + 1e-9)))
@@ -162,7 +179,11 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
 def why_not(footprint: Footprint, inventory: Inventory) -> str:
     """Return in one line why `options` is empty: the need of the trial that is too large, and what there is."""
     if footprint.wants_gpu:
-        allowed = [gpu for gpu in inventory.gpu_types if not footprint.gpu_types or gpu.type in footprint.gpu_types]
+        allowed = [
+            gpu
+            for gpu in inventory.gpu_types
+            if not footprint.gpu_types or gpu.type in footprint.gpu_types
+        ]
         if not allowed:
             wanted = " or ".join(footprint.gpu_types) or "GPU"
             there = ", ".join(gpu.type for gpu in inventory.gpu_types) or "no GPU"
@@ -247,7 +268,9 @@ class Packing:
         ]
 
 
-def place(footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None) -> Packing:
+def place(
+    footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Sequence[float] | None = None
+) -> Packing:
     """Return a place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
 
     `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). All start on the smallest type
@@ -256,7 +279,9 @@ def place(footprints: Sequence[Footprint], inventory: Inventory, *, seconds: Seq
     """
     work = list(seconds) if seconds is not None else [1.0] * len(footprints)
     if len(work) != len(footprints):
-        raise ValueError(f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations")
+        raise ValueError(
+            f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations"
+        )
     known: dict[Footprint, list[Placement]] = {}
     for footprint in footprints:
         if footprint not in known:
@@ -278,7 +303,9 @@ def _balance(
     """Move trials from the most loaded type of GPU to a larger one while that ends the whole sooner; in place."""
     supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
     speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-    load: defaultdict[str, float] = defaultdict(float)  # seconds until all GPUs of the type are through
+    load: defaultdict[str, float] = defaultdict(
+        float
+    )  # seconds until all GPUs of the type are through
     longest: defaultdict[str, float] = defaultdict(float)
 
     def cost(i: int, way: Placement) -> float:
@@ -296,7 +323,9 @@ def _balance(
     for queue in queues.values():
         heapq.heapify(queue)
     while True:
-        busiest = max((kind for kind in queues if queues[kind]), key=lambda kind: load[kind], default=None)
+        busiest = max(
+            (kind for kind in queues if queues[kind]), key=lambda kind: load[kind], default=None
+        )
         if busiest is None or load[busiest] <= longest[busiest]:
             return
         _, i = heapq.heappop(queues[busiest])

@@ -69,14 +69,18 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     return to_probe
 
 
-def check_not_running(dashboard: Dashboard, study: str, storage: str, timeout_s: float = 3.0) -> None:
+def check_not_running(
+    dashboard: Dashboard, study: str, storage: str, timeout_s: float = 3.0
+) -> None:
     """Refuse while a job of the cluster is running `study` on `storage`: a second would train the same trials twice.
 
     Waits `timeout_s` for it to end, because the cluster notices a killed driver after a second.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        same = (job for job in dashboard.jobs() if (job["study"], job["storage"]) == (study, storage))
+        same = (
+            job for job in dashboard.jobs() if (job["study"], job["storage"]) == (study, storage)
+        )
         running = next((job for job in same if job["status"] not in ENDED), None)
         if running is None:
             return
@@ -99,7 +103,9 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
     while job.status() not in ENDED:
         if time.monotonic() > deadline:
             job.stop(wait_s=0)
-            raise SubmissionError(f"the cluster did not run a first job within {ANSWER_S} s; is its head overloaded?")
+            raise SubmissionError(
+                f"the cluster did not run a first job within {ANSWER_S} s; is its head overloaded?"
+            )
         time.sleep(0.3)
     logs = f"contrasweep logs {shlex.quote(job.id)}"
     answer = re.search(r"^PROBE (.*)$", job.logs(), re.MULTILINE)
@@ -116,7 +122,9 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
         found = f"{answer[1][:80]!r}, which is not its answer"
         raise SubmissionError(f"a first job on the cluster printed {found}; see `{logs}`") from None
     for uri, why in unreachable.items():
-        raise SubmissionError(f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})")
+        raise SubmissionError(
+            f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})"
+        )
 
 
 def versions() -> dict[str, str]:
@@ -141,20 +149,29 @@ def check_nodes() -> None:
     ask = ray.remote(num_cpus=0)(versions)
     alive = [node for node in ray.nodes() if node["Alive"]]
     pending = [
-        (node["NodeName"], ask.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote()) for node in alive
+        (node["NodeName"], ask.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote())
+        for node in alive
     ]
     answers = []
     for name, answer in pending:
         try:
             answers.append((name, ray.get(answer, timeout=ANSWER_S)))
         except ray.exceptions.GetTimeoutError:
-            raise SubmissionError(f"node {name} does not answer within {ANSWER_S} s; is it overloaded?") from None
-        except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError, ray.exceptions.WorkerCrashedError):
+            raise SubmissionError(
+                f"node {name} does not answer within {ANSWER_S} s; is it overloaded?"
+            ) from None
+        except (
+            ray.exceptions.NodeDiedError,
+            ray.exceptions.TaskUnschedulableError,
+            ray.exceptions.WorkerCrashedError,
+        ):
             continue
     compare_versions(versions(), answers)
 
 
-def compare_versions(mine: Mapping[str, str], nodes: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+def compare_versions(
+    mine: Mapping[str, str], nodes: Iterable[tuple[str, Mapping[str, str]]]
+) -> None:
     """Raise `SubmissionError` for the first of `nodes` (name, versions) that differs from `mine`."""
     for node, theirs in nodes:
         for name, version in mine.items():

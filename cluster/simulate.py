@@ -38,8 +38,16 @@ class Makespan:
 
     def scaled(self, times: float) -> "Makespan":
         """Return the makespan of `times` as many trials, where there are far more of them than placements."""
-        spent = {name: getattr(self, name) * times for name in ("hours", "gpu_hours", "cost", "trials_cost")}
-        return replace(self, **spent, finished=round(self.finished * times), infeasible=round(self.infeasible * times))
+        spent = {
+            name: getattr(self, name) * times
+            for name in ("hours", "gpu_hours", "cost", "trials_cost")
+        }
+        return replace(
+            self,
+            **spent,
+            finished=round(self.finished * times),
+            infeasible=round(self.infeasible * times),
+        )
 
 
 def simulate(
@@ -57,7 +65,9 @@ def simulate(
     start_s: what each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones).
     """
     if len(footprints) != len(seconds):
-        raise ValueError(f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations")
+        raise ValueError(
+            f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations"
+        )
     if not share_gpus:
         footprints = [replace(f, gpus=max(f.gpus, 1.0)) if f.wants_gpu else f for f in footprints]
     packing = place(footprints, inventory, seconds=seconds)
@@ -89,13 +99,16 @@ class _Kind:
         share = self.placement.share
         self.units = int(min(share, Fraction(1)) * UNITS)
         self.gpus = math.ceil(share)
-        self.cpus, self.memory_gib = self.placement.cpus, self.placement.host_memory_gib
+        self.cpus = self.placement.cpus
+        self.memory_gib = self.placement.host_memory_gib
         self.nodes = {id(node) for node in self.inventory.nodes if fits(self.placement, node)}
         gpu = self.inventory.gpu(self.placement.gpu) if self.placement.gpu else None
         self.speed = gpu.speed if gpu else 1.0
         self.weight = float(share) if self.inventory.gpus else self.cpus
         self.gpus_held = float(share) or 1.0
-        self.cost_per_hour = self.inventory.share_cost_per_hour(self.placement.gpu, float(share), self.cpus)
+        self.cost_per_hour = self.inventory.share_cost_per_hour(
+            self.placement.gpu, float(share), self.cpus
+        )
 
 
 @dataclass
@@ -119,7 +132,9 @@ class _Simulation:
             for node in inventory.nodes
             for _ in range(node.count)
         ]
-        self.hosts.sort(key=lambda host: host.node.gpus)  # trials without GPU spare the cores beside the GPUs
+        self.hosts.sort(
+            key=lambda host: host.node.gpus
+        )  # trials without GPU spare the cores beside the GPUs
         for i, placement in enumerate(self.packing.placements):
             if placement is None:
                 self.infeasible += 1
@@ -159,7 +174,9 @@ class _Simulation:
     def _fill(self, h: int) -> None:
         """Start on host `h` all that fits, the longest waiting first."""
         host = self.hosts[h]
-        here = [kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes]
+        here = [
+            kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes
+        ]
         for kind in sorted(here, key=lambda kind: kind.waiting[0]):
             while kind.waiting:
                 where = _free_gpus(host, kind)

@@ -62,7 +62,8 @@ def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> f
     )
     if secret := sorted(name for name in chosen if package.is_secret(Path(name).name)):
         print(
-            f"warning: git tracks files that look like secrets, so they are sent: {', '.join(secret)}", file=sys.stderr
+            f"warning: git tracks files that look like secrets, so they are sent: {', '.join(secret)}",
+            file=sys.stderr,
         )
     for name, path in chosen.items():
         target = to / name

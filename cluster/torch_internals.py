@@ -23,7 +23,8 @@ def fake_tensors() -> Iterator[None]:
     """
     from torch.nn import init
 
-    mode, drawn = _named("torch._subclasses.fake_tensor.FakeTensorMode"), getattr(init, "_no_grad_trunc_normal_", None)
+    mode = _named("torch._subclasses.fake_tensor.FakeTensorMode")
+    drawn = getattr(init, "_no_grad_trunc_normal_", None)
     try:
         if drawn is not None:
             init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor

@@ -32,7 +32,8 @@ class Meter:
 
     def __init__(self, interval_s: float = 1.0, timeline_s: float = 10.0) -> None:
         """`timeline_s`: how often a row of `timeline` is added."""
-        self.interval_s, self.timeline_s = interval_s, timeline_s
+        self.interval_s = interval_s
+        self.timeline_s = timeline_s
         self.timeline: list[dict[str, float]] = []
         self._row_due = 0.0
         self._rows_busy = 0  # of `_utilisations`, those in rows already
@@ -137,7 +138,10 @@ class Meter:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -154,7 +158,10 @@ def _host_bytes(peak: bool = False) -> int:
     if not Path("/proc/self/task").is_dir():
         import psutil
 
-        return sum(p.memory_info().rss for p in (psutil.Process(), *psutil.Process().children(recursive=True)))
+        return sum(
+            p.memory_info().rss
+            for p in (psutil.Process(), *psutil.Process().children(recursive=True))
+        )
     total = _peak_bytes() if peak else _resident_bytes(os.getpid())
     family = children(os.getpid())
     while family:
@@ -197,7 +204,9 @@ def children(pid: int) -> list[int]:
 
 def _torch_cuda() -> Any:
     """Return torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # of a torch that another thread still imports: nothing
+    cuda = getattr(
+        sys.modules.get("torch"), "cuda", None
+    )  # of a torch that another thread still imports: nothing
     initialized = getattr(cuda, "is_initialized", None)
     return cuda if initialized is not None and initialized() else None
 
@@ -205,7 +214,9 @@ def _torch_cuda() -> Any:
 def _devices_busy(cuda: Any) -> float | None:
     """Return how busy the GPUs are that this process may use, 0 to 1; None where the driver does not tell."""
     try:
-        return float(sum(cuda.utilization(i) for i in range(cuda.device_count())) / cuda.device_count() / 100)
+        return float(
+            sum(cuda.utilization(i) for i in range(cuda.device_count())) / cuda.device_count() / 100
+        )
     except Exception:  # torch lets NVML's errors through
         return None
 
@@ -214,7 +225,8 @@ class _Nvml:
     """NVML's view of this process on all GPUs of the machine."""
 
     def __init__(self, nvml: Any, handles: list[Any]) -> None:
-        self.nvml, self.handles = nvml, handles
+        self.nvml = nvml
+        self.handles = handles
         self.last_us = 0
 
     @classmethod
@@ -223,7 +235,10 @@ class _Nvml:
             import pynvml
 
             pynvml.nvmlInit()
-            return cls(pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())])
+            return cls(
+                pynvml,
+                [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())],
+            )
         except Exception:  # no driver, no library: both mean no GPU
             return None
 
@@ -235,7 +250,8 @@ class _Nvml:
 
         In a container whose process numbers are its own, NVML's do not match and nothing is seen.
         """
-        held, busy = 0, []
+        held = 0
+        busy = []
         for handle in self.handles:
             mine = [
                 p

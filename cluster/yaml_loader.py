@@ -11,7 +11,8 @@ class KeyTwiceError(yaml.YAMLError):
 
     def __init__(self, key: str, where: str) -> None:
         super().__init__(f"a mapping has each key once, got {key!r}; {where}")
-        self.key, self.where = key, where
+        self.key = key
+        self.where = where
 
 
 class Loader(yaml.SafeLoader):
@@ -24,7 +25,9 @@ class Loader(yaml.SafeLoader):
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             line = key.start_mark.line + 1
             if key.value in lines:
-                raise KeyTwiceError(key.value, f"it stands in line {lines[key.value]} and in line {line}")
+                raise KeyTwiceError(
+                    key.value, f"it stands in line {lines[key.value]} and in line {line}"
+                )
             lines[key.value] = line
         return node
 
@@ -40,5 +43,7 @@ class Loader(yaml.SafeLoader):
 
 
 Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
 )

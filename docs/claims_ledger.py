@@ -63,9 +63,7 @@ FLOODS_TRIED = (
     "3 tried for LOCAL (with colour statistics, with colours normalised by flood, and neither), on five of the ten "
     "floods, one held out at a time, seed 0; decided on all ten"
 )
-FLOODS_BEFORE = (
-    "with seeds as replicates, on five floods that stayed the same and decided two studies one after another"
-)
+FLOODS_BEFORE = "with seeds as replicates, on five floods that stayed the same, which decided two studies in turn"
 LOCAL_TRIED = (
     "some 25 tried on folds 0 and 1 of the training part, seed 0, one on folds 2 and 3, and 9 more for few epochs; "
     "decided on the test part, seeds from 100 on"
@@ -83,7 +81,8 @@ PLANTED_TRIED = (
 TEXT_ALONE = "half of the helpfulness is planted in images, which the other model does not read"
 SURVEY = "Feeney and Hughes 2024"
 DIGITS = "contrasweep.search_spaces.orthonormal:OVER_SMALL_BATCHES"
-RAW_PIXELS, CROSS_ENTROPY = f"{DIGITS}/raw-pixels", f"{DIGITS}/cross-entropy"
+RAW_PIXELS = f"{DIGITS}/raw-pixels"
+CROSS_ENTROPY = f"{DIGITS}/cross-entropy"
 """On long-tailed digits: nearest neighbours, and a ResNet that cross-entropy alone trains for 30 epochs."""
 LOCAL = "LOCAL"
 OTHER_BASELINES = {
@@ -97,7 +96,9 @@ HELPFULNESS = "contrasweep.trainables.review_helpfulness.studies"
 FULL_SWEEP = "contrasweep.search_spaces.similarity_losses:SWEEP"
 
 
-def _survey(says: str, place: str, study: str, arm: str, against: str, epochs: int = 12, **more: Any) -> Claim:
+def _survey(
+    says: str, place: str, study: str, arm: str, against: str, epochs: int = 12, **more: Any
+) -> Claim:
     """Return a claim of the survey, asked by a study of survey.py, all of which have the same floor."""
     settings = {"tried": SURVEY_TRIED, "on": f"8x8 digits, {epochs} epochs"} | more
     return Claim(
@@ -130,7 +131,9 @@ def _local(
     return Claim(says, f"{LOCAL}, {place}", where, arm, against, full=full, **settings)
 
 
-def _floods(says: str, place: str, study: str, arm: str, against: str, *, full: str = "", **more: Any) -> Claim:
+def _floods(
+    says: str, place: str, study: str, arm: str, against: str, *, full: str = "", **more: Any
+) -> Claim:
     """Return a claim of LOCAL, asked of floods held out whole; `full` is a study of local.py."""
     return Claim(
         says,
@@ -167,7 +170,9 @@ def _helpfulness(
         under="where no model is surely above ranking by length"
         if real
         else "with half of the helpfulness planted in the images",
-        stage=f"{HELPFULNESS.removesuffix('.studies')}.datasets:CLOTHING_REVIEWS --source FILE.csv" if real else "",
+        stage=f"{HELPFULNESS.removesuffix('.studies')}.datasets:CLOTHING_REVIEWS --source FILE.csv"
+        if real
+        else "",
         **more,
     )
 
@@ -404,8 +409,18 @@ CLAIMS = [
             earlier=f"before/local-floods-systems/local/{against}",
         )
         for says, place, against, full in (
-            ("LOCAL is better than L-SCL", "Table 3: 1.9 and .8 points of F1 (HRA, xBD)", "l-scl", "TABLE_3"),
-            ("LOCAL is better than SCL on pairs", "Table 3: 7.7 and .6 points of F1 (HRA, xBD)", "scl", "TABLE_3"),
+            (
+                "LOCAL is better than L-SCL",
+                "Table 3: 1.9 and .8 points of F1 (HRA, xBD)",
+                "l-scl",
+                "TABLE_3",
+            ),
+            (
+                "LOCAL is better than SCL on pairs",
+                "Table 3: 7.7 and .6 points of F1 (HRA, xBD)",
+                "scl",
+                "TABLE_3",
+            ),
             (
                 "Differences of all stages are better than of the last two",
                 "Table 5: 1.6 and .4 points of accuracy (HRA, xBD, where two other choices are ahead of all stages)",

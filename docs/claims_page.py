@@ -66,7 +66,9 @@ class Estimate:
     until: str  # the day of its last trial
     complete: bool = True
     note: str = ""  # what else is to be known of its numbers
-    ends: dict[str, tuple[float, float]] = field(default_factory=dict)  # 95 % interval of each arm's mean
+    ends: dict[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # 95 % interval of each arm's mean
 
     def verdict(self, margin: float | None) -> str:
         """Return the verdict in words; while the study runs, that it runs."""
@@ -92,12 +94,17 @@ class Kept:
         if path is None or not path.is_file():
             return cls()
         found = json.loads(path.read_text())
-        return cls({key: Estimate(**one) for key, one in found["estimates"].items()}, found["means"])
+        return cls(
+            {key: Estimate(**one) for key, one in found["estimates"].items()}, found["means"]
+        )
 
     def to_json(self) -> str:
         """Return the text of the file."""
         estimates = {key: vars(one) for key, one in self.estimates.items()}
-        return json.dumps({"estimates": estimates, "means": self.means}, indent=1, sort_keys=True) + "\n"
+        return (
+            json.dumps({"estimates": estimates, "means": self.means}, indent=1, sort_keys=True)
+            + "\n"
+        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,11 @@ class Row:
     @property
     def verdict(self) -> str:
         """Return the verdict on the claim's arm, in words, or that its study was not run, or is running."""
-        return NOT_RUN if self.decides is None else self.decides.verdict(self.study.smallest_difference)
+        return (
+            NOT_RUN
+            if self.decides is None
+            else self.decides.verdict(self.study.smallest_difference)
+        )
 
     @property
     def scores(self) -> dict[str, float]:
@@ -136,7 +147,8 @@ class Row:
 
         It must be above by more than the smallest difference. An arm without a floor stands.
         """
-        seen, floor = self.decides, self.claim.floor
+        seen = self.decides
+        floor = self.claim.floor
         if floor not in self.scores or seen is None:
             return True
         sign = 1 if self.study.mode == "max" else -1
@@ -147,10 +159,15 @@ class Row:
     @property
     def held(self) -> str:
         """Whether the claim held, in words, with the data and settings that it was asked at."""
-        seen, claim = self.decides, self.claim
+        seen = self.decides
+        claim = self.claim
         if seen is None or not seen.complete:
             return self.verdict
-        word = held(seen.decision, relevance_of(seen.low, seen.high, self.study.smallest_difference), claim.same)
+        word = held(
+            seen.decision,
+            relevance_of(seen.low, seen.high, self.study.smallest_difference),
+            claim.same,
+        )
         if word == NOT_SHOWN:
             return word
         # What the arm that is ahead says rests on that it learned; that the other one learned less is what is claimed.
@@ -158,7 +175,8 @@ class Row:
             "" if word == "held" and claim.same else seen.decision
         )
         if low := [arm for arm in ahead or [claim.arm, claim.against] if not self.stands(arm)]:
-            verb, least = "are" if len(low) > 1 else "is", self.study.smallest_difference
+            verb = "are" if len(low) > 1 else "is"
+            least = self.study.smallest_difference
             return f"{NOT_SHOWN}: {' and '.join(low)} {verb} not surely {least:g} above the floor"
         made = " by construction" * bool(claim.construction)
         return f"{word}{made} on {claim.on}" + f", {claim.under}" * bool(claim.under)
@@ -230,7 +248,11 @@ def claims_at(path: str) -> list[Claim]:
     """Return the list of claims at a dotted path; `SpecError` where there is none."""
     import_from_here()
     known = import_path(path, kind="list of claims", of=list)
-    if not isinstance(known, list) or not known or not all(isinstance(claim, Claim) for claim in known):
+    if (
+        not isinstance(known, list)
+        or not known
+        or not all(isinstance(claim, Claim) for claim in known)
+    ):
         raise SpecError(
             "claims are a list of docs.claims_ledger.Claim",
             place="--of",
@@ -242,7 +264,11 @@ def claims_at(path: str) -> list[Claim]:
 
 def _seen_from(page: Path | None, reports: Path | None) -> str:
     """Return the folder of reports as the page links to it."""
-    return "" if reports is None else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
+    return (
+        ""
+        if reports is None
+        else Path(os.path.relpath(reports, page.parent if page else Path())).as_posix()
+    )
 
 
 def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
@@ -254,7 +280,9 @@ def chosen(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
     if not names:
         return list(claims)
     study_names = {claim.study: load_study(claim.study).name for claim in claims}
-    called = [{claim.study, claim.study.partition(":")[2], study_names[claim.study]} for claim in claims]
+    called = [
+        {claim.study, claim.study.partition(":")[2], study_names[claim.study]} for claim in claims
+    ]
     for name in names:
         if not any(name in each for each in called):
             raise SpecError(
@@ -284,14 +312,19 @@ def read(claim: Claim, storage: str, kept: Kept | None = None) -> Row:
         if name is not None and "/" in name:
             elsewhere |= _elsewhere("floor or cross_entropy", name, study, storage, kept)
     first = _estimate(claim, study, storage, kept)
-    fresh = _estimate(claim, fresh_study(study, claim.fresh), storage, kept) if claim.fresh else None
+    fresh = (
+        _estimate(claim, fresh_study(study, claim.fresh), storage, kept) if claim.fresh else None
+    )
     return Row(claim, study, first, fresh, kept.estimates.get(claim.earlier), elsewhere)
 
 
 def _has_arm(study: Any, role: str, name: str) -> None:
     if name not in study.arms:
         raise SpecError(
-            f"the study {study.name} has no such arm", place=role, value=name, hint=f"its arms: {', '.join(study.arms)}"
+            f"the study {study.name} has no such arm",
+            place=role,
+            value=name,
+            hint=f"its arms: {', '.join(study.arms)}",
         )
 
 
@@ -313,9 +346,14 @@ def _estimate(claim: Claim, study: Any, storage: str, kept: Kept) -> Estimate | 
         here = here[(here[axis] == value) | ~here["arm"].isin([claim.arm, claim.against])]
     if not {claim.arm, claim.against} <= set(here["arm"]):
         return kept.estimates.get(key)
-    planned, records = plan(study, storage=storage), list(results.trial_records.values())
+    planned = plan(study, storage=storage)
+    records = list(results.trial_records.values())
     changed = compare_code(
-        results.records, records, planned.sample_trials, CurrentCode(planned.study.functions), planned.total
+        results.records,
+        records,
+        planned.sample_trials,
+        CurrentCode(planned.study.functions),
+        planned.total,
     )
     seen = results.compare(claim.arm, claim.against, at=claim.at)
     estimate = Estimate(
@@ -340,10 +378,13 @@ def _estimate(claim: Claim, study: Any, storage: str, kept: Kept) -> Estimate | 
 
 def _ends(results: Results, claim: Claim) -> dict[str, tuple[float, float]]:
     at = {axis: label(value) for axis, value in (claim.at or {}).items()}
-    table, ends = results.table(rows=["arm", *at]), {}
+    table = results.table(rows=["arm", *at])
+    ends = {}
     for (row, _), cell in table.cells.items():
         named = dict(zip(["arm", *at], row, strict=True))
-        if cell.mean is not None and all(named[axis] in (value, label(None)) for axis, value in at.items()):
+        if cell.mean is not None and all(
+            named[axis] in (value, label(None)) for axis, value in at.items()
+        ):
             ends[named["arm"]] = (
                 cell.mean if cell.low is None else cell.low,
                 cell.mean if cell.high is None else cell.high,
@@ -414,11 +455,21 @@ def page(rows: Sequence[Row], reports: Path | None = None, seen: str = "") -> st
 
     `reports` is the folder with a report of each study that was run, NAME.md, and `seen` how the page names it.
     """
-    counts = Counter(re.split(",|:| on ", row.held)[0] for row in rows if not row.claim.construction or not row.decides)
+    counts = Counter(
+        re.split(",|:| on ", row.held)[0]
+        for row in rows
+        if not row.claim.construction or not row.decides
+    )
     said = ", ".join(f"{count} {word}" for word, count in counts.most_common())
     made = sum(bool(row.claim.construction and row.decides) for row in rows)
     said += f"; {made} held by construction" * bool(made)
-    lines = [HEAD, f"Of {len(rows)} claims: {said}.", *_totals(rows), "", f"| {' | '.join(COLUMNS)} |"]
+    lines = [
+        HEAD,
+        f"Of {len(rows)} claims: {said}.",
+        *_totals(rows),
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+    ]
     lines += ["|---" * len(COLUMNS) + "|"]
     lines += [f"| {number} | {' | '.join(_cells(row))} |" for number, row in enumerate(rows, 1)]
     lines += ["", "What decided how often:", "", *_uses(rows), HOW]
@@ -435,13 +486,22 @@ def _totals(rows: Sequence[Row]) -> list[str]:
         lines.append(
             f"{sum(bool(row.fresh and row.fresh.complete) for row in rows)} have an estimate from fresh seeds."
         )
-    beside = [row for row in rows if row.decides and row.claim.cross_entropy in row.scores and row.study.mode == "max"]
+    beside = [
+        row
+        for row in rows
+        if row.decides and row.claim.cross_entropy in row.scores and row.study.mode == "max"
+    ]
     if beside:
-        above = sum(max(row.scores[row.claim.arm], row.scores[row.claim.against]) > _ce(row) for row in beside)
+        above = sum(
+            max(row.scores[row.claim.arm], row.scores[row.claim.against]) > _ce(row)
+            for row in beside
+        )
         lines.append(
             f"In {above} of {len(beside)} rows with cross-entropy beside them one of the two arms is above it."
         )
-    if other := sum(bool(row.decides and (row.decides.changed or UNNAMED in row.decides.note)) for row in rows):
+    if other := sum(
+        bool(row.decides and (row.decides.changed or UNNAMED in row.decides.note)) for row in rows
+    ):
         lines.append(
             f"Trials of {other} were made by other code than that which wrote this page, or by code not named."
         )
@@ -457,19 +517,30 @@ def _uses(rows: Sequence[Row]) -> list[str]:
     studies = {row.claim.study: row for row in rows}
     used: dict[str, list[int]] = {}
     for row in studies.values():
-        part = "the test part" if row.study.folds is None else f"{row.study.folds} folds held out in turn"
+        part = (
+            "the test part"
+            if row.study.folds is None
+            else f"{row.study.folds} folds held out in turn"
+        )
         data = (row.study.labels or {}).get(row.study.data, row.study.data).partition("?")[0]
         where = used.setdefault(f"{data}, {part}", [0, 0, 0])
         times = row.claim.declared - (row.decides is None) + bool(row.fresh and row.fresh.complete)
         shown = sum(other.claim.study == row.claim.study for other in rows)
         for i, count in enumerate((1, times, shown * times)):
             where[i] += count
-    lines = ["| data | studies | times asked, fresh seeds and earlier declarations too | verdicts on claims |"]
-    return [*lines, "|---|---|---|---|", *(f"| {name} | {a} | {b} | {c} |" for name, (a, b, c) in used.items())]
+    lines = [
+        "| data | studies | times asked, fresh seeds and earlier declarations too | verdicts on claims |"
+    ]
+    return [
+        *lines,
+        "|---|---|---|---|",
+        *(f"| {name} | {a} | {b} | {c} |" for name, (a, b, c) in used.items()),
+    ]
 
 
 def _cells(row: Row) -> list[str]:
-    claim, seen = row.claim, row.decides
+    claim = row.claim
+    seen = row.decides
     return [
         claim.says,
         f"**{row.held}**",
@@ -487,7 +558,8 @@ def _score(row: Row, arm: str | None) -> str:
 def _section(asked: dict[int, Row], reports: Path | None, seen: str) -> list[str]:
     """Return what a study decided, by the number of each claim that it asks, and its commands."""
     row = next(iter(asked.values()))
-    claim, decides = row.claim, row.decides
+    claim = row.claim
+    decides = row.decides
     lines = [f"## {row.study.description or row.study.name}", ""]
     for number, one in asked.items():
         lines += [f"- **{number}** {one.claim.source}. {_numbers(one)}"]
@@ -497,13 +569,23 @@ def _section(asked: dict[int, Row], reports: Path | None, seen: str) -> list[str
         lines += [f"- Declared {_times(claim.declared)}; before, {claim.before}."]
     lines += [f"- Settings: {claim.tried}."] * bool(claim.tried)
     if decides is not None:
-        few = f"{decides.n} of {claim.fresh} seeds were run; " * (decides is row.fresh and decides.n < claim.fresh)
-        code = ", by other code than today's" * bool(decides.changed) + f". {decides.note}" * bool(decides.note)
-        link = _link(f"{row.study.name}-fresh" if decides is row.fresh else row.study.name, reports, seen)
+        few = f"{decides.n} of {claim.fresh} seeds were run; " * (
+            decides is row.fresh and decides.n < claim.fresh
+        )
+        code = ", by other code than today's" * bool(decides.changed) + f". {decides.note}" * bool(
+            decides.note
+        )
+        link = _link(
+            f"{row.study.name}-fresh" if decides is row.fresh else row.study.name, reports, seen
+        )
         hours = f"{60 * decides.hours:.0f} minutes of training, until {decides.until}"
         lines += [f"- {few}{decides.trials} trials, {hours}{code}.{link}"]
-    for full, cost in {one.claim.full: one.cost or "not planned" for one in asked.values() if one.claim.full}.items():
-        lines += [f"- At the paper's scale: `contrasweep plan {full} --cluster {INVENTORY}`: {cost}."]
+    for full, cost in {
+        one.claim.full: one.cost or "not planned" for one in asked.values() if one.claim.full
+    }.items():
+        lines += [
+            f"- At the paper's scale: `contrasweep plan {full} --cluster {INVENTORY}`: {cost}."
+        ]
     stage = f"contrasweep data stage {claim.stage}\n" * bool(claim.stage)
     return [*lines, "", f"```\n{stage}contrasweep run {claim.study}\n```"]
 
@@ -514,11 +596,13 @@ def _times(count: int) -> str:
 
 def _numbers(row: Row) -> str:
     """Return the verdict on the claim's arms with their means, and what other estimates there are."""
-    seen, claim = row.decides, row.claim
+    seen = row.decides
+    claim = row.claim
     if seen is None or not seen.complete:
         return f"{row.verdict[0].upper()}{row.verdict[1:]}."
     means = ", ".join(
-        f"{arm} {seen.scores[arm]:.3f}" + (f" [{ends[0]:.3f}, {ends[1]:.3f}]" if (ends := seen.ends.get(arm)) else "")
+        f"{arm} {seen.scores[arm]:.3f}"
+        + (f" [{ends[0]:.3f}, {ends[1]:.3f}]" if (ends := seen.ends.get(arm)) else "")
         for arm in (claim.arm, claim.against)
     )
     others = [f"first {row.first.span()}"] if row.first and row.first is not seen else []
@@ -545,12 +629,20 @@ def paper_scale_cost(study: str, storage: str, cluster: Path) -> str:
     if planned is None:
         return f"not planned{waiting}"
     seen = forecast(planned, storage, cluster, missing)
-    hosts = ", ".join(f"{node.count * node.gpus} {node.gpu.type}" for node in seen.inventory.nodes if node.gpu)
-    trials = "as many trials as its budget pays for" if planned.total is None else f"{planned.total} trials"
+    hosts = ", ".join(
+        f"{node.count * node.gpus} {node.gpu.type}" for node in seen.inventory.nodes if node.gpu
+    )
+    trials = (
+        "as many trials as its budget pays for"
+        if planned.total is None
+        else f"{planned.total} trials"
+    )
     if seen.makespan is None:
         return f"{trials} on {hosts}, hours unknown until one has finished{waiting}"
     least = "about " * seen.counted
-    hours = f"{least}{duration(3600 * seen.makespan.hours)} and {seen.makespan.gpu_hours:.3g} GPU-hours"
+    hours = (
+        f"{least}{duration(3600 * seen.makespan.hours)} and {seen.makespan.gpu_hours:.3g} GPU-hours"
+    )
     return f"{trials} on {hosts}, {hours}{waiting}"
 
 
@@ -558,14 +650,23 @@ def main() -> None:
     """`python -m docs.claims_page [NAME]...`; bad input ends it with a line and status 2."""
     parser = argparse.ArgumentParser(prog="python -m docs.claims_page", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="studies whose claims are meant: MINING, survey-mining"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="studies whose claims are meant: MINING, survey-mining",
     )
     parser.add_argument("--of", default=LEDGER, metavar="MODULE:NAME", help="the list of claims")
     parser.add_argument("--storage", default="./contrasweep-runs")
-    parser.add_argument("--run", action="store_true", help="run their studies first, and on fresh seeds")
-    parser.add_argument("--cluster", type=Path, help="inventory file for the studies at the papers' scale")
+    parser.add_argument(
+        "--run", action="store_true", help="run their studies first, and on fresh seeds"
+    )
+    parser.add_argument(
+        "--cluster", type=Path, help="inventory file for the studies at the papers' scale"
+    )
     parser.add_argument("--output", type=Path, help="file to write the page to, in Markdown")
-    parser.add_argument("--reports", type=Path, help=f"folder for a report of each study, and for {ESTIMATES}")
+    parser.add_argument(
+        "--reports", type=Path, help=f"folder for a report of each study, and for {ESTIMATES}"
+    )
     given = vars(parser.parse_args())
     try:
         write_page(given.pop("of"), given.pop("names"), **given)

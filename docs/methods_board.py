@@ -31,10 +31,22 @@ from contrasweep.search_spaces.local import PIXELS
 from contrasweep.storage.record import Record
 
 ROOT = Path(__file__).parents[1]
-PAGE, KEPT = ROOT / "docs/methods-board.md", ROOT / "docs/methods-board"
+PAGE = ROOT / "docs/methods-board.md"
+KEPT = ROOT / "docs/methods-board"
 FLOORS = KEPT / "floors.json"
-STUDIES: dict[str, cs.Sweep] = {name: getattr(methods_board, name) for name in ("CIFAR", "MNIST", "DIGITS")}
-LABELLED = ("supcon", "sincere", "ocl", "triplet", "lifted", "batch-hard", "proxy-anchor", "arcface")
+STUDIES: dict[str, cs.Sweep] = {
+    name: getattr(methods_board, name) for name in ("CIFAR", "MNIST", "DIGITS")
+}
+LABELLED = (
+    "supcon",
+    "sincere",
+    "ocl",
+    "triplet",
+    "lifted",
+    "batch-hard",
+    "proxy-anchor",
+    "arcface",
+)
 SCORES = {"accuracy": "kNN", "probe": "linear probe", "few_labels": "1 % of labels"}
 TIMES = ("processor_seconds",)
 """Metrics of the machine and the hour, which no digest has."""
@@ -43,7 +55,9 @@ BUDGETS = (1, 2, 4, 8)
 
 def digest(record: Record) -> str:
     """The digest of all that a trial measured but time, every number to its last bit."""
-    return canonical.digest({name: repr(value) for name, value in record.metrics.items() if name not in TIMES}, 12)
+    return canonical.digest(
+        {name: repr(value) for name, value in record.metrics.items() if name not in TIMES}, 12
+    )
 
 
 def row_of(record: Record, study: cs.Sweep) -> dict[str, Any]:
@@ -59,7 +73,9 @@ def row_of(record: Record, study: cs.Sweep) -> dict[str, Any]:
         "memory_gib": round(record.host_memory_gib or math.nan, 2),
         "trial": record.trial_id,
         "digest": digest(record) if ended else None,
-        "settings": json.dumps({key: _at(record.config, key) for key in study.arms[record.arm].space}),
+        "settings": json.dumps(
+            {key: _at(record.config, key) for key in study.arms[record.arm].space}
+        ),
         "error": None if record.error is None else record.error.strip().splitlines()[-1],
     }
 
@@ -79,10 +95,14 @@ def keep(name: str, storage: str) -> None:
         return print(f"{study.name} is left out: {error}")
     planned = len(study.arms) * len(study.confirm_seeds)
     if len(results.trial_records) < planned:
-        return print(f"{study.name} is left out: {len(results.trial_records)} of {planned} confirmations have ended")
+        return print(
+            f"{study.name} is left out: {len(results.trial_records)} of {planned} confirmations have ended"
+        )
     for part, records in (("", results.trial_records), ("-search", results.search_records)):
         kept = pd.DataFrame([row_of(one, study) for one in records.values()])
-        kept.sort_values(["arm", "seed", "settings"]).to_csv(KEPT / f"{study.data}{part}.csv", index=False)
+        kept.sort_values(["arm", "seed", "settings"]).to_csv(
+            KEPT / f"{study.data}{part}.csv", index=False
+        )
     arms = {"raw-pixels": cs.Arm(PIXELS)}
     grid = cs.AblationGrid(f"{study.name}-floor", arms, study.data, folds=None, metric="accuracy")
     floor = cs.run(grid, storage=storage, tracking="none").to_frame()["accuracy"].item()
@@ -96,14 +116,23 @@ def _floors() -> dict[str, float]:
 
 def again(name: str, arms: list[str], storage: str) -> bool:
     """Train the confirmations of some rows anew; return whether all are equal to what was kept, and print it."""
-    study, same = STUDIES[name], True
+    study = STUDIES[name]
+    same = True
     kept = pd.read_csv(KEPT / f"{study.data}.csv")
     for arm in arms:
         check_known(arm, "methods", study.arms, "there is no such row", place="METHOD")
     found = {arm: json.loads(kept.loc[kept["arm"] == arm, "settings"].iloc[0]) for arm in arms}
-    rows = {arm: replace(study.arms[arm], config=study.arms[arm].config | found[arm], space={}) for arm in arms}
+    rows = {
+        arm: replace(study.arms[arm], config=study.arms[arm].config | found[arm], space={})
+        for arm in arms
+    }
     grid = cs.AblationGrid(
-        f"{study.name}-again", rows, study.data, seeds=study.confirm_seeds, folds=None, metric=study.metric
+        f"{study.name}-again",
+        rows,
+        study.data,
+        seeds=study.confirm_seeds,
+        folds=None,
+        metric=study.metric,
     )
     made = {
         (one.arm, one.seed): digest(one)
@@ -111,7 +140,10 @@ def again(name: str, arms: list[str], storage: str) -> bool:
     }
     for arm in arms:
         own = kept[kept["arm"] == arm]
-        equal = sum(made.get((arm, seed)) == value for seed, value in zip(own["seed"], own["digest"], strict=True))
+        equal = sum(
+            made.get((arm, seed)) == value
+            for seed, value in zip(own["seed"], own["digest"], strict=True)
+        )
         print(f"{arm}: {equal} of {len(own)} trials are equal to the bit")
         same &= equal == len(own)
     return same
@@ -119,14 +151,18 @@ def again(name: str, arms: list[str], storage: str) -> bool:
 
 def page() -> str:
     """The page, of the studies whose records are kept."""
-    parts = {name: section(name) for name in STUDIES if (KEPT / f"{STUDIES[name].data}.csv").is_file()}
+    parts = {
+        name: section(name) for name in STUDIES if (KEPT / f"{STUDIES[name].data}.csv").is_file()
+    }
     return "\n".join([*HEAD, *itertools.chain.from_iterable(parts.values()), *TAIL]) + "\n"
 
 
 def boards_of(data: str) -> dict[str, Board]:
     """The ranking by each score, by the code of `contrasweep judge --board`."""
     source = KEPT / f"{data}.csv"
-    return {score: rank(source, arm="arm", metric=score, pair="seed", mode="max") for score in SCORES}
+    return {
+        score: rank(source, arm="arm", metric=score, pair="seed", mode="max") for score in SCORES
+    }
 
 
 def section(name: str) -> list[str]:
@@ -139,7 +175,10 @@ def section(name: str) -> list[str]:
     lines = [["", "method", *SCORES.values(), "processor s"]]
     for row in boards["accuracy"].rows:
         own = kept[kept["arm"] == row.arm]
-        scores = [f"{places[score][row.arm].mean:.3f} ({_ranks(places[score][row.arm])})" for score in SCORES]
+        scores = [
+            f"{places[score][row.arm].mean:.3f} ({_ranks(places[score][row.arm])})"
+            for score in SCORES
+        ]
         lines.append(
             [
                 str(row.rank),
@@ -176,9 +215,12 @@ def _ranks(row: Any) -> str:
     return f"{row.low}" if row.low == row.high else f"{row.low}-{row.high}"
 
 
-def skeptical(boards: dict[str, Board], tried: pd.DataFrame, kept: pd.DataFrame, floor: float) -> list[str]:
+def skeptical(
+    boards: dict[str, Board], tried: pd.DataFrame, kept: pd.DataFrame, floor: float
+) -> list[str]:
     """What a reader should hold against the ranking."""
-    board, lines = boards["accuracy"], []
+    board = boards["accuracy"]
+    lines = []
     if low := [row.arm for row in board.rows if row.mean <= floor]:
         lines.append(f"Not above raw pixels on average: {', '.join(low)}.")
     apart = [
@@ -193,7 +235,9 @@ def skeptical(boards: dict[str, Board], tried: pd.DataFrame, kept: pd.DataFrame,
         if apart
         else "No method's ranks by kNN and by a probe exclude each other."
     )
-    best = pd.DataFrame({arm: _best_of(part["accuracy"]) for arm, part in tried.groupby("arm")}, index=BUDGETS).T
+    best = pd.DataFrame(
+        {arm: _best_of(part["accuracy"]) for arm, part in tried.groupby("arm")}, index=BUDGETS
+    ).T
     order = best.rank(ascending=False, method="first").astype(int)
     firsts = ", ".join(f"{order[k].idxmin()} at {k}" for k in BUDGETS)
     lines.append(f"By the number of configurations that are tried, the first is {firsts}.")
@@ -205,7 +249,8 @@ def skeptical(boards: dict[str, Board], tried: pd.DataFrame, kept: pd.DataFrame,
     for part, what in ((tried, "configurations"), (kept, "seeds")):
         for arm, failed in part[part["digest"].isna()].groupby("arm"):
             rates = ", ".join(
-                f"{rate:.2g}" for rate in sorted(json.loads(s)["learning_rate"] for s in failed["settings"])
+                f"{rate:.2g}"
+                for rate in sorted(json.loads(s)["learning_rate"] for s in failed["settings"])
             )
             kinds = " and ".join(sorted({error.partition(":")[0] for error in failed["error"]}))
             few = f"{len(failed)} of {(part['arm'] == arm).sum()} {what}"
@@ -245,9 +290,13 @@ TAIL = [
 
 def main() -> None:
     """Keep, make the page, or train rows again; bad input ends it with a line and status 2."""
-    parser = argparse.ArgumentParser(prog="python -m docs.methods_board", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.methods_board", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--storage", help="folder of the studies")
-    parser.add_argument("--again", nargs="+", metavar=("STUDY", "METHOD"), help="train these rows anew, and compare")
+    parser.add_argument(
+        "--again", nargs="+", metavar=("STUDY", "METHOD"), help="train these rows anew, and compare"
+    )
     chosen = parser.parse_args()
     try:
         if chosen.again:

@@ -12,21 +12,23 @@ from docs.claims_page import Kept, load_study, read
 from contrasweep.planning.planner import plan_staged
 
 ROOT = Path(__file__).parents[1]
-PAGE, REPORTS = ROOT / "docs/papers.md", ROOT / "docs/claims"
+PAGE = ROOT / "docs/papers.md"
+REPORTS = ROOT / "docs/claims"
 LOSSES, SURVEY, LOCAL, ORTHONORMAL, FLOODS = (
-    f"contrasweep.search_spaces.{name}" for name in ("similarity_losses", "survey", "local", "orthonormal", "floods")
+    f"contrasweep.search_spaces.{name}"
+    for name in ("similarity_losses", "survey", "local", "orthonormal", "floods")
 )
-TABLES, REVIEWS = (f"contrasweep.trainables.review_helpfulness.studies.{name}" for name in ("tables", "claims"))
+TABLES, REVIEWS = (
+    f"contrasweep.trainables.review_helpfulness.studies.{name}" for name in ("tables", "claims")
+)
 RAN = {
     f"{LOCAL}:{name}_SMALL": "paired_images"
     for name in ("TABLE_2", "TABLE_3", "TABLE_4", "TABLE_5", "SYSTEMS", "SWEEP", "SICK")
 }
 RAN[f"{LOSSES}:CASE_STUDY_SMALL"] = "case_study"
 """Studies that a file of benchmarks/results/ has, where there is one."""
-PAIRED, SINGLE = (
-    "[undecided](../benchmarks/results/paired_images.md)",
-    "[results](../benchmarks/results/orthonormal.md)",
-)
+PAIRED = "[undecided](../benchmarks/results/paired_images.md)"
+SINGLE = "[results](../benchmarks/results/orthonormal.md)"
 
 Item = tuple[str, str, str, str]
 """What a paper has, its study at the paper's scale, the studies that two cores run (with spaces), and what to know."""
@@ -68,7 +70,12 @@ PAPERS: dict[str, list[Item]] = {
             "",
         ),
         ("Figures 6, 8, 9, 10", "", "", "drawings of the method"),
-        ("Table 1: GPU memory", f"{LOCAL}:TABLE_1", "", "`contrasweep plan`, within 20 % of the paper's"),
+        (
+            "Table 1: GPU memory",
+            f"{LOCAL}:TABLE_1",
+            "",
+            "`contrasweep plan`, within 20 % of the paper's",
+        ),
         ("Table 2: batch and input sizes", f"{LOCAL}:TABLE_2", f"{LOCAL}:TABLE_2_SMALL", PAIRED),
         (
             "Table 3: F1 by class, prevalence",
@@ -77,7 +84,12 @@ PAPERS: dict[str, list[Item]] = {
             PAIRED,
         ),
         ("Table 4: backbones", f"{LOCAL}:TABLE_4", f"{LOCAL}:TABLE_4_SMALL", PAIRED),
-        ("Table 5: stages of l", f"{LOCAL}:TABLE_5", f"{FLOODS}:SYSTEMS {LOCAL}:TABLE_5_SMALL", PAIRED),
+        (
+            "Table 5: stages of l",
+            f"{LOCAL}:TABLE_5",
+            f"{FLOODS}:SYSTEMS {LOCAL}:TABLE_5_SMALL",
+            PAIRED,
+        ),
         ("Figure 7: t-SNE", f"{LOCAL}:TABLE_3", f"{LOCAL}:SYSTEMS_SMALL", "artifact of a trial"),
         (
             "Table 6: long-tailed single images",
@@ -92,7 +104,12 @@ PAPERS: dict[str, list[Item]] = {
             f"{ORTHONORMAL}:ALPHA {ORTHONORMAL}:CLASS_WEIGHTS {LOCAL}:ALPHA_SMALL",
             "",
         ),
-        ("Claim without a figure: other pairs, as of texts", f"{LOCAL}:SICK", f"{LOCAL}:SICK_SMALL", PAIRED),
+        (
+            "Claim without a figure: other pairs, as of texts",
+            f"{LOCAL}:SICK",
+            f"{LOCAL}:SICK_SMALL",
+            PAIRED,
+        ),
         ("What the paper leaves open", f"{LOCAL}:SWEEP", f"{LOCAL}:SWEEP_SMALL", PAIRED),
     ],
     "Nguyen et al. 2022 (review helpfulness)": [
@@ -127,7 +144,9 @@ PAPERS: dict[str, list[Item]] = {
 def page() -> str:
     """The page as Markdown."""
     with tempfile.TemporaryDirectory() as nothing:
-        parts = [line for paper, items in PAPERS.items() for line in _section(paper, items, nothing)]
+        parts = [
+            line for paper, items in PAPERS.items() for line in _section(paper, items, nothing)
+        ]
     return "\n".join([*HEAD, *parts]) + "\n"
 
 
@@ -154,13 +173,18 @@ def _planned(study: str, storage: str) -> str:
 
 def _answers(studies: list[str], storage: str) -> list[str]:
     """What the claims that the studies ask came to; of a study without a claim its report, or that it was not run."""
-    kept, told = Kept.of(REPORTS), dict[str, list[str]]()
+    kept = Kept.of(REPORTS)
+    told = dict[str, list[str]]()
     for number, claim in enumerate(CLAIMS, 1):
         if claim.study in studies:
             held = read(claim, storage, kept).held.partition(":")[0].partition(" on ")[0]
             told.setdefault(held, []).append(str(number))
-    answers = [f"[claim{'s' * (len(n) > 1)} {', '.join(n)}](claims.md): {held}" for held, n in told.items()]
-    for study in {study: None for study in studies if study not in {claim.study for claim in CLAIMS}}:
+    answers = [
+        f"[claim{'s' * (len(n) > 1)} {', '.join(n)}](claims.md): {held}" for held, n in told.items()
+    ]
+    for study in {
+        study: None for study in studies if study not in {claim.study for claim in CLAIMS}
+    }:
         name = load_study(study).name
         if (REPORTS / f"{name}.md").is_file():
             answers.append(f"[{_name(study)}](claims/{name}.md)")

@@ -42,7 +42,9 @@ def on_files(files: Files, config: Any) -> Files:
         if (target := _outside(page.src_uri, link))
     }
     for target in sorted(wanted):
-        files.append(File.generated(config, f"repository/{target}", content=(ROOT / target).read_text()))
+        files.append(
+            File.generated(config, f"repository/{target}", content=(ROOT / target).read_text())
+        )
     for name, content in first_look().items():
         files.append(File.generated(config, f"first-look/{name}.html", content=content))
     return files
@@ -52,12 +54,20 @@ def first_look() -> dict[str, str]:
     """Name -> page: the demo's report, a board of 103 models, five of them judged."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(LOOK) as archive:
         archive.extractall(folder, filter="data")
-        demo, scores = cs.load("demo", storage=folder), pd.read_csv(Path(folder, "mteb.csv"))
-        ended = datetime.fromtimestamp(max(record.ended for record in demo.trial_records.values()), UTC)
+        demo = cs.load("demo", storage=folder)
+        scores = pd.read_csv(Path(folder, "mteb.csv"))
+        ended = datetime.fromtimestamp(
+            max(record.ended for record in demo.trial_records.values()), UTC
+        )
         report = replace(report_data(demo, demo.table()), storage="")
-        parts = {"board": rank(scores).to_html(), "judged": cs.judge(scores[scores.model.isin(MODELS)]).to_html()}
+        parts = {
+            "board": rank(scores).to_html(),
+            "judged": cs.judge(scores[scores.model.isin(MODELS)]).to_html(),
+        }
         head = "<!doctype html><meta charset=utf-8><title>contrasweep</title>"
-        return {"demo": html_report(report, written=ended)} | {name: head + part for name, part in parts.items()}
+        return {"demo": html_report(report, written=ended)} | {
+            name: head + part for name, part in parts.items()
+        }
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -65,7 +75,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def moved(match: re.Match[str]) -> str:
         target = _outside(page.file.src_uri, match[1])
-        place = posixpath.relpath(f"repository/{target}", posixpath.dirname(page.file.src_uri) or ".")
+        place = posixpath.relpath(
+            f"repository/{target}", posixpath.dirname(page.file.src_uri) or "."
+        )
         return f"]({place}{match[2] or ''})" if target else match[0]
 
     return LINK.sub(moved, markdown)
@@ -74,7 +86,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_nav(nav: Any, config: Any, files: Files) -> Any:
     """Add llms.txt (llmstxt.org): the skill for coding agents, and the Markdown of each page by section of the site."""
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
-    lines += ["## Agents", "", f"- [{SKILL}]({SKILL}): From a script to a decision, for coding agents"]
+    lines += [
+        "## Agents",
+        "",
+        f"- [{SKILL}]({SKILL}): From a script to a decision, for coding agents",
+    ]
     for section in nav.items:
         pages = [page for page in nav.pages if section in (page, *page.ancestors)]
         lines += ["", f"## {section.title}", "", *(_entry(page) for page in pages)]
@@ -97,7 +113,9 @@ def on_post_build(config: Any) -> None:
 
 def _entry(page: Any) -> str:
     """A page's line in llms.txt: its title, and the first sentence of its first paragraph if it begins with one."""
-    blocks = [block for block in page.file.content_string.split("\n\n") if not block.startswith("#")]
+    blocks = [
+        block for block in page.file.content_string.split("\n\n") if not block.startswith("#")
+    ]
     text = " ".join(re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", blocks[0]).split())
     sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", text)[0].rstrip(".:")
     note = "" if text.startswith(("|", "`" * 3)) else f": {sentence}"
@@ -115,7 +133,9 @@ class Checked(griffe.Extension):
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
         """Add what the decorator makes when the class is imported, which Griffe does not do."""
-        if not any(str(decorator.value).partition("(")[0] == "checked" for decorator in cls.decorators):
+        if not any(
+            str(decorator.value).partition("(")[0] == "checked" for decorator in cls.decorators
+        ):
             return
         made = getattr(importlib.import_module(cls.module.path), cls.name)
         parameters = griffe.Parameters(griffe.Parameter("self"), *map(_parameter, _signature(made)))
@@ -129,7 +149,12 @@ def _signature(made: type) -> Iterable[inspect.Parameter]:
 
 def _parameter(given: inspect.Parameter) -> griffe.Parameter:
     name, _, after = str(ReadableSignature([given]))[1:-1].lstrip("*, ").partition(": ")
-    annotation, _, default = after.rpartition(" = ") if given.default is not given.empty else (after, "", None)
+    annotation, _, default = (
+        after.rpartition(" = ") if given.default is not given.empty else (after, "", None)
+    )
     return griffe.Parameter(
-        name, annotation=annotation, default=default, kind=griffe.ParameterKind[given.kind.name.lower()]
+        name,
+        annotation=annotation,
+        default=default,
+        kind=griffe.ParameterKind[given.kind.name.lower()],
     )

@@ -31,7 +31,8 @@ PICTURES = ROOT / "docs" / "pictures"
 LAPTOP = (1366, 900)
 COLOURS = 128
 PAPER = (
-    r"\documentclass{article}\usepackage{booktabs,siunitx}\pagestyle{empty}\begin{document}\input{table}\end{document}"
+    r"\documentclass{article}\usepackage{booktabs,siunitx}\pagestyle{empty}"
+    r"\begin{document}\input{table}\end{document}"
 )
 
 
@@ -44,7 +45,12 @@ def main(folder: Path) -> None:
         do("pictures.md", tutorial, ray, leave_out=("contrasweep ui",))
         do("search.md", tutorial, ray)
     words = ["report", "tuned", "--format", "html", "--output", "tuned.html"]
-    subprocess.run([sys.executable, "-m", "contrasweep", *words], cwd=tutorial, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "contrasweep", *words],
+        cwd=tutorial,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     for page in sorted(NOTEBOOKS.glob("*.ipynb")):
         shutil.rmtree(tutorial / "runs", ignore_errors=True)
         nbformat.write(execute(page.name, tutorial), page)
@@ -62,7 +68,11 @@ def pack(storage: Path) -> None:
             archive.add(Path(folder, "mteb.csv"), "mteb.csv")
             demo = storage / "demo"
             for file in sorted(
-                [*demo.glob("*.*"), *demo.glob("records/*/record.json"), *demo.glob("trials/*/metrics.parquet")]
+                [
+                    *demo.glob("*.*"),
+                    *demo.glob("records/*/record.json"),
+                    *demo.glob("trials/*/metrics.parquet"),
+                ]
             ):
                 archive.add(file, file.relative_to(storage), filter=without_owner)
 
@@ -87,18 +97,28 @@ def photograph(demo: Path, tutorial: Path) -> None:
             await section(page, report, "figures", 860)
             first = (tutorial / "report.html").resolve().as_uri()
             await section(
-                page, first, "table", to="folds", before="document.querySelector('#table td details').open = true"
+                page,
+                first,
+                "table",
+                to="folds",
+                before="document.querySelector('#table td details').open = true",
             )
             search = (tutorial / "tuned.html").resolve().as_uri()
             await section(page, search, "search", 640)
-            state = {"kind": "scatter", "x": "loss.temperature", "ranges": json.dumps({"f1_macro": [0.92, 1.0]})}
+            state = {
+                "kind": "scatter",
+                "x": "loss.temperature",
+                "ranges": json.dumps({"f1_macro": [0.92, 1.0]}),
+            }
             await section(page, f"{search}#trials?{urlencode(state)}", "trials", 760, to="explored")
             await with_mlflow(page, tutorial)
 
     asyncio.run(all_of_them())
 
 
-async def seen(page: Page, address: str, name: str, size: tuple[int, int] = LAPTOP, dark: bool = False) -> None:
+async def seen(
+    page: Page, address: str, name: str, size: tuple[int, int] = LAPTOP, dark: bool = False
+) -> None:
     """Photograph what a window of this size shows."""
     await page.resize(*size)
     await page.dark(dark)
@@ -108,7 +128,9 @@ async def seen(page: Page, address: str, name: str, size: tuple[int, int] = LAPT
     await page.dark(False)
 
 
-async def section(page: Page, address: str, part: str, at_most: int = 900, to: str = "", before: str = "") -> None:
+async def section(
+    page: Page, address: str, part: str, at_most: int = 900, to: str = "", before: str = ""
+) -> None:
     """Photograph one section of a report, of `at_most` this height, after the script `before`."""
     await page.resize(*LAPTOP)
     await page.open("about:blank")  # else another state of the same page is no new page
@@ -116,7 +138,9 @@ async def section(page: Page, address: str, part: str, at_most: int = 900, to: s
     await page.js(before)
     await settled(page)
     box = f"document.getElementById({json.dumps(part)}).getBoundingClientRect()"
-    left, top, right, height = await page.js(f"(b => [b.left, b.top + scrollY, b.right, b.height])({box})")
+    left, top, right, height = await page.js(
+        f"(b => [b.left, b.top + scrollY, b.right, b.height])({box})"
+    )
     picture = await taken(page, top, min(height, at_most))
     save(picture.crop((int(left), 0, int(right), picture.height)), to or part)
 
@@ -133,15 +157,21 @@ async def taken(page: Page, top: float = 0, height: float | None = None) -> Imag
 
 def save(picture: Image.Image, name: str) -> None:
     """With few colours: these are pages of text."""
-    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(PICTURES / f"{name}.png", optimize=True)
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(
+        PICTURES / f"{name}.png", optimize=True
+    )
 
 
 async def with_mlflow(page: Page, folder: Path, port: int = 5077) -> None:
     """Photograph MLflow's page of the tutorial's study."""
     words = [sys.executable, "-m", "contrasweep", "ui", "--port", str(port), "--study", "first"]
-    server = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    server = subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        address = next(word for line in server.stdout or () for word in line.split() if word.startswith("http"))
+        address = next(
+            word for line in server.stdout or () for word in line.split() if word.startswith("http")
+        )
         await page.resize(*LAPTOP)
         await page.open(address)
         while "simclr" not in await page.js("document.body.innerText"):
@@ -157,7 +187,11 @@ def typeset(folder: Path) -> None:
     """Compile the tutorial's table, and photograph it as it stands on the page."""
     (folder / "paper.tex").write_text(PAPER)
     subprocess.run(["pdflatex", "-interaction=batchmode", "paper"], cwd=folder, check=True)
-    subprocess.run(["pdftoppm", "-r", "130", "-png", "-singlefile", "paper.pdf", "paper"], cwd=folder, check=True)
+    subprocess.run(
+        ["pdftoppm", "-r", "130", "-png", "-singlefile", "paper.pdf", "paper"],
+        cwd=folder,
+        check=True,
+    )
     page = Image.open(folder / "paper.png").convert("L")
     left, top, right, bottom = ImageOps.invert(page).getbbox() or (0, 0, *page.size)
     save(page.crop((left - 20, top - 20, right + 20, bottom + 20)), "table")

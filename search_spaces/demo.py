@@ -12,8 +12,18 @@ to decide; the study has seeds of its own, from 100 on. It shows what a table sa
 from contrasweep import AblationGrid, Arm, Replicates
 
 TRAIN = "contrasweep.trainables.contrastive:train"
-BASE = {"encoder": "cnn", "epochs": 6, "learning_rate": 0.1, "checkpoint_every": 3, "batch_size": 128}
-BASE |= {"figures": "first_fold", "evaluate_every": 1, "retrieval": "always"}  # the metric has a curve
+BASE = {
+    "encoder": "cnn",
+    "epochs": 6,
+    "learning_rate": 0.1,
+    "checkpoint_every": 3,
+    "batch_size": 128,
+}
+BASE |= {
+    "figures": "first_fold",
+    "evaluate_every": 1,
+    "retrieval": "always",
+}  # the metric has a curve
 
 STUDY = AblationGrid(
     name="demo",

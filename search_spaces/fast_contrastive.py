@@ -18,7 +18,12 @@ from contrasweep.search_spaces.survey import BASE, POINT, SUPCON
 TIMED = "contrasweep.trainables.contrastive.timed:train"
 """Its trials train alone and report `processor_seconds`."""
 
-PLAIN: MutableConfig = BASE | {"loss": SUPCON, "evaluate_on": "features", "evaluate_every": 0, "checkpoint_every": 0}
+PLAIN: MutableConfig = BASE | {
+    "loss": SUPCON,
+    "evaluate_on": "features",
+    "evaluate_every": 0,
+    "checkpoint_every": 0,
+}
 MILD: dict[str, MutableConfig] = {
     "glyphs": {"name": "glyphs", "area": [0.8, 1.0], "rotation": 8.0, "jitter_share": 0.0},
     "photos": {"name": "photos", "area": [0.5, 1.0], "jitter_share": 0.0, "grayscale": 0.0},
@@ -74,7 +79,10 @@ def _parts(data: str, third: int) -> AblationGrid:
     return AblationGrid(
         name=f"fast-contrastive-parts-{data}",
         description="What each part of the fast recipe brings: the recipe with one part left out at a time",
-        arms={arm: Arm(TIMED, config=_WHOLE | {"epochs": epochs[arm]} | own) for arm, own in _LEFT_OUT.items()},
+        arms={
+            arm: Arm(TIMED, config=_WHOLE | {"epochs": epochs[arm]} | own)
+            for arm, own in _LEFT_OUT.items()
+        },
         data=data,
         seeds=list(range(200, 208)),
         metric="accuracy",
@@ -83,4 +91,5 @@ def _parts(data: str, third: int) -> AblationGrid:
     )
 
 
-DIGITS_PARTS, MNIST_PARTS = _parts("digits", 2), _parts("mnist", 1)
+DIGITS_PARTS = _parts("digits", 2)
+MNIST_PARTS = _parts("mnist", 1)

@@ -8,7 +8,13 @@ zero-shot classification by the same prompt. `contrasweep data stage cifar10-lt 
 from contrasweep import AblationGrid, Arm
 
 TRAIN = "contrasweep.trainables.two_tower:train"
-BASE = {"epochs": 4, "batch_size": 128, "learning_rate": 3e-3, "max_words": 8, "checkpoint_every": 0}
+BASE = {
+    "epochs": 4,
+    "batch_size": 128,
+    "learning_rate": 3e-3,
+    "max_words": 8,
+    "checkpoint_every": 0,
+}
 FIXED = {"learnable_temperature": False}
 
 STUDY = AblationGrid(

@@ -11,8 +11,10 @@ from typing import Any
 from contrasweep import AblationGrid, Arm, Choice, Float, Int, Replicates, SubGrid, Sweep
 from contrasweep.config import MutableConfig
 
-PAIRS, TEXTS = "contrasweep.trainables.paired_images:train", "contrasweep.trainables.paired_texts:train"
-COLOUR, PIXELS = "contrasweep.trainables.paired.colour_baseline:train", "contrasweep.trainables.raw_pixels:train"
+PAIRS = "contrasweep.trainables.paired_images:train"
+TEXTS = "contrasweep.trainables.paired_texts:train"
+COLOUR = "contrasweep.trainables.paired.colour_baseline:train"
+PIXELS = "contrasweep.trainables.raw_pixels:train"
 Space = dict[str, Float | Int | Choice]
 
 SCL: MutableConfig = {"loss": "supcon", "beta": 0.0}
@@ -20,7 +22,12 @@ L_SCL: MutableConfig = {"loss": "supcon", "beta": 0.5}
 OCL_PAIR: MutableConfig = {"loss": "ocl", "beta": 0.0}
 LOCAL: MutableConfig = {"loss": "ocl", "beta": 0.5}
 
-SYSTEMS: dict[str, MutableConfig] = {"scl": SCL, "l-scl": L_SCL, "ocl-pair": OCL_PAIR, "local": LOCAL}
+SYSTEMS: dict[str, MutableConfig] = {
+    "scl": SCL,
+    "l-scl": L_SCL,
+    "ocl-pair": OCL_PAIR,
+    "local": LOCAL,
+}
 PAPERS = ("scl", "l-scl", "local")
 """The systems in the paper's tables; ocl-pair, which they leave out, tells the loss apart from l."""
 
@@ -29,7 +36,9 @@ def _without(config: MutableConfig, *keys: str) -> MutableConfig:
     return {key: value for key, value in config.items() if key not in keys}
 
 
-def arms(base: MutableConfig, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS) -> dict[str, Arm]:
+def arms(
+    base: MutableConfig, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS
+) -> dict[str, Arm]:
     """Return an arm for each of these systems on a common base."""
     return {name: Arm(trainable, config=base | SYSTEMS[name]) for name in names}
 
@@ -48,7 +57,12 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 
 
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
-    settings: MutableConfig = {"folds": 5, "metric": "accuracy", "reference": "local", "data": "hra"} | more
+    settings: MutableConfig = {
+        "folds": 5,
+        "metric": "accuracy",
+        "reference": "local",
+        "data": "hra",
+    } | more
     if settings["data"] == "hra":
         settings["repeats"] = 3
     return AblationGrid(name=name, description=description, **settings)
@@ -113,7 +127,10 @@ _SINGLE: MutableConfig = {
 
 
 def _single(base: MutableConfig) -> dict[str, Arm]:
-    return {"scl": Arm(PAIRS, config=base | {"loss": "supcon"}), "ocl": Arm(PAIRS, config=base | {"loss": "ocl"})}
+    return {
+        "scl": Arm(PAIRS, config=base | {"loss": "supcon"}),
+        "ocl": Arm(PAIRS, config=base | {"loss": "ocl"}),
+    }
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
@@ -121,7 +138,9 @@ def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
 
     D_E is at least the number of classes where 1024 allows it.
     """
-    rows = [(data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches]
+    rows = [
+        (data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches
+    ]
     names = ("data", "batch_size", "learning_rate", "projection.dim")
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
@@ -173,7 +192,11 @@ _NETWORK: MutableConfig = {
     "checkpoint_every": 0,
     "artifacts": "none",
 }
-_VIEWS: MutableConfig = {"augmentation": "pairs", "augmentation.crop_area": 1.0, "augmentation.jitter": 0.03}
+_VIEWS: MutableConfig = {
+    "augmentation": "pairs",
+    "augmentation.crop_area": 1.0,
+    "augmentation.jitter": 0.03,
+}
 _SMALL: MutableConfig = _NETWORK | _VIEWS
 _CHOICE: MutableConfig = {
     "batch_size": 32,
@@ -183,7 +206,12 @@ _CHOICE: MutableConfig = {
     "optimizer.weight_decay": 0.05,
 }
 _PAIR: MutableConfig = _SMALL | _CHOICE
-_BRIEF: MutableConfig = _SMALL | {"encoder.width": 8, "epochs": 1, "alpha": 0.5, "alpha_schedule": "const"}
+_BRIEF: MutableConfig = _SMALL | {
+    "encoder.width": 8,
+    "epochs": 1,
+    "alpha": 0.5,
+    "alpha_schedule": "const",
+}
 """What the small tables share: enough to see that they run and which way they point, not to decide. Alpha is constant,
 since an alpha that falls from 1 gives the classifier no share of a first epoch."""
 
@@ -258,9 +286,14 @@ def small_single(
         "metric": "f1_macro",
         "reference": "ocl",
         "replicates": Replicates(first=8, step=3, most=14, spending="power"),
-        "subgrids": [SubGrid(arms=list(arms), axes={"batch_size": [4, 8, 16]}), SubGrid(arms=["raw-pixels"])],
+        "subgrids": [
+            SubGrid(arms=list(arms), axes={"batch_size": [4, 8, 16]}),
+            SubGrid(arms=["raw-pixels"]),
+        ],
     }
-    built = {arm: Arm(PAIRS, config=base | config) for arm, config in arms.items()} | {"raw-pixels": Arm(PIXELS)}
+    built = {arm: Arm(PAIRS, config=base | config) for arm, config in arms.items()} | {
+        "raw-pixels": Arm(PIXELS)
+    }
     return AblationGrid(name=name, description=description, arms=built, **settings | more)
 
 
@@ -323,7 +356,9 @@ PAIRS_SMALL = _table(
     data="ombria",
     metric="f1_macro",
     seeds=[0, 1, 2],
-    arms={name: SYSTEMS_SMALL.arms[name] for name in ("local", "local-post", "local-pre", "colour")},
+    arms={
+        name: SYSTEMS_SMALL.arms[name] for name in ("local", "local-post", "local-pre", "colour")
+    },
 )
 """Its trials of seed 0 are those of SYSTEMS_SMALL."""
 
@@ -335,7 +370,9 @@ ALPHA_SMALL = _table(
     arms={
         "inverse": Arm(
             PAIRS,
-            config=_without(_BRIEF, "epochs") | LOCAL | {"alpha": 1.0, "alpha_schedule": "inverse", "batch_size": 32},
+            config=_without(_BRIEF, "epochs")
+            | LOCAL
+            | {"alpha": 1.0, "alpha_schedule": "inverse", "batch_size": 32},
         ),
         "constant": Arm(PAIRS, config=_without(_BRIEF, "epochs") | LOCAL | {"batch_size": 32}),
     },

@@ -39,7 +39,10 @@ METHODS: dict[str, tuple[MutableConfig, Space]] = {
     "moco": ({"loss": "infonce", "targets": "moco"}, TEMPERATURE | MOMENTUM),
     "nnclr": ({"loss": "infonce", "targets": "nnclr"}, TEMPERATURE),
     "byol": ({"targets": "byol", "view_augmentations": ["byol_first", "byol_second"]}, MOMENTUM),
-    "dino": ({"targets": "dino"}, {"targets.teacher_temperature": Float(0.02, 0.1, log=True)} | MOMENTUM),
+    "dino": (
+        {"targets": "dino"},
+        {"targets.teacher_temperature": Float(0.02, 0.1, log=True)} | MOMENTUM,
+    ),
     "swav": ({"targets": "swav"}, {"targets.temperature": Float(0.05, 0.5, log=True)}),
     "barlow-twins": ({"loss": "barlow_twins"}, {"loss.redundancy": Float(1e-3, 5e-2, log=True)}),
     "vicreg": ({"loss": "vicreg"}, {"loss.covariance": Float(0.1, 10.0, log=True)}),
@@ -59,11 +62,15 @@ METHODS: dict[str, tuple[MutableConfig, Space]] = {
 
 
 def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:
-    base, rate = BASE | {"epochs": epochs, "batch_size": batch_size}, {"learning_rate": Float(0.01, 1.0, log=True)}
+    base = BASE | {"epochs": epochs, "batch_size": batch_size}
+    rate = {"learning_rate": Float(0.01, 1.0, log=True)}
     return Sweep(
         name=f"methods-{data}",
         description="The shipped methods under equal budgets: frozen features by nearest neighbours and linear probes",
-        arms={name: Arm(TIMED, config=base | own, space=rate | space) for name, (own, space) in METHODS.items()},
+        arms={
+            name: Arm(TIMED, config=base | own, space=rate | space)
+            for name, (own, space) in METHODS.items()
+        },
         data=data,
         folds=5,
         trials_per_arm=8,
@@ -75,4 +82,6 @@ def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:
     )
 
 
-CIFAR, MNIST, DIGITS = _board("cifar10-lt", 6), _board("mnist", 1), _board("digits-lt", 20, 64)
+CIFAR = _board("cifar10-lt", 6)
+MNIST = _board("mnist", 1)
+DIGITS = _board("digits-lt", 20, 64)

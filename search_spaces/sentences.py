@@ -17,7 +17,13 @@ STUDY = AblationGrid(
         "simcse": Arm(TRAIN, config=BASE | {"positives": "views", "epochs": 10}),
         "simcse-supervised": Arm(TRAIN, config=BASE | {"positives": "entailed", "epochs": 38}),
         "supcon": Arm(
-            TRAIN, config=BASE | {"positives": "groups", "loss": {"name": "supcon", "temperature": 0.05}, "epochs": 10}
+            TRAIN,
+            config=BASE
+            | {
+                "positives": "groups",
+                "loss": {"name": "supcon", "temperature": 0.05},
+                "epochs": 10,
+            },
         ),
         "untrained": Arm(TRAIN, config=BASE | {"epochs": 1, "learning_rate": 1e-9}),
     },

@@ -50,19 +50,30 @@ LOSSES = (*CROSS_ENTROPY, *MARGIN_LOSSES)
 
 def loss_space(loss: str, similarity: str) -> Space:
     """Return what there is to search in `loss` with `similarity`."""
-    check_known(similarity, "similarities", TEMPERATURE, "it has no search space", place="similarity")
+    check_known(
+        similarity, "similarities", TEMPERATURE, "it has no search space", place="similarity"
+    )
     if loss == "ocl":
         return {"loss.temperature": TEMPERATURE[similarity]}
     if loss in CROSS_ENTROPY:
         return {"loss.temperature": TEMPERATURE[similarity], "loss.epsilon": EPSILON}
     if loss == "margin_contrastive":
         positive, negative = PAIR_MARGINS[similarity]
-        return {"loss.m_pos": positive, "loss.m_neg": negative, "loss.squared": Choice([False, True])}
+        return {
+            "loss.m_pos": positive,
+            "loss.m_neg": negative,
+            "loss.squared": Choice([False, True]),
+        }
     if loss == "lifted_structured":
         return {"loss.margin": MARGIN[similarity], "loss.smooth": Choice([True, False])}
     if loss in MARGIN_LOSSES:
-        low, high, hinge = MARGIN[similarity].low, MARGIN[similarity].high, {"loss.soft": False}
-        space: Space = {"loss.soft": Choice([False, True]), "loss.margin": Float(low, high, log=True, when=hinge)}
+        low = MARGIN[similarity].low
+        high = MARGIN[similarity].high
+        hinge = {"loss.soft": False}
+        space: Space = {
+            "loss.soft": Choice([False, True]),
+            "loss.margin": Float(low, high, log=True, when=hinge),
+        }
         if loss == "triplet":
             space["loss.mining"] = Choice(["all", "hard", "semi_hard"], when=hinge)
         return space
@@ -106,7 +117,9 @@ CASE_STUDY = AblationGrid(
     description="SINCERE with cosine similarity against negative arc length, 1NN and 5NN, CIFAR-10 and CIFAR-100",
     arms={
         "cosine": Arm(TRAIN, config=_FULL | {"loss": {"name": "sincere", "similarity": "cosine"}}),
-        "neg_arc_length": Arm(TRAIN, config=_FULL | {"loss": {"name": "sincere", "similarity": "neg_arc_length"}}),
+        "neg_arc_length": Arm(
+            TRAIN, config=_FULL | {"loss": {"name": "sincere", "similarity": "neg_arc_length"}}
+        ),
     },
     data="cifar10",
     zipped=[{"data": ["cifar10", "cifar100"], "loss.temperature": [0.1, 0.05]}],
@@ -127,9 +140,15 @@ CASE_STUDY_SMALL = AblationGrid(
     name="similarity-case-study-small",
     description="The case study with a small CNN on long-tailed CIFAR-10 and MNIST: minutes on two cores",
     arms={
-        "cosine": Arm(TRAIN, config=_SMALL | {"loss": {"name": "sincere", "similarity": "cosine", "temperature": 0.1}}),
+        "cosine": Arm(
+            TRAIN,
+            config=_SMALL
+            | {"loss": {"name": "sincere", "similarity": "cosine", "temperature": 0.1}},
+        ),
         "neg_arc_length": Arm(
-            TRAIN, config=_SMALL | {"loss": {"name": "sincere", "similarity": "neg_arc_length", "temperature": 0.1}}
+            TRAIN,
+            config=_SMALL
+            | {"loss": {"name": "sincere", "similarity": "neg_arc_length", "temperature": 0.1}},
         ),
     },
     data="cifar10-lt",
@@ -143,7 +162,13 @@ of networks."""
 
 # Every loss with every similarity that it can take, and whether what one shapes transfers: the survey's closing
 # hypothesis is that similarities differ in that more than in accuracy. On digits, so that two cores finish them.
-_PAIRED = {"encoder": "cnn", "epochs": 12, "batch_size": 64, "learning_rate": 0.1, "retrieval": False}
+_PAIRED = {
+    "encoder": "cnn",
+    "epochs": 12,
+    "batch_size": 64,
+    "learning_rate": 0.1,
+    "retrieval": False,
+}
 
 
 def _valid(loss: str, similarity: str) -> bool:
@@ -151,7 +176,9 @@ def _valid(loss: str, similarity: str) -> bool:
     return loss != "ocl" or similarity in ("cosine", "dot")
 
 
-PAIRS = [(loss, similarity) for loss in LOSSES for similarity in TEMPERATURE if _valid(loss, similarity)]
+PAIRS = [
+    (loss, similarity) for loss in LOSSES for similarity in TEMPERATURE if _valid(loss, similarity)
+]
 """The 44 pairs of a loss and a similarity that fit."""
 
 
@@ -193,7 +220,12 @@ TRANSFER = AblationGrid(
         similarity: Arm(
             TRAIN,
             config=_PAIRED
-            | {"epochs": 1, "batch_size": 128, "loss": _middle("sincere", similarity), "transfer": ["digits"]},
+            | {
+                "epochs": 1,
+                "batch_size": 128,
+                "loss": _middle("sincere", similarity),
+                "transfer": ["digits"],
+            },
         )
         for similarity in TEMPERATURE
     },
@@ -211,7 +243,10 @@ _SWEEP = {"encoder": "resnet18", "epochs": 100, "autocast": True, "evaluate_ever
 SWEEP = Sweep(
     name="losses",
     description="Each loss with cosine similarity, tuned with the same budget, confirmed on fresh seeds",
-    arms={loss: Arm(TRAIN, config=_SWEEP | {"loss": loss}, space=space(loss, "cosine")) for loss in LOSSES},
+    arms={
+        loss: Arm(TRAIN, config=_SWEEP | {"loss": loss}, space=space(loss, "cosine"))
+        for loss in LOSSES
+    },
     data="cifar10-lt",
     folds=5,
     search_folds=[0],

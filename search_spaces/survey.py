@@ -43,7 +43,11 @@ def _study(
     **more: Any,
 ) -> AblationGrid:
     arms = {
-        arm: Arm(TRAIN, config=base | {"loss": loss, "learning_rate": (rates or {}).get(arm, base["learning_rate"])})
+        arm: Arm(
+            TRAIN,
+            config=base
+            | {"loss": loss, "learning_rate": (rates or {}).get(arm, base["learning_rate"])},
+        )
         for arm, loss in losses.items()
     }
     settings: MutableConfig = {
@@ -54,13 +58,18 @@ def _study(
         "smallest_difference": POINT,
         "replicates": Replicates(first=8, step=8, most=40, spending="power"),
     }
-    return AblationGrid(name, arms | {"raw-pixels": Arm(PIXELS)}, description=description, **settings | more)
+    return AblationGrid(
+        name, arms | {"raw-pixels": Arm(PIXELS)}, description=description, **settings | more
+    )
 
 
 SIMILARITY = _study(
     "survey-similarity",
     "Negative arc length in place of cosine, with SINCERE",
-    {"arc-length": SINCERE | {"similarity": "neg_arc_length", "temperature": 0.025}, "cosine": SINCERE},
+    {
+        "arc-length": SINCERE | {"similarity": "neg_arc_length", "temperature": 0.025},
+        "cosine": SINCERE,
+    },
 )
 """The case study's first table: no significant difference, cosine ahead by .2 points of 1NN accuracy on CIFAR-10."""
 
@@ -99,14 +108,21 @@ LABELS = _study(
 EPSILON = _study(
     "survey-epsilon",
     "A margin in the cross-entropy: SINCERE with epsilon .25 and without",
-    {"epsilon": SINCERE | {"temperature": 0.1, "epsilon": 0.25}, "none": SINCERE | {"temperature": 0.1}},
+    {
+        "epsilon": SINCERE | {"temperature": 0.1, "epsilon": 0.25},
+        "none": SINCERE | {"temperature": 0.1},
+    },
 )
 """Barbano et al. (2023), as the survey has it: a margin where positives are ahead enough."""
 
 MINING = _study(
     "survey-mining",
     "Which triplets: all, the hardest of an anchor, or semi-hard ones",
-    {"all": TRIPLET | {"mining": "all"}, "hard": TRIPLET | {"mining": "hard"}, "semi-hard": SEMI_HARD},
+    {
+        "all": TRIPLET | {"mining": "all"},
+        "hard": TRIPLET | {"mining": "hard"},
+        "semi-hard": SEMI_HARD,
+    },
     {"hard": 0.1, "semi-hard": 0.1},
     LONG,
 )

@@ -14,7 +14,9 @@ import shapes
 
 # Nothing depends on time: machines are shared. The same examples in every run of CI, so that a failure there is the
 # change's; new ones are found where people work.
-untimed = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+untimed = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.register_profile("here", untimed)
 hypothesis.settings.register_profile("ci", untimed, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
@@ -29,7 +31,12 @@ for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size s
 
 # Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone.
 ROOT = Path(__file__).resolve().parents[1]
-shapes.install([f"contrasweep.trainables.{module.name}" for module in pkgutil.iter_modules([str(ROOT / "trainables")])])
+shapes.install(
+    [
+        f"contrasweep.trainables.{module.name}"
+        for module in pkgutil.iter_modules([str(ROOT / "trainables")])
+    ]
+)
 
 
 @pytest.fixture(scope="session")
@@ -139,7 +146,9 @@ def pytest_collection_modifyitems(items):
     two cores stand together, since another kind of Ray is another start."""
 
     def order(item):
-        return item.path.name != "test_tutorials.py", "ray_session" in getattr(item, "fixturenames", ())
+        return item.path.name != "test_tutorials.py", "ray_session" in getattr(
+            item, "fixturenames", ()
+        )
 
     items.sort(key=order)
 

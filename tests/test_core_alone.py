@@ -33,7 +33,12 @@ def core(tmp_path_factory):
     """A copy of the product without the extras."""
     folder = tmp_path_factory.mktemp("core")
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package,
+            folder / package,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     for extra in EXTRAS:
         shutil.rmtree(folder / extra)
     return folder
@@ -42,13 +47,20 @@ def core(tmp_path_factory):
 def environment(core):
     """Imports come from the copy; what is staged on demand goes there too."""
     paths = {"PYTHONPATH": str(core / "platform")}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")
+    }
     return kept | paths | {"CONTRASWEEP_CACHE": str(core / "cache")}
 
 
 def python(core, *words, given=""):
     return subprocess.run(
-        [sys.executable, *words], cwd=core, env=environment(core), input=given, capture_output=True, text=True
+        [sys.executable, *words],
+        cwd=core,
+        env=environment(core),
+        input=given,
+        capture_output=True,
+        text=True,
     )
 
 
@@ -78,7 +90,14 @@ def test_it_lists_what_there_is_and_plans_the_quickstart(core):
 
 @pytest.mark.long
 def test_it_runs_the_quickstart(core):
-    words = ["run", "contrasweep.search_spaces.quickstart:STUDY", "--set", "folds=2", "--tracking", "none"]
+    words = [
+        "run",
+        "contrasweep.search_spaces.quickstart:STUDY",
+        "--set",
+        "folds=2",
+        "--tracking",
+        "none",
+    ]
     with ray_folder() as ray:
         driver = start_driver(*words, folder=core, ray=ray, environment=environment(core))
         printed, errors = driver.communicate()

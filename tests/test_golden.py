@@ -25,7 +25,9 @@ def test_this_version_is_among_them():
     assert cs.__version__ in [folder.name for folder in VERSIONS]
 
 
-def test_tables_verdicts_and_values_of_a_version_are_read_as_they_were_and_nothing_is_written(golden):
+def test_tables_verdicts_and_values_of_a_version_are_read_as_they_were_and_nothing_is_written(
+    golden,
+):
     before = {path: path.read_bytes() for path in golden.rglob("*") if path.is_file()}
     for name, expected in json.loads((golden / "seen.json").read_text()).items():
         now = SEEN(str(golden / "storage"), name)
@@ -44,7 +46,9 @@ def test_the_study_files_of_a_version_plan_the_trials_that_it_trained(golden, mo
         json.loads(Path("seen.json").read_text())["golden-grid"]["trials"]
     )
     done = contrasweep("plan", "sweep.yaml", "--storage", "storage", folder=golden)
-    assert done.returncode == 0 and "12 of the confirmation, 18 ended" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "12 of the confirmation, 18 ended" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 def test_a_storage_of_another_format_version_is_refused_in_a_line_with_the_way_out(golden):
@@ -53,4 +57,7 @@ def test_a_storage_of_another_format_version_is_refused_in_a_line_with_the_way_o
     file.write_text(json.dumps(document | {"format_version": document["format_version"] + 1}))
     done = contrasweep("report", "golden-grid", "--storage", "storage", folder=golden)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "study.json" in done.stderr and "reads and writes version 4; use the release that wrote it" in done.stderr
+    assert (
+        "study.json" in done.stderr
+        and "reads and writes version 4; use the release that wrote it" in done.stderr
+    )

@@ -30,7 +30,11 @@ ALLOWED = {  # the only places that may import each engine
     "boto3": ("platform/contrasweep/storage/s3.py",),
     "botocore": ("platform/contrasweep/storage/s3.py", "platform/contrasweep/storage/s3_retry.py"),
     "s3transfer": ("platform/contrasweep/storage/s3.py",),
-    "ray": ("platform/contrasweep/running", "platform/contrasweep/commands/functions.py", "cluster/"),
+    "ray": (
+        "platform/contrasweep/running",
+        "platform/contrasweep/commands/functions.py",
+        "cluster/",
+    ),
 }
 INTERNALS = {  # the only modules that may touch what an engine does not promise
     "ray": ("platform/contrasweep/running/engine/ray_internals.py",),
@@ -42,14 +46,28 @@ PRIVATE_MODULES = {
 }
 PRIVATE_ATTRIBUTES = {
     "ray": {
-        *("run_metadata", "temporary_state", "_default_result_or_future", "_preempted", "preempted", "_actor_id"),
-        *("tag_callbacks", "class_cache", "ENV_VARS_TO_PROPAGATE", "_on_trial_reset", "_trial_to_actor"),
+        *(
+            "run_metadata",
+            "temporary_state",
+            "_default_result_or_future",
+            "_preempted",
+            "preempted",
+            "_actor_id",
+        ),
+        *(
+            "tag_callbacks",
+            "class_cache",
+            "ENV_VARS_TO_PROPAGATE",
+            "_on_trial_reset",
+            "_trial_to_actor",
+        ),
     },
     "torch": {"_cdata", "_overloadpacket", "_no_grad_trunc_normal_"},
 }
 WAY = {"modules": 85, "returns": 143}
 """Of the quickstart, from the command to the first trial; only lower numbers are written here."""
-MORE, LESS = 1.01, 0.95
+MORE = 1.01
+LESS = 0.95
 """How far the size of a part may be from what tests/size.json says."""
 
 
@@ -73,7 +91,9 @@ def test_import_platform_at_the_root_is_the_standard_library():
 @pytest.mark.xdist_group("house")
 def test_tests_of_a_group_stay_on_one_worker(request):
     """By the group at the end of their ids; without it each worker would start servers and clusters of its own."""
-    assert request.node.nodeid.endswith("@house") == getattr(request.config.option, "loadgroup", False)
+    assert request.node.nodeid.endswith("@house") == getattr(
+        request.config.option, "loadgroup", False
+    )
 
 
 @functools.cache
@@ -122,7 +142,9 @@ def test_a_package_of_ours_has_one_name():
     for name in ("trainables", "search_spaces", "cluster"):
         link = ROOT / "platform" / "contrasweep" / name
         assert link.is_symlink() and link.resolve() == ROOT / name
-    assert [path for path in SOURCES if imported(path) & {"trainables", "search_spaces", "cluster"}] == []
+    assert [
+        path for path in SOURCES if imported(path) & {"trainables", "search_spaces", "cluster"}
+    ] == []
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -134,7 +156,8 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_no_part_grows_without_a_word():
     """tests/size.json has the tokens of each part. A little more or less passes, for work that lands side by side."""
-    stated, now = json.loads((ROOT / "tests" / "size.json").read_text()), sizes()
+    stated = json.loads((ROOT / "tests" / "size.json").read_text())
+    now = sizes()
     wrong = [
         f"{part} has {now[part]:,} tokens and tests/size.json says {size:,}: "
         + (
@@ -153,11 +176,15 @@ def test_no_part_grows_without_a_word():
 def test_the_way_of_a_study_stays_short(tmp_path):
     """From the command to the first trial, traced: modules of ours that are entered, and returns to one left before."""
     study = ("contrasweep.search_spaces.quickstart:STUDY", "--storage", "runs")
-    python("-m", "contrasweep", "plan", *study, cwd=tmp_path, check=True)  # its data are in this node's cache then
+    python(
+        "-m", "contrasweep", "plan", *study, cwd=tmp_path, check=True
+    )  # its data are in this node's cache then
     words = ["run", *study, "--tracking", "none"]
     with ray_folder() as ray:
         environment = os.environ | {"RAY_TMPDIR": str(ray), "OMP_NUM_THREADS": "1"}
-        done = python(ROOT / "tests" / "support" / "traced_way.py", *words, cwd=tmp_path, env=environment)
+        done = python(
+            ROOT / "tests" / "support" / "traced_way.py", *words, cwd=tmp_path, env=environment
+        )
     found = re.search(r"modules entered (\d+), returns (\d+)", done.stdout)
     assert found is not None, done.stderr
     assert int(found[1]) <= WAY["modules"] and int(found[2]) <= WAY["returns"], (
@@ -171,10 +198,18 @@ def public_definitions(path):
     bodies = [ast.parse(path.read_text()).body]
     while bodies:
         for node in bodies.pop():
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name[0] != "_":
-                if any(ast.unparse(decorator) in ("overload", "typing.overload") for decorator in node.decorator_list):
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                and node.name[0] != "_"
+            ):
+                if any(
+                    ast.unparse(decorator) in ("overload", "typing.overload")
+                    for decorator in node.decorator_list
+                ):
                     continue  # the function itself follows
-                if any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list):
+                if any(
+                    ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list
+                ):
                     continue  # the implementation says what all of them do
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", ast.get_docstring(node)
                 if isinstance(node, ast.ClassDef):
@@ -199,7 +234,9 @@ COMPARED = re.compile(r"(==|!=|\bis|\bnot|\bin) \(?Status\.|[=!]= ['\"]done['\"]
 def test_a_status_is_asked_and_not_compared():
     """What is done with a trial of a status is a property of `Status`: another status is one more line there."""
     own = "platform/contrasweep/storage/record.py"
-    places = [path.relative_to(ROOT).as_posix() for path in SOURCES if COMPARED.search(path.read_text())]
+    places = [
+        path.relative_to(ROOT).as_posix() for path in SOURCES if COMPARED.search(path.read_text())
+    ]
     assert places == [own]
     named = re.compile(rf"(['\"]|\.s-)({'|'.join(status.value for status in Status)})\b")
     pages = (ROOT / "platform/contrasweep").glob("*/templates/**/*.*")
@@ -211,15 +248,28 @@ COUNTED = re.compile(
     r"arm|cell|configuration|comparison|item|task|GPU|slot|look|network|epoch)s\b"
 )
 SEVERAL = {
-    *("len(fitting) or 'no'", "self.screening_trials", "self.seeds", "d.seeds", "enough", "seeds", "n", "counts[-1]"),
+    *(
+        "len(fitting) or 'no'",
+        "self.screening_trials",
+        "self.seeds",
+        "d.seeds",
+        "enough",
+        "seeds",
+        "n",
+        "counts[-1]",
+    ),
     *("design.seeds", "len(summary.datasets)", "self.most", "cells:,", "of"),
 }
 """Counts that are never 1, or are asked for it before."""
 
 
 def test_a_count_in_a_message_agrees_with_its_noun():
-    texts = [path.read_text() for path in SOURCES if "cluster" not in path.parts]  # it imports nothing of ours
-    assert {count for text in texts for count in COUNTED.findall(text)} <= SEVERAL, "say it by plural()"
+    texts = [
+        path.read_text() for path in SOURCES if "cluster" not in path.parts
+    ]  # it imports nothing of ours
+    assert {count for text in texts for count in COUNTED.findall(text)} <= SEVERAL, (
+        "say it by plural()"
+    )
 
 
 OWN_PATH = re.compile(r"['\"](contrasweep(?:\.\w+)+):(\w+)['\"]")
@@ -230,7 +280,9 @@ def test_every_dotted_path_that_is_written_down_leads_somewhere():
     """No type checker sees these: they are text."""
     named = {match.groups() for path in SOURCES for match in OWN_PATH.finditer(path.read_text())}
     assert len(named) > 20  # otherwise the search for them is at fault
-    assert [f"{m}:{n}" for m, n in sorted(named) if not hasattr(importlib.import_module(m), n)] == []
+    assert [
+        f"{m}:{n}" for m, n in sorted(named) if not hasattr(importlib.import_module(m), n)
+    ] == []
 
 
 UNTYPED = re.compile(r"(Mapping|dict)\[str, Any\]")

@@ -22,10 +22,21 @@ def run(tmp_path_factory):
     source = shutil.copytree(EXAMPLE, folder / "source")
     for words in (
         ["-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)],
-        ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder / "site-packages")],
+        [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--target",
+            str(folder / "site-packages"),
+        ],
     ):
         wheels = [str(path) for path in folder.glob("*.whl")]
-        subprocess.run([sys.executable, *words, *wheels], cwd=source, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, *words, *wheels], cwd=source, check=True, capture_output=True
+        )
     shutil.rmtree(source)
     here = folder / "work"
     here.mkdir()
@@ -37,7 +48,8 @@ def run(tmp_path_factory):
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout if status == 0 else done.stderr
 
-    run.folder, run.environment = here, environment
+    run.folder = here
+    run.environment = environment
     with ray_folder() as ray:
         environment["RAY_TMPDIR"] = str(ray)
         yield run
@@ -62,10 +74,16 @@ def test_list_shows_an_installed_part_with_its_package_beside_the_shipped_ones(r
 @pytest.mark.slow
 def test_a_name_is_its_dotted_path_in_the_plan_and_a_wrong_one_is_refused_with_the_known_ones(run):
     arms = {
-        "short": {"trainable": "contrastive", "config": {"loss": {"name": "huber", "width": 0.2}, "epochs": 1}},
+        "short": {
+            "trainable": "contrastive",
+            "config": {"loss": {"name": "huber", "width": 0.2}, "epochs": 1},
+        },
         "long": {
             "trainable": "contrastive",
-            "config": {"loss": {"name": "contrasweep_huber.parts:huber", "width": 0.2}, "epochs": 1},
+            "config": {
+                "loss": {"name": "contrasweep_huber.parts:huber", "width": 0.2},
+                "epochs": 1,
+            },
         },
         "own": {"trainable": "nearest-mean"},
     }
@@ -76,7 +94,11 @@ def test_a_name_is_its_dotted_path_in_the_plan_and_a_wrong_one_is_refused_with_t
         "assert trials['own'].trainable == 'contrasweep_huber.parts:nearest_mean'"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=run.folder, env=run.environment, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        cwd=run.folder,
+        env=run.environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "width" in run("list", "losses", "huber")
@@ -90,7 +112,9 @@ def test_judge_reads_files_by_an_installed_reader(run):
         for seed in range(6):
             place = run.folder / "made" / arm / f"seed{seed}"
             place.mkdir(parents=True)
-            (place / "huber_1.txt").write_text(f"accuracy {0.5 + 0.1 * (arm == 'a') + 0.01 * seed}\nloss 1\n")
+            (place / "huber_1.txt").write_text(
+                f"accuracy {0.5 + 0.1 * (arm == 'a') + 0.01 * seed}\nloss 1\n"
+            )
     printed = run("judge", "made", "--metric", "accuracy", "--mode", "max", "--pair", "seed")
     assert "a" in printed and "better" in printed
 
@@ -99,7 +123,9 @@ def test_judge_reads_files_by_an_installed_reader(run):
 def test_parts_that_only_lie_in_the_current_folder_are_not_taken(run, tmp_path):
     """A folder with metadata of a package is not an installation: it may be what somebody else has sent."""
     for path in Path(run.environment["PYTHONPATH"]).iterdir():
-        shutil.copytree(path, tmp_path / path.name) if path.is_dir() else shutil.copy(path, tmp_path)
+        shutil.copytree(path, tmp_path / path.name) if path.is_dir() else shutil.copy(
+            path, tmp_path
+        )
     environment = run.environment | {"PYTHONPATH": str(tmp_path)}
     assert "huber" not in run("list", "losses", folder=tmp_path, environment=environment)
 
@@ -107,9 +133,20 @@ def test_parts_that_only_lie_in_the_current_folder_are_not_taken(run, tmp_path):
 @pytest.mark.long
 def test_a_trials_record_has_the_name_and_version_of_the_package(run):
     run("data", "stage", "two-dots", "--source", str(EXAMPLE / "pyproject.toml"), "--to", "dots")
-    study = {"name": "dots", "arms": {"mean": {"trainable": "nearest-mean"}}, **STUDY, "data": "./dots", "folds": 4}
+    study = {
+        "name": "dots",
+        "arms": {"mean": {"trainable": "nearest-mean"}},
+        **STUDY,
+        "data": "./dots",
+        "folds": 4,
+    }
     (run.folder / "dots.yaml").write_text(yaml.safe_dump(study))
     run("run", "dots.yaml", "--storage", "runs", "--tracking", "none")
-    records = [json.loads(path.read_text()) for path in (run.folder / "runs/dots/records").glob("*/record.json")]
-    assert len(records) == 8 and {record["versions"]["contrasweep-huber"] for record in records} == {"0.3.0"}
+    records = [
+        json.loads(path.read_text())
+        for path in (run.folder / "runs/dots/records").glob("*/record.json")
+    ]
+    assert len(records) == 8 and {
+        record["versions"]["contrasweep-huber"] for record in records
+    } == {"0.3.0"}
     assert {record["metrics"]["accuracy"] for record in records} == {1.0}

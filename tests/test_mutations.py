@@ -12,7 +12,9 @@ def test_there_are_eighty_of_ten_areas_and_each_is_another():
     areas = {"storage", "lease", "resume", "statistics", "pairing", "pruning", "escaping"}
     areas |= {"accounts", "campaign", "tracking"}
     assert len(mutations.MUTANTS) >= 80 and {mutant.area for mutant in mutations.MUTANTS} == areas
-    assert len({(mutant.file, mutant.before, mutant.after) for mutant in mutations.MUTANTS}) == len(mutations.MUTANTS)
+    assert len({(mutant.file, mutant.before, mutant.after) for mutant in mutations.MUTANTS}) == len(
+        mutations.MUTANTS
+    )
 
 
 def test_a_text_that_moved_is_named(tmp_path, monkeypatch):
@@ -35,7 +37,8 @@ def test_a_mutant_is_put_in_tested_and_taken_out(tmp_path):
     with (tmp_path / "test_code.py").open("a") as file:
         file.write("runpy.run_path('code.py')['double'](3) == 6\n")
     caught, survives = (
-        mutations.Mutant("storage", "", "code.py", "2 * x", after, ("test_code.py",)) for after in ("3 * x", "x + x")
+        mutations.Mutant("storage", "", "code.py", "2 * x", after, ("test_code.py",))
+        for after in ("3 * x", "x + x")
     )
     assert mutations.fate(tmp_path, caught) == ("caught", "test_code.py::test_double")
     assert mutations.fate(tmp_path, survives) == ("survived", "")

@@ -36,9 +36,13 @@ def thesis(tmp_path_factory):
 
 def test_init_writes_the_example_with_a_package_of_the_folders_name(thesis):
     files = {path.relative_to(thesis).as_posix() for path in thesis.rglob("*") if path.is_file()}
-    assert files == {name.replace("own_method", "my_thesis") for name in FILES} | {"study.schema.json"}
+    assert files == {name.replace("own_method", "my_thesis") for name in FILES} | {
+        "study.schema.json"
+    }
     assert all("own_method" not in path.read_text() for path in thesis.rglob("*") if path.is_file())
-    assert (thesis / "my_thesis" / "method.py").read_text() == (EXAMPLE / "own_method" / "method.py").read_text()
+    assert (thesis / "my_thesis" / "method.py").read_text() == (
+        EXAMPLE / "own_method" / "method.py"
+    ).read_text()
 
 
 def test_the_schema_beside_the_study_accepts_it_and_refuses_a_misspelt_field(thesis):
@@ -54,8 +58,14 @@ def test_the_schema_beside_the_study_accepts_it_and_refuses_a_misspelt_field(the
     ("words", "says"),
     [
         (["."], "FOLDER: the folder must be new or empty"),
-        (["json"], "FOLDER: there is a package of this name already, got 'json'; choose another, for example "),
-        (["1st"], "FOLDER: the folder's name is that of a package, which Python can import, got '1st'"),
+        (
+            ["json"],
+            "FOLDER: there is a package of this name already, got 'json'; choose another, for example ",
+        ),
+        (
+            ["1st"],
+            "FOLDER: the folder's name is that of a package, which Python can import, got '1st'",
+        ),
     ],
 )
 def test_init_overwrites_and_hides_nothing(words, says, tmp_path, monkeypatch):
@@ -73,8 +83,14 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
     from PIL import Image
     from sklearn.datasets import load_digits
 
-    dist, site, work = tmp_path / "dist", tmp_path / "site", tmp_path / "work"
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist], cwd=ROOT, check=True)
+    dist = tmp_path / "dist"
+    site = tmp_path / "site"
+    work = tmp_path / "work"
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist],
+        cwd=ROOT,
+        check=True,
+    )
     [wheel] = dist.glob("*.whl")
     subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, site], check=True)
     work.mkdir()
@@ -85,7 +101,9 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
         Image.fromarray((digits.images[i] * 15).astype("uint8")).save(folder / f"{i}.png")
 
     def run(*words, cwd):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")
+        }
         environment = kept | {"PYTHONPATH": str(site), "CONTRASWEEP_CACHE": str(tmp_path / "cache")}
         done = python(*words, cwd=cwd, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -98,7 +116,14 @@ def test_the_method_runs_from_the_wheel_outside_of_the_repository(tmp_path):
     place = str(own / "contrasweep-runs" / "datasets" / "own-digits")
     stage = ["data", "stage", "image-folder", "--source", "../images", "--to", place]
     run("-m", "contrasweep", *stage, cwd=own)
-    sets = ["--set", "data=own-digits", "--set", "axes.batch_size=[32]", "--set", "arms.ours.config.epochs=2"]
+    sets = [
+        "--set",
+        "data=own-digits",
+        "--set",
+        "axes.batch_size=[32]",
+        "--set",
+        "arms.ours.config.epochs=2",
+    ]
     printed = run("-m", "contrasweep", "run", "study.yaml", *sets, "--tracking", "none", cwd=own)
     assert "mythesis on own-digits: accuracy" in printed and "ours" in printed
     assert "accuracy" in run(str(EXAMPLE / "before.py"), "../images", "--epochs", "1", cwd=own)

@@ -33,19 +33,37 @@ def thesis(tmp_path_factory):
 
 def test_the_pages_study_is_planned_and_its_parts_are_part_of_the_trials(thesis):
     def planned(*words):
-        stage = ["data", "stage", "mythesis.data:read", "--source", "digits.npz", "--set", "every=9"]
+        stage = [
+            "data",
+            "stage",
+            "mythesis.data:read",
+            "--source",
+            "digits.npz",
+            "--set",
+            "every=9",
+        ]
         if not (thesis / "small").exists():
             assert contrasweep(*stage, "--to", "small", folder=thesis).returncode == 0
-        done = contrasweep("plan", "study.yaml", "--set", "data=./small", *words, "--json", folder=thesis)
+        done = contrasweep(
+            "plan", "study.yaml", "--set", "data=./small", *words, "--json", folder=thesis
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     assert planned()["trials"] == 7
     refused = contrasweep(
-        "plan", "study.yaml", "--set", "data=./small", "--set", "pruner_options.leest=1", folder=thesis
+        "plan",
+        "study.yaml",
+        "--set",
+        "data=./small",
+        "--set",
+        "pruner_options.leest=1",
+        folder=thesis,
     )
     assert refused.returncode == 2
-    assert refused.stderr.startswith("contrasweep: pruner_options: the pruner does not take these options, got {")
+    assert refused.stderr.startswith(
+        "contrasweep: pruner_options: the pruner does not take these options, got {"
+    )
 
 
 @pytest.mark.long
@@ -53,18 +71,38 @@ def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     scratch = tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
     with s3_server("bucket") as endpoint:
         storage = "s3://bucket/runs"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith("CONTRASWEEP_")
+        }
         cache = {"CONTRASWEEP_CACHE": str(tmp_path / "cache"), "RAY_TMPDIR": scratch}
-        environment = kept | S3_ENV | {"AWS_ENDPOINT_URL": endpoint} | cache | {"PYTHONPATH": f"{ROOT}/platform:{ROOT}"}
+        environment = (
+            kept
+            | S3_ENV
+            | {"AWS_ENDPOINT_URL": endpoint}
+            | cache
+            | {"PYTHONPATH": f"{ROOT}/platform:{ROOT}"}
+        )
 
         def run(*words):
             command = [sys.executable, "-m", "contrasweep", *words]
-            done = subprocess.run(command, cwd=thesis, env=environment, capture_output=True, text=True)
+            done = subprocess.run(
+                command, cwd=thesis, env=environment, capture_output=True, text=True
+            )
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout
 
         to = f"{storage}/datasets/my-digits"
-        run("data", "stage", "mythesis.data:read", "--source", "digits.npz", "--to", to, "--set", "every=3")
+        run(
+            "data",
+            "stage",
+            "mythesis.data:read",
+            "--source",
+            "digits.npz",
+            "--to",
+            to,
+            "--set",
+            "every=3",
+        )
         try:
             printed = run("run", "study.yaml", "--storage", storage)
         finally:
@@ -78,10 +116,18 @@ def test_a_study_of_own_parts_alone_runs_through_ray(thesis, tmp_path):
     assert not (thesis / "mlflow.db").exists()
     started = [line["config"] for line in lines if line["event"] == "start"]
     ended = Counter(line["status"] for line in lines if line["event"] == "finish")
-    assert ended["done"] >= 5 and sum(ended.values()) == 7, "the pruner may have ended trials of the search"
-    searched = yaml.safe_load((thesis / "study.yaml").read_text())["arms"]["mine"]["space"]["loss.temperature"]
-    low, high = np.log(searched["low"]), np.log(searched["high"])
-    points = {round(float((np.log(config["loss"]["temperature"]) - low) / (high - low)), 3) for config in started}
+    assert ended["done"] >= 5 and sum(ended.values()) == 7, (
+        "the pruner may have ended trials of the search"
+    )
+    searched = yaml.safe_load((thesis / "study.yaml").read_text())["arms"]["mine"]["space"][
+        "loss.temperature"
+    ]
+    low = np.log(searched["low"])
+    high = np.log(searched["high"])
+    points = {
+        round(float((np.log(config["loss"]["temperature"]) - low) / (high - low)), 3)
+        for config in started
+    }
     assert points == {0.5, 0.25, 0.75}, "the searcher's halves"
     for config in started:
         assert config["encoder"] == {"name": "mythesis.nets:Body", "width": 24}

@@ -35,13 +35,18 @@ class AnyOutput(doctest.OutputChecker):
 def study(tmp_path, monkeypatch):
     """A finished study in the current folder's storage, whose scores are made up and whose code is there now."""
     monkeypatch.chdir(tmp_path)
-    arms = {"scl": cs.Arm("contrastive", {"loss": "supcon"}), "ocl": cs.Arm("contrastive", {"loss": "ocl"})}
+    arms = {
+        "scl": cs.Arm("contrastive", {"loss": "supcon"}),
+        "ocl": cs.Arm("contrastive", {"loss": "ocl"}),
+    }
     grid = cs.AblationGrid("quickstart", arms, "digits-lt", {"batch_size": [32, 64]}, folds=5)
     plan, records = declared(cs.plan(grid), "./contrasweep-runs")
     code = CurrentCode({})
     for trial in plan.trials:
         version = code.of(trial.trainable, trial.config).version
-        accuracy = 0.8 + 0.02 * (trial.arm == "ocl") + 0.01 * trial.fold + 0.0001 * (int(trial.id[:2], 16))
+        accuracy = (
+            0.8 + 0.02 * (trial.arm == "ocl") + 0.01 * trial.fold + 0.0001 * (int(trial.id[:2], 16))
+        )
         records.write(
             Record.of(
                 trial,
@@ -60,7 +65,9 @@ def test_a_docstring_says_what_goes_in_and_comes_out(name):
     public = NAMES.get(name) or METHODS[name]
     docstring = inspect.getdoc(public) or ""
     assert docstring.splitlines()[0].endswith(".")
-    if name in CONSTRUCTED_BY_US or (inspect.isclass(public) and public.__init__ is Exception.__init__):
+    if name in CONSTRUCTED_BY_US or (
+        inspect.isclass(public) and public.__init__ is Exception.__init__
+    ):
         return
     signature = inspect.signature(public)
     documented = set(re.findall(r"^    (\w+): ", docstring, re.MULTILINE))
@@ -74,7 +81,9 @@ def test_its_example_runs(name, study):
     names = {"cs": cs, "study": study, "results": cs.load("quickstart")}
     (example,) = doctest.DocTestFinder(recurse=False).find(NAMES[name], name, globs=names)
     assert example.examples
-    runner = doctest.DocTestRunner(AnyOutput(), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner = doctest.DocTestRunner(
+        AnyOutput(), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
     said: list[str] = []
     assert runner.run(example, out=said.append).failed == 0, "".join(said)
 

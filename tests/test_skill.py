@@ -45,7 +45,11 @@ def test_each_decision_that_it_shows_is_one_that_could_be_made(project):
         done = contrasweep(*shlex.split(command), "--dry-run", folder=project)
         assert done.returncode == 0, done.stderr
         outlook = json.loads(done.stdout)
-        assert outlook["schema"] == "outlook/1" and outlook["decided"] is None and outlook["screening_trials"] > 0
+        assert (
+            outlook["schema"] == "outlook/1"
+            and outlook["decided"] is None
+            and outlook["screening_trials"] > 0
+        )
     assert not (project / "contrasweep-runs").exists()
 
 
@@ -53,11 +57,15 @@ def test_it_explains_every_verdict_and_names_fields_that_a_decision_has():
     explained = set(re.findall(r"^\| `(\w+)` \|", SKILL, re.MULTILINE)) - {"verdict"}
     assert explained == set(get_args(Verdict)) - {"more"}
     named = {"kept", "estimate", "low", "high", "screened", "remembered", "verdict"}
-    assert named <= set(Decision.__dataclass_fields__) and all(f"`{name}" in SKILL for name in named)
+    assert named <= set(Decision.__dataclass_fields__) and all(
+        f"`{name}" in SKILL for name in named
+    )
 
 
 @pytest.mark.long
-def test_of_eight_candidates_those_that_help_are_kept_and_none_that_changes_nothing(tmp_path, monkeypatch):
+def test_of_eight_candidates_those_that_help_are_kept_and_none_that_changes_nothing(
+    tmp_path, monkeypatch
+):
     """Real trainings, one after another in this process. Four of the eight do nothing by construction."""
     monkeypatch.setattr(campaigns, "run", lambda study, storage, **_: calm_run(study, storage))
     monkeypatch.syspath_prepend(EXAMPLE)
@@ -78,8 +86,12 @@ def test_of_eight_candidates_those_that_help_are_kept_and_none_that_changes_noth
     assert history.next_level < 0.025  # a confirmation of what changes nothing has spent level
     page = history.to_html().decode()
     assert page.count("<circle") >= 8 and "other_words" in page
-    again = eight.CAMPAIGN.outlook(eight.candidate("slower", str(tmp_path)), "slower", storage=str(tmp_path))
-    assert again.decided is None and again.incumbent == "longer"  # what is changed is another incumbent now
+    again = eight.CAMPAIGN.outlook(
+        eight.candidate("slower", str(tmp_path)), "slower", storage=str(tmp_path)
+    )
+    assert (
+        again.decided is None and again.incumbent == "longer"
+    )  # what is changed is another incumbent now
 
 
 @pytest.mark.slow
@@ -94,4 +106,6 @@ def test_the_script_of_the_example_reports_to_a_campaign(tmp_path):
     environment = os.environ | {"CONTRASWEEP_METRICS": str(tmp_path / "metrics")}
     subprocess.run(words, cwd=tmp_path, env=environment, check=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2, 3, 4] and all("accuracy" in line for line in lines)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4] and all(
+        "accuracy" in line for line in lines
+    )

@@ -17,7 +17,13 @@ LINKS = ("cluster", "search_spaces", "trainables")
 
 
 def pins(name):
-    return dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", (ROOT / name).read_text(), flags=re.MULTILINE))
+    return dict(
+        re.findall(
+            r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)",
+            (ROOT / name).read_text(),
+            flags=re.MULTILINE,
+        )
+    )
 
 
 def test_every_direct_dependency_has_an_exact_version_and_no_line_an_address():
@@ -26,37 +32,70 @@ def test_every_direct_dependency_has_an_exact_version_and_no_line_an_address():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["all"]]
     names = {re.match(r"[A-Za-z0-9._-]+", line)[0].lower() for line in declared}
-    assert names <= {name.lower() for name in pins("constraints.txt")} and len(pins("constraints.txt")) > 100
+    assert (
+        names <= {name.lower() for name in pins("constraints.txt")}
+        and len(pins("constraints.txt")) > 100
+    )
     assert "://" not in (ROOT / "constraints.txt").read_text()
 
 
 @pytest.mark.long
 def test_the_requirements_of_an_image_are_the_constrained_versions_with_hashes(tmp_path):
     required = tmp_path / "requirements.txt"
-    options = ["--python-version", "3.11", "--constraints", "constraints.txt", "--generate-hashes", "--no-header"]
-    command = [Path(sys.executable).with_name("uv"), "pip", "compile", "--quiet", *options, "--no-annotate"]
+    options = [
+        "--python-version",
+        "3.11",
+        "--constraints",
+        "constraints.txt",
+        "--generate-hashes",
+        "--no-header",
+    ]
+    command = [
+        Path(sys.executable).with_name("uv"),
+        "pip",
+        "compile",
+        "--quiet",
+        *options,
+        "--no-annotate",
+    ]
     command += ["--extra", "all", "--output-file", required, "pyproject.toml"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
-    constrained, found = pins("constraints.txt"), pins(str(required))
+    constrained = pins("constraints.txt")
+    found = pins(str(required))
     assert len(found) > 100
     assert {name: v for name, v in found.items() if constrained.get(name, v) != v} == {}
     for entry in re.split(r"\n(?=\S)", required.read_text().strip()):
-        assert re.match(r"[A-Za-z0-9._-]+(\[[^\]]*\])?==\S+", entry) and "--hash=sha256:" in entry, entry[:100]
+        assert (
+            re.match(r"[A-Za-z0-9._-]+(\[[^\]]*\])?==\S+", entry) and "--hash=sha256:" in entry
+        ), entry[:100]
 
 
 def test_no_pre_release_is_installed_but_those_of_opentelemetry():
     """Which has never released some of its packages, and MLflow needs them."""
     from packaging.version import Version
 
-    early = {name for name, version in pins("constraints.txt").items() if Version(version).is_prerelease}
+    early = {
+        name for name, version in pins("constraints.txt").items() if Version(version).is_prerelease
+    }
     assert {name for name in early if not name.startswith("opentelemetry-")} == set()
 
 
 def test_an_image_holds_what_is_named_and_nothing_else():
-    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     assert lines[0] == "*"
     shipped = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    assert {"platform", "cluster", "trainables", "search_spaces", "pyproject.toml", "build/requirements.txt"} <= shipped
+    assert {
+        "platform",
+        "cluster",
+        "trainables",
+        "search_spaces",
+        "pyproject.toml",
+        "build/requirements.txt",
+    } <= shipped
     assert not shipped & {".git", ".venv", "tests", "contrasweep-runs", "."}
     assert all((ROOT / name).exists() for name in shipped - {"build/requirements.txt"})
     assert "--require-hashes" in (ROOT / "cluster/files/Dockerfile").read_text()
@@ -68,7 +107,16 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
 
     def build(source, target, to):
-        command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder / to)]
+        command = [
+            sys.executable,
+            "-m",
+            "hatchling",
+            "build",
+            "--target",
+            target,
+            "--directory",
+            str(folder / to),
+        ]
         subprocess.run(command, cwd=source, check=True, capture_output=True)
         (file,) = (folder / to).iterdir()
         return file
@@ -77,7 +125,11 @@ def built(tmp_path_factory):
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
-    return {"wheel": build(ROOT, "wheel", "wheel"), "sdist": sdist, "from sdist": build(unpacked, "wheel", "again")}
+    return {
+        "wheel": build(ROOT, "wheel", "wheel"),
+        "sdist": sdist,
+        "from sdist": build(unpacked, "wheel", "again"),
+    }
 
 
 @pytest.mark.slow
@@ -94,9 +146,13 @@ def test_a_wheel_holds_each_file_once_under_one_name(built):
         for name in files
         if not name.endswith(".pyc")
     }
-    assert sources <= set(names) and {f"contrasweep/{link}/__init__.py" for link in LINKS} <= sources
+    assert (
+        sources <= set(names) and {f"contrasweep/{link}/__init__.py" for link in LINKS} <= sources
+    )
     added = ("contrasweep/example/", "contrasweep/SKILL.md", "contrasweep-0.1.0")
-    assert "contrasweep/SKILL.md" in names and all(name in sources for name in names if not name.startswith(added))
+    assert "contrasweep/SKILL.md" in names and all(
+        name in sources for name in names if not name.startswith(added)
+    )
 
 
 @pytest.mark.slow
@@ -126,6 +182,12 @@ def test_a_checkout_without_links_is_told_in_one_line(tmp_path):
     for words in (["-m", "contrasweep", "--help"], [str(script), "--help"]):
         done = python(*words, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
         assert done.returncode == 1 and done.stdout == ""
-        assert done.stderr.count("\n") == 1 and "git config core.symlinks true && git checkout --" in done.stderr
+        assert (
+            done.stderr.count("\n") == 1
+            and "git config core.symlinks true && git checkout --" in done.stderr
+        )
     imported = python("-c", "import contrasweep", env={"PYTHONPATH": str(tmp_path)})
-    assert "\nImportError: contrasweep/cluster, trainables and search_spaces are symbolic links" in imported.stderr
+    assert (
+        "\nImportError: contrasweep/cluster, trainables and search_spaces are symbolic links"
+        in imported.stderr
+    )

@@ -25,7 +25,11 @@ def steps_of(page):
         if name := NAMED.match(text):
             found.append((name[1], text))
         elif not kind:
-            found += [("", line) for line in text.splitlines() if line.startswith(("contrasweep ", "python "))]
+            found += [
+                ("", line)
+                for line in text.splitlines()
+                if line.startswith(("contrasweep ", "python "))
+            ]
     return found
 
 
@@ -33,7 +37,10 @@ def shown(page):
     """The lines of output that a page has under its commands."""
     blocks = [text for kind, text in BLOCK.findall((TUTORIALS / page).read_text()) if not kind]
     return {
-        line for text in blocks if "contrasweep " not in text and "python " not in text for line in text.splitlines()
+        line
+        for text in blocks
+        if "contrasweep " not in text and "python " not in text
+        for line in text.splitlines()
     }
 
 
@@ -49,7 +56,9 @@ def do(page, folder, ray, leave_out=(), fewer=()):
         if name:
             (folder / name).write_text(text)
         elif not text.startswith(leave_out):
-            done = subprocess.run(text, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
+            done = subprocess.run(
+                text, shell=True, cwd=folder, env=environment, capture_output=True, text=True
+            )
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
             printed[text] = done.stdout
     return printed
@@ -69,7 +78,10 @@ def execute(page, folder):
 def kinds(notebook):
     """What each cell shows: kinds of data, such as image/png."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [[" ".join(sorted(output.get("data", [output.output_type]))) for output in cell.outputs] for cell in cells]
+    return [
+        [" ".join(sorted(output.get("data", [output.output_type]))) for output in cell.outputs]
+        for cell in cells
+    ]
 
 
 @pytest.mark.long
@@ -85,8 +97,12 @@ def test_a_notebook_shows_what_its_page_has(page, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_from_pictures_to_a_latex_table(tmp_path):
     with ray_folder() as ray:
-        printed = do("pictures.md", tmp_path, ray, leave_out=("contrasweep ui",), fewer=("3", "128"))
-    first, extended = (text for command, text in printed.items() if command.startswith("contrasweep run"))
+        printed = do(
+            "pictures.md", tmp_path, ray, leave_out=("contrasweep ui",), fewer=("3", "128")
+        )
+    first, extended = (
+        text for command, text in printed.items() if command.startswith("contrasweep run")
+    )
     assert "SupCon is better than SimCLR" in first  # as the page says
     assert "SupCon is better than SimCLR" in extended and "2" in extended
     table = (tmp_path / "table.tex").read_text()
@@ -108,7 +124,9 @@ def test_a_search_and_a_fair_table(tmp_path):
 def test_a_first_study_of_pairs(tmp_path):
     with ray_folder() as ray:
         commands = do("image-pairs.md", tmp_path, ray, leave_out=("contrasweep data stage",))
-    assert shown("image-pairs.md") <= {line.rstrip() for text in commands.values() for line in text.splitlines()}
+    assert shown("image-pairs.md") <= {
+        line.rstrip() for text in commands.values() for line in text.splitlines()
+    }
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in TUTORIALS.glob("*.md")))

@@ -24,7 +24,13 @@ from typing import Annotated, Any
 
 import pydantic
 
-from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
+from contrasweep.components import (
+    Component,
+    Table,
+    parameters_class,
+    parameters_of,
+    signature_fields,
+)
 from contrasweep.config import Config
 from contrasweep.data.manifest import ANY_SIDE, Manifest
 from contrasweep.errors import SpecError
@@ -67,7 +73,9 @@ class Auto:
 
 def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
     types = typing.get_type_hints(Policy, include_extras=True)
-    policy = parameters_class(name, {key: (types[key], value) for key, value in defaults.items()}, base=Policy)
+    policy = parameters_class(
+        name, {key: (types[key], value) for key, value in defaults.items()}, base=Policy
+    )
     policy.__doc__ = about
     return policy
 
@@ -86,7 +94,11 @@ def find_external(path: str) -> ExternalAugmentation:
 
 
 def _takes(entry: Any, given: Config) -> type:
-    return _parameters_of_external(entry) if isinstance(entry, ExternalAugmentation) else parameters_of(entry)
+    return (
+        _parameters_of_external(entry)
+        if isinstance(entry, ExternalAugmentation)
+        else parameters_of(entry)
+    )
 
 
 @functools.cache
@@ -97,7 +109,13 @@ def _parameters_of_external(entry: ExternalAugmentation) -> type:
 
 BYOL = "one of the two policies of BYOL and Barlow Twins (Grill et al. 2020, table 6)"
 PHOTOS_OF_BYOL = MappingProxyType(
-    {"area": (0.08, 1.0), "flip": 0.5, "jitter": (0.4, 0.4, 0.2, 0.1), "jitter_share": 0.8, "grayscale": 0.2}
+    {
+        "area": (0.08, 1.0),
+        "flip": 0.5,
+        "jitter": (0.4, 0.4, 0.2, 0.1),
+        "jitter_share": 0.8,
+        "grayscale": 0.2,
+    }
 )
 AUGMENTATIONS: Table[Any] = Table(
     "augmentation",
@@ -140,7 +158,9 @@ AUGMENTATIONS: Table[Any] = Table(
             jitter_share=0.8,
         ),
         "byol_first": _preset("byol_first", f"{BYOL}: blurred", **PHOTOS_OF_BYOL, blur=1.0),
-        "byol_second": _preset("byol_second", f"{BYOL}: solarized", **PHOTOS_OF_BYOL, blur=0.1, solarize=0.2),
+        "byol_second": _preset(
+            "byol_second", f"{BYOL}: solarized", **PHOTOS_OF_BYOL, blur=0.1, solarize=0.2
+        ),
         "none": _preset("none", "both views are the image itself", aspect=(1.0, 1.0)),
     },
     takes=_takes,
@@ -164,8 +184,18 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
     shape = data.columns[column].get("shape") if column in data.columns else None
     name = data.source.get("content")
     if name not in AUGMENTATIONS:
-        gray = shape is not None and shape[-1] == 1 and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY
-        name = "glyphs" if gray else "imagenet" if shape is not None and shape[0] == ANY_SIDE else "photos"
+        gray = (
+            shape is not None
+            and shape[-1] == 1
+            and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY
+        )
+        name = (
+            "glyphs"
+            if gray
+            else "imagenet"
+            if shape is not None and shape[0] == ANY_SIDE
+            else "photos"
+        )
     return AUGMENTATIONS.choose(name)
 
 
@@ -243,7 +273,11 @@ def _transform_of(augmentation: Component) -> Transform:
 
 def without_crop(policy: Policy | Transform) -> Policy | Transform:
     """Return the policy for views that are crops already; the user's own transform is returned unchanged."""
-    return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0)) if isinstance(policy, Policy) else policy
+    return (
+        replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0))
+        if isinstance(policy, Policy)
+        else policy
+    )
 
 
 @typing.overload
@@ -251,10 +285,14 @@ def draw(policy: Policy, n: int, channels: int, generator: "torch.Generator") ->
 
 
 @typing.overload
-def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws: ...
+def draw(
+    policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
+) -> Draws | ExternalDraws: ...
 
 
-def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator") -> Draws | ExternalDraws:
+def draw(
+    policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
+) -> Draws | ExternalDraws:
     """Draw the view of each of `n` images.
 
     Every policy uses the generator equally often, so that two policies differ in what they do and not in their
@@ -264,9 +302,13 @@ def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Ge
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
     u = torch.rand(12, n, generator=generator)
     affine: Tensor | None = _affine(policy, u[:6])
-    mirrored, effects = None, None
-    if policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0:  # as of a crop: nothing to resample
-        affine, mirrored = None, u[4] < policy.flip
+    mirrored = None
+    effects = None
+    if (
+        policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0
+    ):  # as of a crop: nothing to resample
+        affine = None
+        mirrored = u[4] < policy.flip
     if policy.blur or policy.solarize:
         v = torch.rand(3, n, generator=generator)
         sigma = torch.where(v[0] < policy.blur, 0.1 + 1.9 * v[1], torch.zeros(()))
@@ -280,10 +322,14 @@ def draw(policy: Policy | Transform, n: int, channels: int, generator: "torch.Ge
     )
     hue = torch.where(jittered, policy.jitter[3] * (2 * u[10] - 1), torch.zeros(()))
     saturation = torch.where(u[11] < policy.grayscale, torch.zeros(()), saturation)
-    return Draws(affine, _colour(brightness, saturation, hue, channels), contrast, effects, mirrored)
+    return Draws(
+        affine, _colour(brightness, saturation, hue, channels), contrast, effects, mirrored
+    )
 
 
-def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Float[Tensor, "n c h w"]:
+def apply(
+    images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws
+) -> Float[Tensor, "n c h w"]:
     """The drawn view of each image; values are in [0, 1] before and after.
 
     Deviation from torchvision: brightness, saturation and hue are one linear map (hue turns in YIQ, not HSV),
@@ -296,24 +342,32 @@ def apply(images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws) -> Flo
         views = torch.einsum("nij,njhw->nihw", draws.colour, views)
         contrast = draws.contrast[:, None, None, None]
         mean = _gray(views).mean((2, 3), keepdim=True)
-        views = views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)  # in place: most of the time is memory
+        views = (
+            views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)
+        )  # in place: most of the time is memory
     if draws.effects is None:
         return views
     blurred = _blurred(views, draws.effects[:, 0])
-    return torch.where((draws.effects[:, 1, None, None, None] > 0) & (blurred >= 0.5), 1 - blurred, blurred)
+    return torch.where(
+        (draws.effects[:, 1, None, None, None] > 0) & (blurred >= 0.5), 1 - blurred, blurred
+    )
 
 
 def _moved(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c h w"]:
     """Return each image with its pixels where the view has them, in memory of its own."""
     if draws.affine is not None:
         grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
-        return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+        return F.grid_sample(
+            images, grid, mode="bilinear", padding_mode="border", align_corners=False
+        )
     if draws.mirrored is None:
         return images.clone()
     return torch.where(draws.mirrored[:, None, None, None], images.flip(3), images)
 
 
-def _blurred(images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]) -> Float[Tensor, "n c h w"]:
+def _blurred(
+    images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]
+) -> Float[Tensor, "n c h w"]:
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
     away = torch.arange(-reach, reach + 1, device=images.device)
@@ -348,11 +402,14 @@ def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     area = policy.area[0] + (policy.area[1] - policy.area[0]) * u[0]
     low, high = (math.log(a) for a in policy.aspect)
     aspect = torch.exp(low + (high - low) * u[1])
-    width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
-    x, y = (1 - width) * (2 * u[2] - 1), (1 - height) * (2 * u[3] - 1)
+    width = (area * aspect).sqrt().clamp(max=1)
+    height = (area / aspect).sqrt().clamp(max=1)
+    x = (1 - width) * (2 * u[2] - 1)
+    y = (1 - height) * (2 * u[3] - 1)
     mirrored = torch.where(u[4] < policy.flip, -width, width)
     angle = math.radians(policy.rotation) * (2 * u[5] - 1)
-    cos, sin = torch.cos(angle), torch.sin(angle)
+    cos = torch.cos(angle)
+    sin = torch.sin(angle)
     first = torch.stack([cos * mirrored, -sin * height, x], -1)
     second = torch.stack([sin * mirrored, cos * height, y], -1)
     return torch.stack([first, second], 1)
@@ -362,7 +419,9 @@ _LUMA = [0.299, 0.587, 0.114]
 _TO_YIQ = [_LUMA, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
 
 
-def _colour(brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int) -> Float[Tensor, "n c c"]:
+def _colour(
+    brightness: Tensor, saturation: Tensor, hue: Tensor, channels: int
+) -> Float[Tensor, "n c c"]:
     """Brightness x saturation x hue as one matrix an image; images without three channels have brightness only."""
     if channels != 3:
         return brightness[:, None, None] * torch.eye(channels)

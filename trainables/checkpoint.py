@@ -30,7 +30,11 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
 
     Returns `folder`. A reader finds the old state or the new, never half of one.
     """
-    state = {"parts": {name: part.state_dict() for name, part in parts.items()}, "rng": _rng(), "facts": facts}
+    state = {
+        "parts": {name: part.state_dict() for name, part in parts.items()},
+        "rng": _rng(),
+        "facts": facts,
+    }
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{FILE}-{os.getpid()}"
     try:
@@ -60,15 +64,25 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
     try:
         parts: dict[str, StateDict] = _read(folder)["parts"]
         network = parts.get("average") or parts["model"]
-        state = {name.removeprefix("0."): value for name, value in network.items() if name.startswith("0.")}
+        state = {
+            name.removeprefix("0."): value
+            for name, value in network.items()
+            if name.startswith("0.")
+        }
     except StorageError as error:
-        raise SpecError("the trial to start from kept no weights", place="start", hint=str(error)) from None
+        raise SpecError(
+            "the trial to start from kept no weights", place="start", hint=str(error)
+        ) from None
     except Exception as error:  # of a method of its own, damaged, or made to run code
         hint = f"it is no checkpoint of contrastive or finetune ({in_one_line(error)})"
-        raise SpecError("the checkpoint to start from holds no encoder", place="start", hint=hint) from None
+        raise SpecError(
+            "the checkpoint to start from holds no encoder", place="start", hint=hint
+        ) from None
     own = encoder.state_dict()
     names = [*own, *(name for name in state if name not in own)]
-    shapes = {name: [list(s[name].shape) if name in s else "none" for s in (own, state)] for name in names}
+    shapes = {
+        name: [list(s[name].shape) if name in s else "none" for s in (own, state)] for name in names
+    }
     if wrong := [name for name, (here, there) in shapes.items() if here != there]:
         here, there = shapes[wrong[0]]
         raise SpecError(
@@ -102,7 +116,10 @@ def _read(folder: Path) -> Any:
 
 
 def _rng() -> StateDict:
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+    return {
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
 
 
 def _set_rng(state: StateDict) -> None:

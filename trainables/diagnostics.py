@@ -31,7 +31,11 @@ class Seen(Protocol):
 
 @torch.no_grad()
 def of_batch(
-    loss: Any, value: Tensor | float, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
+    loss: Any,
+    value: Tensor | float,
+    embeddings: Float[Tensor, "n d"],
+    labels: Ids,
+    instance_ids: Ids | None = None,
 ) -> dict[str, float]:
     """Return the metrics of a training batch.
 
@@ -40,7 +44,11 @@ def of_batch(
     1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one: then
     a scale far below the margin or temperature has the same effect).
     """
-    ids = loss.ids(labels, instance_ids) if isinstance(loss, ComposedLoss | ComposedViewsLoss) else labels
+    ids = (
+        loss.ids(labels, instance_ids)
+        if isinstance(loss, ComposedLoss | ComposedViewsLoss)
+        else labels
+    )
     z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
     metrics = {
         "valid_anchors": float(valid_anchors(ids)),
@@ -52,7 +60,11 @@ def of_batch(
         away = float(value) - constant
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
         stuck = coincide and abs(away) <= 0.01 * max(abs(constant), 0.01)
-        metrics |= {"collapse_value": constant, "collapse_distance": away, "collapsed": float(stuck)}
+        metrics |= {
+            "collapse_value": constant,
+            "collapse_distance": away,
+            "collapsed": float(stuck),
+        }
     return metrics
 
 
@@ -68,14 +80,21 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
     member, counts = members(ids)
     places = torch.arange(len(ids), device=ids.device)
     if loss.loss.all_pairs:
-        rows, member_of = places, places
+        rows = places
+        member_of = places
     else:
-        rows, member_of = places.new_zeros(len(counts)).scatter_(0, member, places), member
+        rows = places.new_zeros(len(counts)).scatter_(0, member, places)
+        member_of = member
     same = ids[rows, None] == ids
     positives = same & (rows[:, None] != places)
-    terms = loss.terms(torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same)
+    terms = loss.terms(
+        torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same
+    )
     pairs = (counts[member] - 1).double()
-    return sum(float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs)) for part in terms)
+    return sum(
+        float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs))
+        for part in terms
+    )
 
 
 def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
@@ -113,7 +132,11 @@ def uniformity(z: Float[Tensor, "n d"]) -> float:
 
 def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
     """L2 norm of all gradients together, in float32 or more; None counts as zero."""
-    norms = [torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g) for g in gradients if g is not None]
+    norms = [
+        torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g)
+        for g in gradients
+        if g is not None
+    ]
     return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 

@@ -15,7 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
+from contrasweep.components import (
+    Component,
+    Table,
+    parameters_class,
+    parameters_of,
+    signature_fields,
+)
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
@@ -44,7 +50,11 @@ def small_cnn(shape: Shape, *, width: Count = 16) -> "nn.Module":
     The first has a stride too where images are larger than 16 pixels, so that it gives about 16.
     """
     stem = max(1, round(min(shape[1:]) / 16))
-    layers = [*_conv(shape[0], width, stem), *_conv(width, 2 * width, 2), *_conv(2 * width, 4 * width, 2)]
+    layers = [
+        *_conv(shape[0], width, stem),
+        *_conv(width, 2 * width, 2),
+        *_conv(2 * width, 4 * width, 2),
+    ]
     return encoder_of(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), 4 * width)
 
 
@@ -123,12 +133,22 @@ def parameters_of_external(entry: ExternalEncoder) -> type:
 
 
 def _takes(entry: Any, given: Config) -> type:
-    return parameters_of_external(entry) if isinstance(entry, ExternalEncoder) else parameters_of(entry)
+    return (
+        parameters_of_external(entry)
+        if isinstance(entry, ExternalEncoder)
+        else parameters_of(entry)
+    )
 
 
 ENCODERS: Table[Callable[..., Any]] = Table(
     "encoder",
-    {"cnn": small_cnn, "mlp": mlp, "resnet18": resnet(18), "resnet34": resnet(34), "resnet50": resnet(50)},
+    {
+        "cnn": small_cnn,
+        "mlp": mlp,
+        "resnet18": resnet(18),
+        "resnet34": resnet(34),
+        "resnet50": resnet(50),
+    },
     takes=_takes,
     find=find,
     knows=is_torchvision,
@@ -138,7 +158,9 @@ ENCODERS: Table[Callable[..., Any]] = Table(
 
 def mlp_head(features: int, *, dim: Count = 128) -> "nn.Module":
     """SupContrast's head: linear, ReLU, linear to `dim`. No head normalises: that is the similarity's part."""
-    return nn.Sequential(nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, dim))
+    return nn.Sequential(
+        nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, dim)
+    )
 
 
 def linear_head(features: int, *, dim: Count = 128) -> "nn.Module":
@@ -151,7 +173,9 @@ def no_head(features: int) -> "nn.Module":
     return nn.Identity()
 
 
-HEADS: Table[Callable[..., Any]] = Table("projection head", {"mlp": mlp_head, "linear": linear_head, "none": no_head})
+HEADS: Table[Callable[..., Any]] = Table(
+    "projection head", {"mlp": mlp_head, "linear": linear_head, "none": no_head}
+)
 """name -> (number of features, parameters) -> head."""
 
 
@@ -174,7 +198,9 @@ def check_encoder(encoder: Component, projection: Component, shape: Shape) -> No
             )
         head = projection.build(built.dim)
         if not isinstance(head, nn.Module):
-            raise SpecError("a head is a torch module", place="projection", value=type(head).__name__)
+            raise SpecError(
+                "a head is a torch module", place="projection", value=type(head).__name__
+            )
         embeddings = _output(head.eval(), features, "projection", projection.name)
         if embeddings.ndim != 2 or len(embeddings) != 2:
             raise SpecError(
@@ -193,7 +219,9 @@ def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tenso
     return output
 
 
-def _torchvision(name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
+def _torchvision(
+    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
+) -> "nn.Module":
     import torchvision
 
     builder = torchvision.models.get_model_builder(name)
@@ -201,9 +229,13 @@ def _torchvision(name: str, shape: Shape, *, weights: WeightsFile = "", sha256: 
     if name in ("googlenet", "inception_v3"):
         options |= {"aux_logits": False, "init_weights": True}
     net = builder(weights=None, **options)
-    linear = [(path, module) for path, module in net.named_modules() if isinstance(module, nn.Linear)]
+    linear = [
+        (path, module) for path, module in net.named_modules() if isinstance(module, nn.Linear)
+    ]
     if not linear:
-        raise SpecError(f"{name} does not end with a linear layer, in whose place its features would stand")
+        raise SpecError(
+            f"{name} does not end with a linear layer, in whose place its features would stand"
+        )
     path, last = linear[-1]
     net.set_submodule(path, nn.Identity())
     if shape[0] != 3:
@@ -216,11 +248,15 @@ def import_timm(name: str) -> Any:
     try:
         import timm
     except ImportError:
-        raise SpecError("timm is not installed", value=f"{TIMM}{name}", hint="pip install timm") from None
+        raise SpecError(
+            "timm is not installed", value=f"{TIMM}{name}", hint="pip install timm"
+        ) from None
     return timm
 
 
-def _timm(name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
+def _timm(
+    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
+) -> "nn.Module":
     timm = import_timm(name)
     options: MutableConfig = {"pretrained": False, "num_classes": 0, "in_chans": shape[0]}
     try:
@@ -235,9 +271,12 @@ def _first_conv(net: "nn.Module", channels: int) -> None:
     """Let the first convolution take so many channels."""
     path, old = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
     kept: MutableConfig = {
-        name: getattr(old, name) for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+        name: getattr(old, name)
+        for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
     }
-    net.set_submodule(path, nn.Conv2d(channels, old.out_channels, bias=old.bias is not None, **kept))
+    net.set_submodule(
+        path, nn.Conv2d(channels, old.out_channels, bias=old.bias is not None, **kept)
+    )
 
 
 def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> "nn.Module":

@@ -31,7 +31,10 @@ class FromPixels(nn.Module):
         numbers: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.network, self.centre, self.size, self.numbers = network, centre, size, numbers
+        self.network = network
+        self.centre = centre
+        self.size = size
+        self.numbers = numbers
         self.register_buffer("mean", mean.cpu())
         self.register_buffer("std", std.cpu())
         self.cpu().eval()
@@ -40,7 +43,10 @@ class FromPixels(nn.Module):
         """The network's output for these images, one tensor a side."""
         seen = sides if self.size is None else [squares(side, self.size) for side in sides]
         more = () if self.numbers is None else self.numbers(*sides)
-        return self.network(*normalised([side.float() / 255 for side in seen], self.mean, self.std, self.centre), *more)
+        return self.network(
+            *normalised([side.float() / 255 for side in seen], self.mean, self.std, self.centre),
+            *more,
+        )
 
 
 def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:
@@ -48,11 +54,15 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
 
     0 is the shorter side of images that are not square.
     """
-    size, pixels = size or min(pixels.shape[2:]), pixels.contiguous()  # one layout, so that sums come out the same
+    # one layout, so that sums come out the same
+    size = size or min(pixels.shape[2:])
+    pixels = pixels.contiguous()
     if tuple(pixels.shape[2:]) == (size, size):
         return pixels
     chunks = [
-        F.interpolate(chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False)
+        F.interpolate(
+            chunk.float(), (size, size), mode="bilinear", antialias=True, align_corners=False
+        )
         for chunk in torch.split(pixels, 256)
     ]
     return torch.cat([chunk.round().clamp(0, 255).to(torch.uint8) for chunk in chunks])
@@ -73,6 +83,8 @@ def normalised(
     if centre != "dataset":
         colours.append(torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None])
     return tuple(
-        torch.cat([(side - colour) / std for colour in colours], 1).contiguous(memory_format=torch.channels_last)
+        torch.cat([(side - colour) / std for colour in colours], 1).contiguous(
+            memory_format=torch.channels_last
+        )
         for side in sides
     )

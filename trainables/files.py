@@ -54,9 +54,15 @@ def with_digest_of_weights(component: Component) -> Component:
     file = component.parameters.get("weights")
     if not file:
         return component
-    digest, kept = _digest_of(_weights_file(file)), component.parameters.get("sha256")
+    digest = _digest_of(_weights_file(file))
+    kept = component.parameters.get("sha256")
     if kept and kept != digest:
-        raise SpecError("the weights have another digest", place="weights", value=file, hint=f"{digest}, not {kept}")
+        raise SpecError(
+            "the weights have another digest",
+            place="weights",
+            value=file,
+            hint=f"{digest}, not {kept}",
+        )
     plain = component.to_plain() | {"sha256": digest}
     del plain["name"]
     return Component(component.name, component.entry, type(component.settings)(**plain))
@@ -76,13 +82,19 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
     """
     path = _weights_file(file)
     if sha256 and (digest := _digest_of(path)) != sha256:
-        raise DataError(f"the weights {path} have SHA-256 {digest[:12]}, the study's have {sha256[:12]}")
+        raise DataError(
+            f"the weights {path} have SHA-256 {digest[:12]}, the study's have {sha256[:12]}"
+        )
     with errors_named("the file holds no weights that torch can read", "weights"):
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     for key in NESTED:
-        state = state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
+        state = (
+            state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
+        )
     own = module.state_dict()
-    wrong = [name for name, value in own.items() if name not in state or state[name].shape != value.shape]
+    wrong = [
+        name for name, value in own.items() if name not in state or state[name].shape != value.shape
+    ]
     if wrong:
         raise SpecError(
             f"the file lacks {len(wrong)} of the {len(own)} tensors of this network, or has them in other shapes",
@@ -97,7 +109,12 @@ def _weights_file(file: str) -> Path:
     for path in (local_path(file, "weights"), *(folder / file for folder in project_folders())):
         if path.is_file():
             return path
-    raise SpecError("there is no such file of weights", place="weights", value=file, hint=f"looked in {Path.cwd()}")
+    raise SpecError(
+        "there is no such file of weights",
+        place="weights",
+        value=file,
+        hint=f"looked in {Path.cwd()}",
+    )
 
 
 def _digest_of(file: Path) -> str:

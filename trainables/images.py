@@ -56,7 +56,11 @@ def view_shape(data: Manifest, view_size: int) -> Shape:
 
     `DataError` where whole images differ in size.
     """
-    return (data.columns[IMAGE]["shape"][2], view_size, view_size) if view_size else image_shape(data, IMAGE)
+    return (
+        (data.columns[IMAGE]["shape"][2], view_size, view_size)
+        if view_size
+        else image_shape(data, IMAGE)
+    )
 
 
 def crop_box(
@@ -71,10 +75,12 @@ def crop_box(
     for _ in range(10):
         target = height * width * draw.uniform(*area)
         ratio = math.exp(draw.uniform(math.log(aspect[0]), math.log(aspect[1])))
-        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
+        w = round(math.sqrt(target * ratio))
+        h = round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
             return draw.randint(0, height - h), draw.randint(0, width - w), h, w
-    w, h = width, height
+    w = width
+    h = height
     if width / height < aspect[0]:
         h = round(width / aspect[0])
     elif width / height > aspect[1]:
@@ -134,15 +140,20 @@ class Images:
         if len(file.shape) != 4 or file.dtype != np.uint8:
             raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")
         _, h, w, c = file.shape
-        self.device, self.shape = device, (c, h, w)
+        self.device = device
+        self.shape = (c, h, w)
         self.labelled = part.labelled
-        self.labels = (torch.tensor(part.labels) if self.labelled else torch.arange(len(part))).to(device)
+        self.labels = (torch.tensor(part.labels) if self.labelled else torch.arange(len(part))).to(
+            device
+        )
         self.grouping = part.grouping
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
+    def views(
+        self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]
+    ) -> list[Float[Tensor, "k c h w"]]:
         """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
 
         An image without a crop is whole.
@@ -162,7 +173,9 @@ class Images:
 
         They come from sums of integers, which are the same on every device and in any order.
         """
-        n, totals, squares = 0, [0] * self.shape[0], [0] * self.shape[0]
+        n = 0
+        totals = [0] * self.shape[0]
+        squares = [0] * self.shape[0]
         for stretch in self.stretches():
             for block in torch.split(stretch, max(1, SUMMED // stretch[0].numel())):
                 values = block.int()
@@ -170,10 +183,14 @@ class Images:
                 totals = [a + b for a, b in zip(totals, _sums(values), strict=True)]
                 squares = [a + b for a, b in zip(squares, _sums(values * values), strict=True)]
         mean = torch.tensor([total / n for total in totals], dtype=torch.float64) / 255
-        variance = [(n * square - total**2) / n**2 for total, square in zip(totals, squares, strict=True)]
+        variance = [
+            (n * square - total**2) / n**2 for total, square in zip(totals, squares, strict=True)
+        ]
         std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
         std = torch.where(std > 0, std, torch.ones_like(std))
-        return mean.float()[:, None, None].to(self.device), std.float()[:, None, None].to(self.device)
+        return mean.float()[:, None, None].to(self.device), std.float()[:, None, None].to(
+            self.device
+        )
 
 
 class StreamedImages(Images):
@@ -186,7 +203,8 @@ class StreamedImages(Images):
 
     def __init__(self, part: Part, device: "torch.device") -> None:
         self._describe(part, device)
-        self.part, self.pinned = part, device.type == "cuda"
+        self.part = part
+        self.pinned = device.type == "cuda"
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The images of these rows, by way of pinned memory where the device is a GPU."""
@@ -222,9 +240,13 @@ class CroppedImages(StreamedImages):
         super().__init__(part, device)
         self.shape = (self.shape[0], side, side)
 
-    def views(self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]) -> list[Float[Tensor, "k c h w"]]:
+    def views(
+        self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]
+    ) -> list[Float[Tensor, "k c h w"]]:
         """Return each view's random crops of these rows."""
-        return [pixels.float().div_(255) for pixels in self._cut(rows, [crop.box for crop in crops])]
+        return [
+            pixels.float().div_(255) for pixels in self._cut(rows, [crop.box for crop in crops])
+        ]
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """The centres of these rows, as an evaluation sees them."""
@@ -233,7 +255,8 @@ class CroppedImages(StreamedImages):
     def _cut(self, rows: Int[Tensor, " k"], boxes: Sequence[Box]) -> list[UInt8[Tensor, "k c h w"]]:
         """Decode each image once and cut each of `boxes`, functions of (height, width, place), of it."""
         out = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
-        file, places = self.part.file(IMAGE), self.part.rows[rows.cpu().numpy()]
+        file = self.part.file(IMAGE)
+        places = self.part.rows[rows.cpu().numpy()]
 
         def cut(i: int) -> None:
             pixels = file.item(int(places[i]))
@@ -241,13 +264,17 @@ class CroppedImages(StreamedImages):
             for view, box in zip(out, boxes, strict=True):
                 view[i] = crop(pixels, box(height, width, i), self.shape[1])
 
-        list(_cutters().map(cut, range(len(rows))))  # decoding and scaling work without the interpreter's lock
+        list(
+            _cutters().map(cut, range(len(rows)))
+        )  # decoding and scaling work without the interpreter's lock
         return [torch.from_numpy(view).to(self.device) for view in out]
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
         """As `Images.moments`, of the centres."""
         name = f"moments {self.shape[1]}"
-        mean, std = self.part.once_per_node(name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)]))
+        mean, std = self.part.once_per_node(
+            name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
+        )
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
 
@@ -256,8 +283,12 @@ def crop(
 ) -> UInt8[np.ndarray, "c side side"]:
     """Return the part (top, left, height, width) of an image as a square, bilinear with antialiasing."""
     top, left, height, width = box
-    part = pixels[top : top + height, left : left + width].copy()  # contiguous, so that torch starts no threads
-    square = F.interpolate(torch.from_numpy(part).permute(2, 0, 1)[None], (side, side), mode="bilinear", antialias=True)
+    part = pixels[
+        top : top + height, left : left + width
+    ].copy()  # contiguous, so that torch starts no threads
+    square = F.interpolate(
+        torch.from_numpy(part).permute(2, 0, 1)[None], (side, side), mode="bilinear", antialias=True
+    )
     return square[0].numpy()
 
 
@@ -266,7 +297,9 @@ def _cutters() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "crop")
 
 
-def open_images(part: Part, device: "torch.device", resident_gib: float, view_size: int = 0) -> Images:
+def open_images(
+    part: Part, device: "torch.device", resident_gib: float, view_size: int = 0
+) -> Images:
     """The images of `part`: whole on the device up to `resident_gib`, streamed above.
 
     With a `view_size` they are cut to squares of it; see `CroppedImages`.
@@ -321,9 +354,18 @@ class Views:
         order: Int[Tensor, " m"],
         *key: int | None,
     ) -> None:
-        self.images, self.policies, self.order, self.key = images, policies, order, key
-        self.seeds = [torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")]
-        left = [augmentations.without_crop(policy) for policy in policies] if images.cropped else policies
+        self.images = images
+        self.policies = policies
+        self.order = order
+        self.key = key
+        self.seeds = [
+            torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")
+        ]
+        left = (
+            [augmentations.without_crop(policy) for policy in policies]
+            if images.cropped
+            else policies
+        )
         self.draws = [
             augmentations.draw(policy, len(order), images.shape[0], g)
             for policy, g in zip(left, self._generators("view"), strict=True)
@@ -331,7 +373,10 @@ class Views:
 
     def __call__(self, part: slice | Int[Tensor, " k"]) -> list[Float[Tensor, "k c h w"]]:
         """Return the views of these places, in [0, 1]."""
-        crops = [Crops(seeds[part].tolist(), policy) for seeds, policy in zip(self.seeds, self.policies, strict=True)]
+        crops = [
+            Crops(seeds[part].tolist(), policy)
+            for seeds, policy in zip(self.seeds, self.policies, strict=True)
+        ]
         cut = self.images.views(self.order[part], crops)
         return [
             augmentations.apply(pixels, draws[part].to(pixels.device))
@@ -339,7 +384,10 @@ class Views:
         ]
 
     def _generators(self, what: str) -> Iterator["torch.Generator"]:
-        return (seeding.generator(*self.key, f"{what} {view}") for view in range(1, len(self.policies) + 1))
+        return (
+            seeding.generator(*self.key, f"{what} {view}")
+            for view in range(1, len(self.policies) + 1)
+        )
 
 
 def batches(
@@ -433,16 +481,25 @@ def _batches(
         for i in range(0, len(rows), each):
             # a batch that has several pieces has all of each; of one piece it may be a part
             batch = [view[i : i + each] for pieces in zip(*drawn, strict=True) for view in pieces]
-            yield torch.cat(batch) if normalise is None else normalise.joined(batch), rows[i : i + each]
+            yield (
+                torch.cat(batch) if normalise is None else normalise.joined(batch),
+                rows[i : i + each],
+            )
 
 
 def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
     """Cut places into stretches of at most `size`."""
     if isinstance(places, slice):
-        return [slice(i, min(i + size, places.stop)) for i in range(places.start, places.stop, size)]
+        return [
+            slice(i, min(i + size, places.stop)) for i in range(places.start, places.stop, size)
+        ]
     return list(torch.split(places, size))
 
 
 def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:
     """The places of one of `count` equal parts of each batch of `size` places."""
-    return torch.arange(places.start, places.stop).view(-1, count, size // count)[:, number].reshape(-1)
+    return (
+        torch.arange(places.start, places.stop)
+        .view(-1, count, size // count)[:, number]
+        .reshape(-1)
+    )

@@ -24,7 +24,9 @@ def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
-        before = distributed.gather(torch.tensor([len(z)], device=z.device))[: distributed.place()[0]].sum()
+        before = distributed.gather(torch.tensor([len(z)], device=z.device))[
+            : distributed.place()[0]
+        ].sum()
         ctx.own = slice(int(before), int(before) + len(z))
         return distributed.gather(z)
 
@@ -60,7 +62,11 @@ class JoinedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+        if (
+            self.running_mean is None
+            or self.running_var is None
+            or self.num_batches_tracked is None
+        ):
             return
         self.num_batches_tracked += 1
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
@@ -72,9 +78,15 @@ def convert(module: nn.Module) -> nn.Module:
     """Return `module` with its batch normalisations joined; weights, statistics and names do not change."""
     if isinstance(module, _BatchNorm) and not isinstance(module, JoinedBatchNorm):
         joined = JoinedBatchNorm(
-            module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats
+            module.num_features,
+            module.eps,
+            module.momentum,
+            module.affine,
+            module.track_running_stats,
         )
-        joined._parameters, joined._buffers, joined.training = module._parameters, module._buffers, module.training
+        joined._parameters = module._parameters
+        joined._buffers = module._buffers
+        joined.training = module.training
         return joined
     for name, child in module.named_children():
         setattr(module, name, convert(child))

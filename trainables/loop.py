@@ -39,12 +39,20 @@ class Guard:
     """
 
     def __init__(self, learning_rate: float, loss: Component | None = None) -> None:
-        warmer = " or raise loss.temperature" * (loss is not None and "temperature" in loss.parameters)
+        warmer = " or raise loss.temperature" * (
+            loss is not None and "temperature" in loss.parameters
+        )
         self.remedy = f"lower learning_rate ({learning_rate}){warmer}"
-        self.nonfinite_steps, self.warned, self.below_zero, self.untrained = 0, False, False, True
+        self.nonfinite_steps = 0
+        self.warned = False
+        self.below_zero = False
+        self.untrained = True
 
     def step(
-        self, optimizer: Optimizer, compute: Callable[[], tuple[Tensor, list[Tensor], R]], clip: float = 0.0
+        self,
+        optimizer: Optimizer,
+        compute: Callable[[], tuple[Tensor, list[Tensor], R]],
+        clip: float = 0.0,
     ) -> tuple[Tensor, R] | None:
         """Take one optimiser step; `compute` returns loss, gradients, and what the method wants to keep of the batch.
 
@@ -115,7 +123,12 @@ class Method(Protocol):
 
 
 def run(
-    method: Method, trial: Trial, resume: Path | None = None, *, evaluate_every: int = 0, checkpoint_every: int = 1
+    method: Method,
+    trial: Trial,
+    resume: Path | None = None,
+    *,
+    evaluate_every: int = 0,
+    checkpoint_every: int = 1,
 ) -> Generator[Report, None, None]:
     """Train `method` to its end and report once an epoch (`step`, from 1); `resume` is a checkpoint's folder.
 
@@ -138,13 +151,17 @@ def run(
                 guard.untrained = unchanged or metrics.get("grad_norm") == 0
                 if guard.untrained:
                     metrics["untrained"] = 1.0
-                    log.warning("%s: in epoch %d the gradient was 0, or no weight changed", trial.arm, epoch)
+                    log.warning(
+                        "%s: in epoch %d the gradient was 0, or no weight changed", trial.arm, epoch
+                    )
             final = method.ends(epoch)
             due = final or _due(epoch, checkpoint_every)
             saved = _save(Path(scratch, "checkpoint"), method, epoch) if due else None
             if final or _due(epoch, evaluate_every):
                 scores = method.evaluate(final, Path(scratch, "artifacts"))
-                yield Report(epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts)
+                yield Report(
+                    epoch, metrics | dict(scores.metrics), saved, scores.items, scores.artifacts
+                )
             else:
                 yield Report(epoch, metrics, saved)
 
@@ -152,7 +169,9 @@ def run(
 def _weights(method: Method) -> float | None:
     """The sum of the squared weights of all networks that the method saves; None where it saves none."""
     networks = [part for part in method.parts.values() if isinstance(part, nn.Module)]
-    squares = [p.detach().double().square().sum() for network in networks for p in network.parameters()]
+    squares = [
+        p.detach().double().square().sum() for network in networks for p in network.parameters()
+    ]
     return float(torch.stack(squares).sum()) if squares else None
 
 
@@ -161,7 +180,10 @@ def _due(epoch: int, every: int) -> bool:
 
 
 def _save(folder: Path, method: Method, epoch: int) -> Path:
-    state = {name: getattr(method.guard, name) for name in ("nonfinite_steps", "warned", "below_zero", "untrained")}
+    state = {
+        name: getattr(method.guard, name)
+        for name in ("nonfinite_steps", "warned", "below_zero", "untrained")
+    }
     return checkpoint.save(folder, method.parts, epoch=epoch, **state)
 
 
@@ -170,7 +192,9 @@ def restore(folder: Path, method: Method) -> int:
     state = checkpoint.restore(folder, method.parts)
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
     method.guard.warned = state.get("warned", False)
-    method.guard.below_zero = state.get("below_zero", True)  # a checkpoint of before it was counted does not say
+    method.guard.below_zero = state.get(
+        "below_zero", True
+    )  # a checkpoint of before it was counted does not say
     method.guard.untrained = state.get("untrained", False)
     epochs: int = state["epoch"]
     return epochs

@@ -16,7 +16,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from contrasweep.components import Component, Table, parameters_class, parameters_of, signature_fields
+from contrasweep.components import (
+    Component,
+    Table,
+    parameters_class,
+    parameters_of,
+    signature_fields,
+)
 from contrasweep.config import Config
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named, import_path
@@ -73,7 +79,8 @@ class _Momentum:
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        self.lr, self.momentum = lr, momentum
+        self.lr = lr
+        self.momentum = momentum
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
 
     def move(self, gradients: list[Tensor]) -> None:
@@ -135,7 +142,10 @@ class AdamW:
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         self.decayed = decayed(self.parameters, decay_on)
-        self.lr, self.weight_decay, self.betas, self.eps = lr, weight_decay, betas, eps
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.betas = betas
+        self.eps = eps
         self.mean = [torch.zeros_like(p) for p in self.parameters]
         self.square = [torch.zeros_like(p) for p in self.parameters]
         self.steps = 0
@@ -145,14 +155,18 @@ class AdamW:
         self.steps += 1
         first, second = self.betas
         with torch.no_grad():
-            torch_internals.mul_([self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay)
+            torch_internals.mul_(
+                [self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay
+            )
             torch_internals.lerp_(self.mean, gradients, 1 - first)
             torch_internals.mul_(self.square, second)
             torch_internals.addcmul_(self.square, gradients, gradients, value=1 - second)
             scale = torch_internals.sqrt(self.square)
             torch_internals.div_(scale, math.sqrt(1 - second**self.steps))
             torch_internals.add_(scale, self.eps)
-            torch_internals.addcdiv_(self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps))
+            torch_internals.addcdiv_(
+                self.parameters, self.mean, scale, value=-self.lr / (1 - first**self.steps)
+            )
 
     def state_dict(self) -> StateDict:
         """Return both moments, with one tensor for each parameter, and the number of steps."""
@@ -182,7 +196,8 @@ class LARS(_Momentum):
         trust: Positive = 0.001,
     ) -> None:
         super().__init__(parameters, lr, momentum)
-        self.weight_decay, self.trust = weight_decay, trust
+        self.weight_decay = weight_decay
+        self.trust = trust
 
     def step(self, gradients: list[Tensor]) -> None:
         """Move the parameters against `gradients`, which this may overwrite."""
@@ -190,9 +205,12 @@ class LARS(_Momentum):
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
                 if parameter.ndim > 1:
                     gradient.add_(parameter, alpha=self.weight_decay)
-                    size, gradient_norm = parameter.norm(), gradient.norm()
+                    size = parameter.norm()
+                    gradient_norm = gradient.norm()
                     scale = torch.where(
-                        (size > 0) & (gradient_norm > 0), self.trust * size / gradient_norm, torch.ones_like(size)
+                        (size > 0) & (gradient_norm > 0),
+                        self.trust * size / gradient_norm,
+                        torch.ones_like(size),
                     )
                     gradient.mul_(scale)
             self.move(gradients)
@@ -226,7 +244,12 @@ class TorchOptimizer:
     """One of torch's optimizers, with gradients as arguments instead of attributes of the parameters."""
 
     def __init__(
-        self, target: Callable[..., Any], parameters: Iterable[Tensor], lr: float, decay_on: DecayOn, options: Config
+        self,
+        target: Callable[..., Any],
+        parameters: Iterable[Tensor],
+        lr: float,
+        decay_on: DecayOn,
+        options: Config,
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
         decayed = [p for p in self.parameters if decay_on == "all" or p.ndim > 1]
@@ -268,8 +291,11 @@ class WithOwnRates:
     """Several optimizers as one, each at a fixed multiple of the first one's learning rate."""
 
     def __init__(self, optimizers: list[Optimizer], ratios: list[float]) -> None:
-        self.optimizers, self.ratios = optimizers, ratios
-        self.parameters = [parameter for optimizer in optimizers for parameter in optimizer.parameters]
+        self.optimizers = optimizers
+        self.ratios = ratios
+        self.parameters = [
+            parameter for optimizer in optimizers for parameter in optimizer.parameters
+        ]
 
     @property
     def lr(self) -> float:
@@ -302,7 +328,9 @@ class WithOwnRates:
 
 def is_torchs(name: str) -> bool:
     """Whether torch.optim has an optimizer of this name that takes gradients alone."""
-    entry = getattr(torch.optim, name, None) if name.isidentifier() and name not in NOT_OURS else None
+    entry = (
+        getattr(torch.optim, name, None) if name.isidentifier() and name not in NOT_OURS else None
+    )
     return inspect.isclass(entry) and issubclass(entry, torch.optim.Optimizer)
 
 
@@ -315,8 +343,14 @@ def find_external(name: str) -> ExternalOptimizer:
 @functools.cache
 def _parameters_of_external(entry: ExternalOptimizer) -> type:
     """Return the parameters of the user's own optimizer, without weights and learning rate, and `decay_on`."""
-    fields = {k: f for k, f in signature_fields(entry.target, after=1).items() if k not in ("lr", "params")}
-    fields = {k: (Annotated[Any, OMIT_DEFAULT] if f[1] is None else f[0], f[1]) for k, f in fields.items()}
+    fields = {
+        k: f
+        for k, f in signature_fields(entry.target, after=1).items()
+        if k not in ("lr", "params")
+    }
+    fields = {
+        k: (Annotated[Any, OMIT_DEFAULT] if f[1] is None else f[0], f[1]) for k, f in fields.items()
+    }
     if "weight_decay" in fields:
         fields["weight_decay"] = (NotNegative, fields["weight_decay"][1])
     decay_on = (Annotated[DecayOn, OMIT_DEFAULT], "all")
@@ -324,11 +358,19 @@ def _parameters_of_external(entry: ExternalOptimizer) -> type:
 
 
 def _takes(entry: Any, given: Config) -> type:
-    return _parameters_of_external(entry) if isinstance(entry, ExternalOptimizer) else parameters_of(entry)
+    return (
+        _parameters_of_external(entry)
+        if isinstance(entry, ExternalOptimizer)
+        else parameters_of(entry)
+    )
 
 
 OPTIMIZERS: Table[Any] = Table(
-    "optimizer", {"sgd": SGD, "adamw": AdamW, "lars": LARS}, takes=_takes, find=find_external, knows=is_torchs
+    "optimizer",
+    {"sgd": SGD, "adamw": AdamW, "lars": LARS},
+    takes=_takes,
+    find=find_external,
+    knows=is_torchs,
 )
 """name -> (parameters, learning rate, its own parameters) -> optimizer."""
 
@@ -353,7 +395,10 @@ def optimizer_states(chosen: Component) -> float:
 def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
     """Return d loss / d parameter for each parameter of the optimizer; zero where the loss does not depend on it."""
     gradients = torch.autograd.grad(loss, optimizer.parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(optimizer.parameters, gradients, strict=True)]
+    return [
+        torch.zeros_like(p) if g is None else g
+        for p, g in zip(optimizer.parameters, gradients, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

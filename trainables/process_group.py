@@ -54,7 +54,9 @@ class Group:
 
     def lost(self) -> str:
         """Which rank has ended, and how; empty while all run."""
-        ended = [(i, code) for i, rank in enumerate(self.ranks, 1) if (code := rank.poll()) is not None]
+        ended = [
+            (i, code) for i, rank in enumerate(self.ranks, 1) if (code := rank.poll()) is not None
+        ]
         return ", ".join(f"rank {i} ended with exit code {code}" for i, code in ended)
 
     def await_loss(self) -> str:
@@ -69,7 +71,8 @@ class JoinedMethod:
     """A method whose epochs are trained by all ranks; the rest is rank 0's."""
 
     def __init__(self, own: loop.Method, group: Group) -> None:
-        self.own, self.group = own, group
+        self.own = own
+        self.group = group
 
     @property
     def guard(self) -> loop.Guard:
@@ -88,7 +91,9 @@ class JoinedMethod:
             return self.own.epoch(epoch)
         except (RuntimeError, OSError) as error:
             if lost := self.group.await_loss():
-                raise ProcessLostError(f"a process of the trial was lost in epoch {epoch}: {lost}") from error
+                raise ProcessLostError(
+                    f"a process of the trial was lost in epoch {epoch}: {lost}"
+                ) from error
             raise
 
     def ends(self, epoch: int) -> bool:
@@ -101,7 +106,9 @@ class JoinedMethod:
 
 
 @contextlib.contextmanager
-def joined(trial: Trial, resume: Path | None, *, size: int, build: str, device: str) -> Iterator[Group]:
+def joined(
+    trial: Trial, resume: Path | None, *, size: int, build: str, device: str
+) -> Iterator[Group]:
     """Start a group of `size` processes, of which this one is rank 0; of one process there is no group.
 
     The others build their method by `build(trial)` and begin where the checkpoint `resume` ends.
@@ -140,13 +147,19 @@ def average(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
     flat /= dist.get_world_size()
-    for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+    for gradient, mean in zip(
+        gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
+    ):
         gradient.copy_(mean.view_as(gradient))
     return gradients
 
 
 def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", f"from contrasweep.trainables.process_group import work; work({rank})"]
+    command = [
+        sys.executable,
+        "-c",
+        f"from contrasweep.trainables.process_group import work; work({rank})",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     started = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert started.stdin is not None
@@ -159,7 +172,9 @@ def _join(kind: str, meet: str, rank: int, size: int) -> None:
     if kind == "cuda":
         torch.cuda.set_device(rank)
     backend = "nccl" if kind == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{meet}", rank=rank, world_size=size, timeout=TIMEOUT)
+    dist.init_process_group(
+        backend, init_method=f"file://{meet}", rank=rank, world_size=size, timeout=TIMEOUT
+    )
 
 
 def _end(group: Group) -> None:
@@ -178,7 +193,9 @@ def _end(group: Group) -> None:
 def work(rank: int) -> None:
     """Train epochs as rank 0 asks for them by standard input, until that is closed; the main loop of other ranks."""
     source = sys.stdin.buffer
-    trial, resume, build, kind, meet, size = pickle.loads(source.read(int.from_bytes(source.read(8), "little")))
+    trial, resume, build, kind, meet, size = pickle.loads(
+        source.read(int.from_bytes(source.read(8), "little"))
+    )
     epochs: queue.Queue[int] = queue.Queue()
 
     def listen() -> None:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["F", "Tensor", "dist", "nn", "torch", "torch_internals"]
 __all__ += ["Bool", "Float", "Float32", "Int", "Shaped", "UInt8"]
 
-if not TYPE_CHECKING and "jaxtyping" in sys.modules:  # in tests, which check each call's types and shapes by it
+if (
+    not TYPE_CHECKING and "jaxtyping" in sys.modules
+):  # in tests, which check each call's types and shapes by it
     from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8
 else:
     from typing import Annotated as Bool
@@ -51,5 +53,7 @@ else:
     class Tensor(metaclass=_OfTensors):
         """Stands for `torch.Tensor` in annotations and in `isinstance`, without importing torch."""
 
-    torch, nn, F, dist = map(_Later, ("torch", "torch.nn", "torch.nn.functional", "torch.distributed"))
+    torch, nn, F, dist = map(
+        _Later, ("torch", "torch.nn", "torch.nn.functional", "torch.distributed")
+    )
     torch_internals = _Later("contrasweep.trainables.torch_internals")

@@ -40,7 +40,9 @@ class Settings:
     def resolve(self, data: Manifest) -> "Settings":
         """These settings for `data`, which they do not depend on; `DataError` where it has no labelled images."""
         if data.kind != "image" or not data.labelled:
-            raise DataError(f"the pixel baseline needs labelled images; {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"the pixel baseline needs labelled images; {data.name} is of kind {data.kind!r}"
+            )
         image_shape(data, "image")
         return self
 
@@ -52,7 +54,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     """
     k = Settings(**trial.config).resolve(trial.data).neighbours
     fit, test = open_dataset(trial.data).parts(trial.fold)
-    labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
+    labels = torch.tensor(test.labels)
+    fitted = torch.tensor(fit.labels)
     pixels = _pixels(fit)
     mean = pixels.mean(0)
     predicted = search(pixels - mean, fitted, _pixels(test) - mean, labels, ks=(k,)).votes[k]
@@ -68,7 +71,9 @@ def _pixels(part: Part) -> Float[Tensor, "n d"]:
 def memory(config: Config, data: Manifest) -> Workload:
     """Neighbours take no GPU: the images of both parts on the host, in float32."""
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
-    return Workload("raw pixels", (images,), torch.nn.Identity, (1, 1), resident_bytes=5 * images, device="cpu")
+    return Workload(
+        "raw pixels", (images,), torch.nn.Identity, (1, 1), resident_bytes=5 * images, device="cpu"
+    )
 
 
 train.settings = Settings  # type: ignore[attr-defined]

@@ -46,7 +46,9 @@ def prepare(device: "torch.device", threads: int = 1) -> None:
     """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
     torch.set_num_threads(threads)
     if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # without it cuBLAS is not deterministic
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
@@ -57,5 +59,7 @@ def pick_device(name: str) -> "torch.device":
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise SpecError("this process sees no GPU", place="device", value=name, hint="use 'auto' or 'cpu'")
+        raise SpecError(
+            "this process sees no GPU", place="device", value=name, hint="use 'auto' or 'cpu'"
+        )
     return torch.device(name)

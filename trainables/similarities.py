@@ -96,7 +96,8 @@ def neg_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
 
 def neg_sq_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
     """-|u_i - u_j|^2 of unit vectors, in [-4, 0] (FaceNet's: Schroff et al. 2015)."""
-    u, v = unit(rows), unit(columns)
+    u = unit(rows)
+    v = unit(columns)
     return 2 * (u @ v.T) - u.square().sum(-1)[:, None] - v.square().sum(-1)
 
 
@@ -104,11 +105,27 @@ SIMILARITIES: Mapping[str, Similarity] = MappingProxyType(
     {
         s.name: s
         for s in (
-            Similarity("cosine", "dot product of unit vectors, -1 to 1", cosine, -1, 1, project=unit, signed=True),
-            Similarity("dot", "dot product", dot, -math.inf, math.inf, project=lambda z: z, signed=True),
+            Similarity(
+                "cosine",
+                "dot product of unit vectors, -1 to 1",
+                cosine,
+                -1,
+                1,
+                project=unit,
+                signed=True,
+            ),
+            Similarity(
+                "dot", "dot product", dot, -math.inf, math.inf, project=lambda z: z, signed=True
+            ),
             Similarity("neg_arc_length", "1 - angle / pi, 0 to 1", neg_arc_length, 0, 1),
             Similarity("neg_euclidean", "negated distance", neg_euclidean, -math.inf, 0),
-            Similarity("neg_euclidean_unit", "negated distance of unit vectors, -2 to 0", neg_euclidean_unit, -2, 0),
+            Similarity(
+                "neg_euclidean_unit",
+                "negated distance of unit vectors, -2 to 0",
+                neg_euclidean_unit,
+                -2,
+                0,
+            ),
             Similarity(
                 "neg_sq_euclidean_unit",
                 "negated squared distance of unit vectors, -4 to 0",
@@ -133,7 +150,9 @@ def own_similarity(path: str, *, signed: bool = False) -> Similarity:
     own = bool(getattr(function, "signed", False))
     if signed and not own:
         raise SpecError(
-            "this loss needs a similarity where 0 means unrelated", value=path, hint="set its attribute signed = True"
+            "this loss needs a similarity where 0 means unrelated",
+            value=path,
+            hint="set its attribute signed = True",
         )
     description = (getattr(function, "__doc__", "") or path).strip().split("\n")[0]
     return Similarity(path, description, function, -math.inf, math.inf, signed=own)
@@ -145,11 +164,23 @@ def check_similarity(path: str) -> None:
     rows = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     with errors_named(f"{path} fails on rows [4, 8] and columns [3, 8]", place):
         scores = own_similarity(path)(rows, rows[:3])
-    if not isinstance(scores, Tensor) or tuple(scores.shape) != (4, 3) or not torch.isfinite(scores).all():
+    if (
+        not isinstance(scores, Tensor)
+        or tuple(scores.shape) != (4, 3)
+        or not torch.isfinite(scores).all()
+    ):
         shown = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         rule = "a similarity gives a finite score for each row with each column"
         raise SpecError(rule, place=place, value=f"{shown} for 4 rows and 3 columns", hint=path)
     if not scores.requires_grad:
-        raise SpecError("a similarity has a gradient, so it is made of torch's operations", place=place, value=path)
+        raise SpecError(
+            "a similarity has a gradient, so it is made of torch's operations",
+            place=place,
+            value=path,
+        )
     if scores[:3].diagonal().mean() < scores.mean():
-        raise SpecError("a row is more alike itself than others, so a distance is negated", place=place, value=path)
+        raise SpecError(
+            "a row is more alike itself than others, so a distance is negated",
+            place=place,
+            value=path,
+        )

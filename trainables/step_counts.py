@@ -29,7 +29,9 @@ def line(first: Count, second: Count, rows: int) -> list[float]:
     """
     numbers = [(count.saved, count.work.operations, count.work.moved) for count in (first, second)]
     slopes = [after - before for before, after in zip(*numbers, strict=True)]
-    lines = [(number - rows * slope, slope) for number, slope in zip(numbers[0], slopes, strict=True)]
+    lines = [
+        (number - rows * slope, slope) for number, slope in zip(numbers[0], slopes, strict=True)
+    ]
     return [first.parameters, first.work.kernels, *(value for pair in lines for value in pair)]
 
 
@@ -39,7 +41,9 @@ def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> C
     if found is None:
         return None
     parameters, kernels, *lines = found
-    saved, operations, moved = (base + rows * slope for base, slope in zip(lines[::2], lines[1::2], strict=True))
+    saved, operations, moved = (
+        base + rows * slope for base, slope in zip(lines[::2], lines[1::2], strict=True)
+    )
     return Count(int(saved), int(parameters), work=Work(operations, moved, kernels))
 
 

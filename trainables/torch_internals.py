@@ -23,10 +23,20 @@ def _on_lists(name: str) -> Callable[..., Any]:
 
     @functools.wraps(getattr(Tensor, name))
     def each(tensors: Iterable[Tensor], *others: Any, **scalars: Any) -> list[Tensor]:
-        mates = [other if isinstance(other, list | tuple) else itertools.repeat(other) for other in others]
-        return [getattr(tensor, name)(*mate, **scalars) for tensor, *mate in zip(tensors, *mates, strict=False)]
+        mates = [
+            other if isinstance(other, list | tuple) else itertools.repeat(other)
+            for other in others
+        ]
+        return [
+            getattr(tensor, name)(*mate, **scalars)
+            for tensor, *mate in zip(tensors, *mates, strict=False)
+        ]
 
-    log.warning("torch %s has no torch._foreach_%s: lists of tensors are computed one by one", torch.__version__, name)
+    log.warning(
+        "torch %s has no torch._foreach_%s: lists of tensors are computed one by one",
+        torch.__version__,
+        name,
+    )
     return each
 
 

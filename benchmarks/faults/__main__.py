@@ -78,11 +78,17 @@ SCENARIOS: dict[str, tuple[Scenario, int]] = {
 
 def main() -> None:
     """Run the scenarios and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(SCENARIOS), help=f"of {', '.join(SCENARIOS)}")
-    parser.add_argument("--times", type=int, default=0, help="faults of each scenario (default: its own number)")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no scenario after so long")
+    parser.add_argument(
+        "--times", type=int, default=0, help="faults of each scenario (default: its own number)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no scenario after so long"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS / "faults.jsonl")
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes
@@ -92,15 +98,24 @@ def main() -> None:
         if (name, options.seed) in there or time.monotonic() > until:
             continue
         scenario, times = SCENARIOS[name]
-        folder, keep = Path(tempfile.mkdtemp(prefix="cs-faults-")), False
+        folder = Path(tempfile.mkdtemp(prefix="cs-faults-"))
+        keep = False
         try:
             began = time.monotonic()
             rows = scenario(folder / name, options.times or times, options.seed)
             took = round(time.monotonic() - began)
             if not sum(row.injected for row in rows):
-                print(f"{name}: nothing was injected, so nothing is written: what it needs is missing", flush=True)
+                print(
+                    f"{name}: nothing was injected, so nothing is written: what it needs is missing",
+                    flush=True,
+                )
                 continue
-            line = {"scenario": name, "seed": options.seed, "date": time.strftime("%Y-%m-%d"), "seconds": took}
+            line = {
+                "scenario": name,
+                "seed": options.seed,
+                "date": time.strftime("%Y-%m-%d"),
+                "seconds": took,
+            }
             with options.output.open("a") as file:
                 file.write(json.dumps(line | {"rows": [asdict(row) for row in rows]}) + "\n")
             print(f"{name}: {sum(row.injected for row in rows)} faults in {took} s", flush=True)
@@ -119,12 +134,14 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 def table(lines: Iterable[dict[str, Any]]) -> str:
     """The results in Markdown: a row for each kind of fault, over all studies."""
-    order, rows = list(SCENARIOS), dict[str, Row]()
+    order = list(SCENARIOS)
+    rows = dict[str, Row]()
     lines = sorted(lines, key=lambda line: (order.index(line["scenario"]), line["seed"]))
     for line in lines:
         for row in (Row(**fields) for fields in line["rows"] if fields["injected"]):
             rows.setdefault(row.fault, Row(row.fault)).add(row)
-    dates, seconds = sorted({line["date"] for line in lines}), sum(line["seconds"] for line in lines)
+    dates = sorted({line["date"] for line in lines})
+    seconds = sum(line["seconds"] for line in lines)
     text = [
         "# What faults cost",
         "",
@@ -152,8 +169,14 @@ def table(lines: Iterable[dict[str, Any]]) -> str:
     if missing := [name for name in SCENARIOS if name not in {line["scenario"] for line in lines}]:
         text += ["", f"Not run yet: {', '.join(missing)}."]
     total = sum(row.injected for row in rows.values())
-    lost, twice = (max((getattr(row, name) for row in rows.values()), default=0) for name in ("lost", "twice"))
-    text += ["", f"**{total} faults; results lost: {lost or 'none'}; trials twice: {twice or 'none'}.**", ""]
+    lost, twice = (
+        max((getattr(row, name) for row in rows.values()), default=0) for name in ("lost", "twice")
+    )
+    text += [
+        "",
+        f"**{total} faults; results lost: {lost or 'none'}; trials twice: {twice or 'none'}.**",
+        "",
+    ]
     return "\n".join(text)
 
 

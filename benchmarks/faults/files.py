@@ -28,7 +28,8 @@ DAMAGES = {
 
 def broken_files(folder: Path, times: int, seed: int, limit_s: float = LIMIT_S) -> list[Row]:
     """Files of unfinished trials are broken while no driver runs; the next run goes on in spite of them."""
-    rng, number = random.Random(f"{seed} files"), iter(range(100))
+    rng = random.Random(f"{seed} files")
+    number = iter(range(100))
     rows = {name: Row(f"file of an unfinished trial {name}") for name in DAMAGES}
 
     def new_study() -> FaultStudy:
@@ -37,9 +38,15 @@ def broken_files(folder: Path, times: int, seed: int, limit_s: float = LIMIT_S) 
 
     until = time.monotonic() + limit_s
     while sum(row.injected for row in rows.values()) < times and time.monotonic() < until:
-        study, seen, broken = new_study(), dict[str, str](), Counter[str]()
+        study = new_study()
+        seen = dict[str, str]()
+        broken = Counter[str]()
         left = times - sum(row.injected for row in rows.values())
-        while time.monotonic() < until and broken.total() < left and len(study.recorded()) < study.trials - 2:
+        while (
+            time.monotonic() < until
+            and broken.total() < left
+            and len(study.recorded()) < study.trials - 2
+        ):
             process = study.start()
             study.wait_for_epoch(process)
             time.sleep(rng.uniform(1.0, 4.0))
@@ -48,7 +55,8 @@ def broken_files(folder: Path, times: int, seed: int, limit_s: float = LIMIT_S) 
             seen = study.recorded()
             broken += _break(study, rng, left - broken.total())
         study.finish()
-        judged, message = study.judge(seen), study.message()
+        judged = study.judge(seen)
+        message = study.message()
         for name, count in broken.items():
             rows[name].add(Row("", count, message=message))
             rows[name].add(judged)
@@ -57,8 +65,11 @@ def broken_files(folder: Path, times: int, seed: int, limit_s: float = LIMIT_S) 
 
 def _break(study: FaultStudy, rng: random.Random, most: int) -> Counter[str]:
     """Break some of the files of trials without a record, at most so many; how often what was done."""
-    done, recorded = Counter[str](), study.records.finished()
-    trials = [path for path in Path(study.storage, "faults/trials").iterdir() if path.name not in recorded]
+    done = Counter[str]()
+    recorded = study.records.finished()
+    trials = [
+        path for path in Path(study.storage, "faults/trials").iterdir() if path.name not in recorded
+    ]
     for file in sorted(file for trial in trials for file in trial.rglob("*") if file.is_file()):
         with contextlib.suppress(
             FileNotFoundError
@@ -73,7 +84,8 @@ def _break(study: FaultStudy, rng: random.Random, most: int) -> Counter[str]:
 def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
     """A storage on a disk of its own that is filled to a random rest for a while."""
     folder.mkdir(parents=True)
-    rng, number = random.Random(f"{seed} disk"), iter(range(100))
+    rng = random.Random(f"{seed} disk")
+    number = iter(range(100))
     with contextlib.ExitStack() as stack:
 
         def new_study() -> FaultStudy:
@@ -83,7 +95,9 @@ def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
 
         def fill(process: Process) -> bool:
             disk = sorted(folder.glob("disk *"))[-1]
-            (disk / "filler").write_bytes(b"\0" * max(0, shutil.disk_usage(disk).free - rng.randrange(0, 200_000)))
+            (disk / "filler").write_bytes(
+                b"\0" * max(0, shutil.disk_usage(disk).free - rng.randrange(0, 200_000))
+            )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(rng.uniform(2.0, 6.0))
             (disk / "filler").unlink()
@@ -95,8 +109,10 @@ def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
 def full_at_each_write(folder: Path, times: int, seed: int) -> list[Row]:
     """The disk is full at one write of a study, at another one each time: half of the file is there. The study's trials
     are trained in this process, one after another, and the same study is begun again after the fault."""
-    plain, row = os.fsync, Row("disk full at one write of a study, in one process")
-    expected, writes = calm(1), 0
+    plain = os.fsync
+    row = Row("disk full at one write of a study, in one process")
+    expected = calm(1)
+    writes = 0
 
     def failing(at: int) -> Callable[[int], None]:
         def fsync(file: int) -> None:
@@ -111,10 +127,14 @@ def full_at_each_write(folder: Path, times: int, seed: int) -> list[Row]:
 
     def run_through(number: int, at: int) -> Row:
         nonlocal writes
-        there, writes, runs = folder / str(number), 0, 0
+        there = folder / str(number)
+        writes = 0
+        runs = 0
         there.mkdir(parents=True)
         study = load_study(str(declare(there / "study.yaml", 1, 0.0, str(there / "trained"))))
-        os.fsync, message, results = failing(at), "", None
+        os.fsync = failing(at)
+        message = ""
+        results = None
         try:
             while results is None and runs < 3:
                 runs += 1
@@ -130,7 +150,9 @@ def full_at_each_write(folder: Path, times: int, seed: int) -> list[Row]:
         # a trial that has its record is trained by nobody: each of its epochs is there once, or again after the fault
         twice = sum(count > 2 for count in epochs.values())
         repeated = sum(count - 1 for count in epochs.values())
-        return Row("", int(bool(message)), lost, twice, repeated, runs=runs, studies=1, message=message)
+        return Row(
+            "", int(bool(message)), lost, twice, repeated, runs=runs, studies=1, message=message
+        )
 
     run_through(0, 0)
     every = sorted(random.Random(f"{seed} full").sample(range(1, writes + 1), min(times, writes)))

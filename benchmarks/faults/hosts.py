@@ -50,19 +50,30 @@ def on_hosts(what: str, folder: Path, times: int, seed: int, stop_s: float = 0.0
 
 def wrong_clock(folder: Path, times: int, seed: int) -> list[Row]:
     """A node whose clock is an hour ahead, while workers on both nodes are killed."""
-    rng, cluster = random.Random(f"{seed} clock"), RayCluster()
+    rng = random.Random(f"{seed} clock")
+    cluster = RayCluster()
     if not (library := glob.glob(FAKETIME)):
         return []
     try:
-        plain = cluster.environment  # with the monotonic clock left alone, `time.sleep` fails under libfaketime
-        cluster.environment = plain | {"LD_PRELOAD": library[0], "FAKETIME": "+1h", "FAKETIME_DONT_FAKE_MONOTONIC": "0"}
+        plain = (
+            cluster.environment
+        )  # with the monotonic clock left alone, `time.sleep` fails under libfaketime
+        cluster.environment = plain | {
+            "LD_PRELOAD": library[0],
+            "FAKETIME": "+1h",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "0",
+        }
         cluster.add_node("a", "T4")
         cluster.environment = plain
         cluster.add_node("b", "T4")
         cluster.wait_for_nodes(3)
 
         def hit(process: Process) -> bool:
-            trains = [process for node in cluster.nodes.values() for process in node.running("ray::ResourceTrainable")]
+            trains = [
+                process
+                for node in cluster.nodes.values()
+                for process in node.running("ray::ResourceTrainable")
+            ]
             if trains:
                 rng.choice(trains).kill()
             return bool(trains)
@@ -134,8 +145,14 @@ def _lose_packets(cluster: RayCluster, rng: random.Random) -> None:
 
 def _drain(cluster: RayCluster) -> None:
     """Announce to Ray that a node will go, as a cloud does before it takes a spot host back."""
-    chosen = next(node for node in Dashboard(cluster.address).nodes() if node.alive and not node.is_head)
-    reason = ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=drill", "--deadline-remaining-seconds=3"]
+    chosen = next(
+        node for node in Dashboard(cluster.address).nodes() if node.alive and not node.is_head
+    )
+    reason = [
+        "--reason=DRAIN_NODE_REASON_PREEMPTION",
+        "--reason-message=drill",
+        "--deadline-remaining-seconds=3",
+    ]
     address = f"--address={cluster.host}:{cluster.gcs_port}"
     command = [str(BIN / "ray"), "drain-node", address, f"--node-id={chosen.id}", *reason]
     subprocess.run(command, env=os.environ | cluster.environment, capture_output=True, check=False)

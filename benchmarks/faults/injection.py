@@ -27,9 +27,12 @@ def inject(
     """Inject `faults` (kind, what does it) in their order; where the command ends, it is given again, and where a
     study is done, another one begins."""
     rows: dict[str, Row] = {}
-    todo, until = deque(faults), time.monotonic() + limit_s
+    todo = deque(faults)
+    until = time.monotonic() + limit_s
     for _ in range(MAX_STUDIES):
-        study, kinds, seen = new_study(), set[str](), dict[str, str]()
+        study = new_study()
+        kinds = set[str]()
+        seen = dict[str, str]()
         process = study.start()
         study.wait_for_epoch(process)
         while todo and time.monotonic() < until:
@@ -41,7 +44,8 @@ def inject(
                 break
             seen |= study.recorded()
             kind, hit = todo[0]
-            began, printed = time.monotonic(), study.output.stat().st_size
+            began = time.monotonic()
+            printed = study.output.stat().st_size
             if process.poll() is not None or not hit(process):
                 continue
             todo.popleft()
@@ -72,6 +76,7 @@ def _going_on(study: FaultStudy, process: Process) -> tuple[Process, bool]:
     while process.poll() is not None and tries < 4:
         if process.returncode == 0:
             return process, True
-        process, tries = study.start(), tries + 1
+        process = study.start()
+        tries = tries + 1
         study.wait_for_epoch(process)
     return process, False

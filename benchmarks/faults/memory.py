@@ -20,7 +20,8 @@ GREEDY = "import time; taken = bytearray({bytes}); time.sleep(1)"
 
 def out_of_memory(folder: Path, times: int, seed: int) -> list[Row]:
     """The kernel kills what of the run it likes least: Ray offers its workers."""
-    rng, number = random.Random(f"{seed} memory"), iter(range(100))
+    rng = random.Random(f"{seed} memory")
+    number = iter(range(100))
     with control_group() as group:
 
         def new_study() -> FaultStudy:
@@ -31,12 +32,16 @@ def out_of_memory(folder: Path, times: int, seed: int) -> list[Row]:
             kills = _kills(group)
             used = int((group / "memory.usage_in_bytes").read_text())
             (group / "memory.limit_in_bytes").write_text(str(used + 50 * 2**20))
-            greedy = subprocess.Popen([*_inside(group), sys.executable, "-c", GREEDY.format(bytes=150 * 2**20)])
+            greedy = subprocess.Popen(
+                [*_inside(group), sys.executable, "-c", GREEDY.format(bytes=150 * 2**20)]
+            )
             greedy.wait()
             (group / "memory.limit_in_bytes").write_text(str(UNLIMITED))
             return _kills(group) > kills
 
-        return inject(new_study, [("memory of the host used up", starve)] * times, rng, between_s=(0.5, 3.0))
+        return inject(
+            new_study, [("memory of the host used up", starve)] * times, rng, between_s=(0.5, 3.0)
+        )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-TUNSETIFF, TAP_WITHOUT_HEADER = 0x400454CA, 0x1002
+TUNSETIFF = 0x400454CA
+TAP_WITHOUT_HEADER = 0x1002
 LONGEST_FRAME = 65_536
 
 if __name__ != "__main__":  # the program imports nothing of ours
@@ -28,12 +29,16 @@ if __name__ != "__main__":  # the program imports nothing of ours
         def __init__(self) -> None:
             number = os.getpid() % 250
             self.namespace = f"faults{number}"
-            self.card, peer = f"faults{number}", f"faults{number}n"
-            self.host, self.inside = f"10.231.{number}.1", f"10.231.{number}.2"
+            self.card = f"faults{number}"
+            peer = f"faults{number}n"
+            self.host = f"10.231.{number}.1"
+            self.inside = f"10.231.{number}.2"
             self.share = Path(tempfile.mkdtemp(prefix="cs-cable-")) / "share"
             self.lose(0.0)
             _ip("netns", "add", self.namespace)
-            self.cable = subprocess.Popen([sys.executable, __file__, self.card, peer, str(self.share)])
+            self.cable = subprocess.Popen(
+                [sys.executable, __file__, self.card, peer, str(self.share)]
+            )
             try:
                 while not Path("/sys/class/net", peer).exists():
                     time.sleep(0.05)
@@ -85,11 +90,14 @@ def cable(one: str, other: str, share: Path) -> None:
         cards[name] = os.open("/dev/net/tun", os.O_RDWR)
         fcntl.ioctl(cards[name], TUNSETIFF, struct.pack("16sH", name.encode(), TAP_WITHOUT_HEADER))
     across = {cards[one]: cards[other], cards[other]: cards[one]}
-    rng, lost, looked = random.Random(one), 0.0, 0.0
+    rng = random.Random(one)
+    lost = 0.0
+    looked = 0.0
     while True:
         ready, _, _ = select.select(list(across), [], [], 1.0)
         if time.monotonic() > looked + 0.05:
-            lost, looked = float(share.read_text()), time.monotonic()
+            lost = float(share.read_text())
+            looked = time.monotonic()
         for card in ready:
             frame = os.read(card, LONGEST_FRAME)
             if rng.random() >= lost:

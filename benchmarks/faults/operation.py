@@ -32,18 +32,23 @@ REFUSED = 2
 def at_start_and_end(folder: Path, times: int, seed: int) -> list[Row]:
     """A driver that tracks to a sqlite file is killed in its first seconds, and in the two around its last record;
     the same command is given again. A command that is refused counts as lost."""
-    rng, rows = (
-        random.Random(f"{seed} start and end"),
-        [Row("driver killed as it starts"), Row("driver killed as it ends")],
-    )
+    rng = random.Random(f"{seed} start and end")
+    rows = [Row("driver killed as it starts"), Row("driver killed as it ends")]
     for number in range(max(1, times // 10)):
         there = folder / str(number)
         study = FaultStudy(
-            there, seeds=2, storage=str(there / "runs"), tracking=f"sqlite:///{there}/mlflow.db", max_concurrent=2
+            there,
+            seeds=2,
+            storage=str(there / "runs"),
+            tracking=f"sqlite:///{there}/mlflow.db",
+            max_concurrent=2,
         )
-        refused, counts, seen = 0, [0, 0], dict[str, str]()
+        refused = 0
+        counts = [0, 0]
+        seen = dict[str, str]()
         for turn in range(10):
-            process, ends = study.start(), turn >= 5
+            process = study.start()
+            ends = turn >= 5
             if ends and not _wait_for_last(study, process):
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -66,10 +71,12 @@ def at_start_and_end(folder: Path, times: int, seed: int) -> list[Row]:
 def two_drivers(folder: Path, times: int, seed: int) -> list[Row]:
     """The same command is given twice within a second, on a folder and on S3: one runs the study, the other is refused
     in one line or waits for it."""
-    rng, rows = random.Random(f"{seed} two"), [Row("two drivers at once, folder"), Row("two drivers at once, S3")]
+    rng = random.Random(f"{seed} two")
+    rows = [Row("two drivers at once, folder"), Row("two drivers at once, S3")]
     with s3(folder.with_name(f"{folder.name}-s3")) as (_, endpoint):
         for number in range(times):
-            there, on_s3 = folder / str(number), number % 2 == 1
+            there = folder / str(number)
+            on_s3 = number % 2 == 1
             storage = f"s3://faults/{seed}-{number}" if on_s3 else str(there / "runs")
             keys = S3_ENV | {"AWS_ENDPOINT_URL": endpoint} if on_s3 else {}
             with _environment(keys):
@@ -96,7 +103,9 @@ def submitted_twice(folder: Path, times: int, seed: int) -> list[Row]:
     """The same study is submitted twice within a second to a cluster: one job runs it, the other is refused, before it
     is queued or by the storage, or finds all done."""
     folder.mkdir(parents=True)
-    rng, row, cluster = random.Random(f"{seed} submit"), Row("study submitted twice at once"), RayCluster()
+    rng = random.Random(f"{seed} submit")
+    row = Row("study submitted twice at once")
+    cluster = RayCluster()
     try:
         cluster.add_node("a", "T4", cpus=2)
         cluster.wait_for_nodes(2)
@@ -104,9 +113,17 @@ def submitted_twice(folder: Path, times: int, seed: int) -> list[Row]:
             storage = str(folder / f"runs {number}")
             command = ("submit", "--address", cluster.address, "--follow")
             environment = {"RAY_AUTH_MODE": "disabled"}
-            study = FaultStudy(folder / str(number), seeds=1, storage=storage, environment=environment, command=command)
+            study = FaultStudy(
+                folder / str(number),
+                seeds=1,
+                storage=storage,
+                environment=environment,
+                command=command,
+            )
             judged = _twice(study, rng.uniform(0.0, 1.0))
-            row.add(Row("", 1, message=study.message(words=["is running", "being run", "takes over"])))
+            row.add(
+                Row("", 1, message=study.message(words=["is running", "being run", "takes over"]))
+            )
             row.add(judged)
     finally:
         cluster.close()
@@ -116,7 +133,8 @@ def submitted_twice(folder: Path, times: int, seed: int) -> list[Row]:
 def read_only(folder: Path, times: int, seed: int) -> list[Row]:
     """The storage's disk is mounted read-only for a while in the middle of a run."""
     folder.mkdir(parents=True)
-    rng, number = random.Random(f"{seed} read-only"), iter(range(100))
+    rng = random.Random(f"{seed} read-only")
+    number = iter(range(100))
     with contextlib.ExitStack() as stack:
 
         def new_study() -> FaultStudy:
@@ -132,7 +150,12 @@ def read_only(folder: Path, times: int, seed: int) -> list[Row]:
                 process.wait(rng.uniform(1.0, 6.0))
             return _remount(disk, "rw")
 
-        return inject(new_study, [("storage read-only for 1 to 6 s", forbid)] * times, rng, between_s=(0.05, 1.0))
+        return inject(
+            new_study,
+            [("storage read-only for 1 to 6 s", forbid)] * times,
+            rng,
+            between_s=(0.05, 1.0),
+        )
 
 
 LIMITS = {
@@ -151,8 +174,10 @@ def under_limits(folder: Path, times: int, seed: int) -> list[Row]:
         name = list(LIMITS)[number % len(LIMITS)]
         there = folder / str(number)
         study = FaultStudy(there, seeds=1, storage=str(there / "runs"), prefix=LIMITS[name])
-        status, printed = study.start().wait(), study.output.read_text(errors="replace")
-        seen, study.prefix = study.recorded(), ()
+        status = study.start().wait()
+        printed = study.output.read_text(errors="replace")
+        seen = study.recorded()
+        study.prefix = ()
         study.finish()
         judged = study.judge(seen)
         ours = "contrasweep/" in printed and "Traceback" in printed
@@ -178,12 +203,27 @@ def database_stopped(folder: Path, times: int, seed: int) -> list[Row]:
 
         def restarted(process: Process) -> bool:
             words = _servers_of(database)[0].cmdline()
-            program = [*AS_POSTGRES, str(Path(words[0]).with_name("pg_ctl")), "-D", words[words.index("-D") + 1]]
-            subprocess.run([*program, "-m", "immediate", "-w", "stop"], check=True, capture_output=True, cwd="/")
+            program = [
+                *AS_POSTGRES,
+                str(Path(words[0]).with_name("pg_ctl")),
+                "-D",
+                words[words.index("-D") + 1],
+            ]
+            subprocess.run(
+                [*program, "-m", "immediate", "-w", "stop"],
+                check=True,
+                capture_output=True,
+                cwd="/",
+            )
             time.sleep(3.0)
             options = " ".join(words[words.index("-D") + 2 :])
             log = ["-l", str(Path(words[words.index("-D") + 1]).parent / "log")]
-            subprocess.run([*program, "-o", options, *log, "-w", "start"], check=True, capture_output=True, cwd="/")
+            subprocess.run(
+                [*program, "-o", options, *log, "-w", "start"],
+                check=True,
+                capture_output=True,
+                cwd="/",
+            )
             return True
 
         def asleep(process: Process) -> bool:
@@ -221,13 +261,30 @@ def floods(folder: Path, times: int, seed: int) -> list[Row]:
         (there / "study.yaml").write_text(yaml.safe_dump(declared))
         program = [sys.executable, "-m", "contrasweep"]
         words = [*program, "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        done = subprocess.run(words, cwd=there, capture_output=True, text=True, errors="replace", timeout=3600)
+        done = subprocess.run(
+            words, cwd=there, capture_output=True, text=True, errors="replace", timeout=3600
+        )
         report = subprocess.run(
-            [*program, "report", "floods", "--storage", "runs", "--json"], cwd=there, capture_output=True, text=True
+            [*program, "report", "floods", "--storage", "runs", "--json"],
+            cwd=there,
+            capture_output=True,
+            text=True,
         )
         wrong = done.returncode not in (0, 1) or report.returncode != 0
-        kib = sum(file.stat().st_size for file in (there / "runs").rglob("*") if file.is_file()) // 1024
-        rows[name].add(Row("", 1, lost=wrong, studies=1, runs=1, message=f"exit {done.returncode}, {kib} KiB kept"))
+        kib = (
+            sum(file.stat().st_size for file in (there / "runs").rglob("*") if file.is_file())
+            // 1024
+        )
+        rows[name].add(
+            Row(
+                "",
+                1,
+                lost=wrong,
+                studies=1,
+                runs=1,
+                message=f"exit {done.returncode}, {kib} KiB kept",
+            )
+        )
     return list(rows.values())
 
 
@@ -261,7 +318,9 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _remount(disk: Path, how: str) -> bool:
-    return not subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], capture_output=True).returncode
+    return not subprocess.run(
+        ["mount", "-o", f"remount,{how}", str(disk)], capture_output=True
+    ).returncode
 
 
 def _servers_of(database: str) -> list[psutil.Process]:

@@ -31,7 +31,9 @@ def named(name: str) -> Pick:
 
 def workers(process: Process) -> list[psutil.Process]:
     """Those that train."""
-    return children(process, lambda p: bool(p.cmdline()) and p.cmdline()[0].startswith("ray::ResourceTrainable"))
+    return children(
+        process, lambda p: bool(p.cmdline()) and p.cmdline()[0].startswith("ray::ResourceTrainable")
+    )
 
 
 def driver(process: Process) -> list[psutil.Process]:
@@ -47,11 +49,14 @@ VICTIMS: dict[str, Pick] = {
 }
 
 
-def on_processes(victim: str, folder: Path, times: int, seed: int, stop_s: float = 0.0) -> list[Row]:
+def on_processes(
+    victim: str, folder: Path, times: int, seed: int, stop_s: float = 0.0
+) -> list[Row]:
     """Kill (or stop, for `stop_s` seconds) one of the run's processes, at `times` random moments. One trial runs at
     once, so that the next epoch after a fault is the one that it held up."""
     kind = f"{victim} stopped for {stop_s:.0f} s" if stop_s else f"{victim} killed"
-    rng, number = random.Random(f"{seed} {kind}"), iter(range(100))
+    rng = random.Random(f"{seed} {kind}")
+    number = iter(range(100))
 
     def new_study() -> FaultStudy:
         there = folder / str(next(number))

@@ -13,17 +13,31 @@ from pathlib import Path
 
 from benchmarks.fault_proxy import faulty_proxy
 from benchmarks.faults.study import FaultStudy, Row
-from benchmarks.tracking_services import S3_ENV, free_port, mlflow_server, postgres, s3_server, wait_until
+from benchmarks.tracking_services import (
+    S3_ENV,
+    free_port,
+    mlflow_server,
+    postgres,
+    s3_server,
+    wait_until,
+)
 
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.sync import sync
 
 S3_FAULTS = ["reset", "cut", "500", "503", "403", "slow", "lost", "stall"]
 MLFLOW_FAULTS = ["reset", "500", "403", "stall", "slow", "lost"]
-SAID = {"500": "InternalError", "503": "SlowDown", "403": "AccessDenied", "stall": "no whole answer", "reset": "closed"}
+SAID = {
+    "500": "InternalError",
+    "503": "SlowDown",
+    "403": "AccessDenied",
+    "stall": "no whole answer",
+    "reset": "closed",
+}
 """A word of the line that an S3 fault leads to; of the others only their retries are seen, if at all."""
 RATE = 0.12  # of the requests
-DOWN_S, DOWN_EVERY_S = 5.0, 14.0
+DOWN_S = 5.0
+DOWN_EVERY_S = 14.0
 DOWN = f"down for {DOWN_S:.0f} s"
 LIMIT_S = 300.0
 
@@ -34,8 +48,18 @@ def seaweedfs(folder: Path) -> Iterator[str]:
     import boto3
 
     port, *ports = (_free_port() for _ in range(4))
-    command = ["weed", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=100", "-s3"]
-    command += [f"-{name}.port={p}" for name, p in zip(("master", "volume", "filer"), ports, strict=True)]
+    command = [
+        "weed",
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-volume.max=100",
+        "-s3",
+    ]
+    command += [
+        f"-{name}.port={p}" for name, p in zip(("master", "volume", "filer"), ports, strict=True)
+    ]
     folder.mkdir()
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen([*command, f"-s3.port={port}"], stdout=log, stderr=log)
@@ -65,7 +89,11 @@ def _free_port() -> int:
 
 
 def _keys() -> dict[str, str]:
-    return {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    return {
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+        "region_name": "us-east-1",
+    }
 
 
 @contextlib.contextmanager
@@ -95,9 +123,16 @@ def on_the_way_to_s3(folder: Path, endpoint: str, storage: str, times: int) -> l
         faults.plan = lambda method, path, n: None
         if process.returncode != 0:
             study.finish()
-    judged, rows = study.judge(seen), []
+    judged = study.judge(seen)
+    rows = []
     for fault, count in sorted(turns.done.items()):
-        rows.append(Row(f"S3, {fault}", count, message=study.message(words=[SAID[fault]]) if fault in SAID else ""))
+        rows.append(
+            Row(
+                f"S3, {fault}",
+                count,
+                message=study.message(words=[SAID[fault]]) if fault in SAID else "",
+            )
+        )
         rows[-1].add(judged)
     return rows
 
@@ -109,9 +144,15 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
         name, endpoint = stack.enter_context(s3(folder / "s3"))
         database = stack.enter_context(postgres())
         environment = S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
-        server = stack.enter_context(mlflow_server(database, "s3://faults/artifacts", folder, env=environment))
-        to_s3, to_mlflow = (stack.enter_context(faulty_proxy(uri)) for uri in (endpoint, server.uri))
-        os.environ.update(S3_ENV | {"AWS_ENDPOINT_URL": endpoint})  # this process reads the storage without faults
+        server = stack.enter_context(
+            mlflow_server(database, "s3://faults/artifacts", folder, env=environment)
+        )
+        to_s3, to_mlflow = (
+            stack.enter_context(faulty_proxy(uri)) for uri in (endpoint, server.uri)
+        )
+        os.environ.update(
+            S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
+        )  # this process reads the storage without faults
         study = FaultStudy(
             folder / "study",
             seeds=4,
@@ -123,7 +164,9 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
             f"{name}, ": (to_s3, Plan(S3_FAULTS, times, f"{seed} s3")),
             "MLflow, ": (to_mlflow, Plan(MLFLOW_FAULTS, times, f"{seed} mlflow")),
         }
-        process, until, seen = study.start(), time.monotonic() + LIMIT_S, dict[str, str]()
+        process = study.start()
+        until = time.monotonic() + LIMIT_S
+        seen = dict[str, str]()
         study.wait_for_epoch(process)
         for faults, plan in plans.values():
             plan.begin()
@@ -155,8 +198,11 @@ class Turns:
     """Each other request meets the next of `kinds`, `times` in all."""
 
     def __init__(self, kinds: list[str], times: int) -> None:
-        self.kinds, self.times = kinds, times
-        self.requests, self.done, self.lock = 0, Counter[str](), threading.Lock()
+        self.kinds = kinds
+        self.times = times
+        self.requests = 0
+        self.done = Counter[str]()
+        self.lock = threading.Lock()
 
     def __call__(self, method: str, path: str, n: int) -> str | None:
         with self.lock:
@@ -172,8 +218,10 @@ class Plan:
     with the next request that meets none and is for the same, or after an outage with the next at all."""
 
     def __init__(self, kinds: list[str], times: int, seed: str) -> None:
-        self.kinds, self.times = kinds, times
-        self.rng, self.done = random.Random(seed), Counter[str]()
+        self.kinds = kinds
+        self.times = times
+        self.rng = random.Random(seed)
+        self.done = Counter[str]()
         self.recovery_s: defaultdict[str, list[float]] = defaultdict(list)
         self.open: dict[tuple[str, str], tuple[str, float]] = {}  # request -> its fault, and when
         self.lock = threading.Lock()
@@ -185,7 +233,8 @@ class Plan:
         self.began = time.monotonic()
 
     def __call__(self, method: str, path: str, n: int) -> str | None:
-        request, now = (method, path.partition("?")[0]), time.monotonic()
+        request = (method, path.partition("?")[0])
+        now = time.monotonic()
         with self.lock:
             number, within = divmod(now - self.began, DOWN_EVERY_S)
             if number >= 1 and within < DOWN_S:

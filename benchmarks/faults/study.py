@@ -23,12 +23,24 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
 
 SUPPORT = Path(__file__).resolve().parents[2] / "tests" / "support"
-EPOCHS, PAUSE_S = 6, 0.3
+EPOCHS = 6
+PAUSE_S = 0.3
 POLL_S = 0.2
 sys.path.append(str(SUPPORT))  # the trainable, for the run that nothing disturbs
-os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])  # and on all nodes
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
+)  # and on all nodes
 Cell = tuple[str, int, int]
-MESSAGES = ("contrasweep:", "again", "could not", "does not", "No space", "starts over", "broken", "takes over")
+MESSAGES = (
+    "contrasweep:",
+    "again",
+    "could not",
+    "does not",
+    "No space",
+    "starts over",
+    "broken",
+    "takes over",
+)
 """Words of the lines that say what happened, among those that show progress."""
 
 
@@ -71,14 +83,25 @@ class FaultStudy:
     ) -> None:
         """`prefix` are words before the program's name, `command` its first; `max_concurrent` trials run at once."""
         folder.mkdir(parents=True)
-        self.folder, self.log, self.output = folder, folder / "trained", folder / "output"
-        self.seeds, self.storage, self.tracking, self.prefix = seeds, storage, tracking, prefix
-        self.max_concurrent, self.command = max_concurrent, command
-        self.environment = os.environ | {"RAY_TMPDIR": f"/tmp/cs-f{os.getpid()}", "TMPDIR": str(folder)}
+        self.folder = folder
+        self.log = folder / "trained"
+        self.output = folder / "output"
+        self.seeds = seeds
+        self.storage = storage
+        self.tracking = tracking
+        self.prefix = prefix
+        self.max_concurrent = max_concurrent
+        self.command = command
+        self.environment = os.environ | {
+            "RAY_TMPDIR": f"/tmp/cs-f{os.getpid()}",
+            "TMPDIR": str(folder),
+        }
         self.environment |= environment or {}
         self.study = declare(folder / "study.yaml", seeds, PAUSE_S, str(self.log))
         self.runs = 0
-        self.after_record: Counter[str] = Counter()  # trial id -> epochs that ended after it had its record
+        self.after_record: Counter[str] = (
+            Counter()
+        )  # trial id -> epochs that ended after it had its record
         self._watching = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="fault-study", daemon=True)
         self._watcher.start()
@@ -94,7 +117,14 @@ class FaultStudy:
     def start(self) -> "subprocess.Popen[bytes]":
         """Run it, or go on with it."""
         self.runs += 1
-        words = [*self.command, str(self.study), "--storage", self.storage, "--tracking", self.tracking]
+        words = [
+            *self.command,
+            str(self.study),
+            "--storage",
+            self.storage,
+            "--tracking",
+            self.tracking,
+        ]
         words += ["--max-concurrent", str(self.max_concurrent)]
         with self.output.open("ab") as output:
             process = subprocess.Popen(
@@ -116,13 +146,15 @@ class FaultStudy:
         """Trial id -> digest of its record."""
         records = self.records
         return {
-            i: hashlib.sha256(records.store.read(records.key(i, "record.json"))).hexdigest() for i in records.finished()
+            i: hashlib.sha256(records.store.read(records.key(i, "record.json"))).hexdigest()
+            for i in records.finished()
         }
 
     def wait_for_epoch(self, process: "subprocess.Popen[bytes]", before: int | None = None) -> bool:
         """Wait until an epoch more than `before` (default: those that there are) is trained; False where the command
         has ended without one, or nothing came for two minutes."""
-        before, until = len(self.epochs()) if before is None else before, time.monotonic() + 120
+        before = len(self.epochs()) if before is None else before
+        until = time.monotonic() + 120
         while len(self.epochs()) <= before:
             if process.poll() is not None or time.monotonic() > until:
                 return len(self.epochs()) > before
@@ -139,7 +171,8 @@ class FaultStudy:
         """Count what is lost against a run that nothing disturbs, and against the records that were `seen` before."""
         self._watching.set()
         self._watcher.join()
-        now, shown = self.recorded(), metrics_of(Results.load("faults", self.storage))
+        now = self.recorded()
+        shown = metrics_of(Results.load("faults", self.storage))
         lost = sum(shown.get(cell) != metrics for cell, metrics in calm(self.seeds).items())
         lost += sum(now.get(trial) != digest for trial, digest in seen.items())
         repeated = sum(n - 1 for n in Counter(self.epochs()).values())
@@ -154,7 +187,8 @@ class FaultStudy:
 
     def _watch(self) -> None:
         """The thread: epochs that were logged since the last look, of trials that had their record by then."""
-        known, recorded = 0, set[str]()
+        known = 0
+        recorded = set[str]()
         while not self._watching.wait(POLL_S):
             lines = self.epochs()
             self.after_record.update(trial for trial, _ in lines[known:] if trial in recorded)
@@ -176,8 +210,17 @@ def calm(seeds: int) -> dict[Cell, dict[str, float]]:
 def declare(file: Path, seeds: int, pause_s: float, log: str) -> Path:
     """Write the study as a file."""
     each = {"epochs": EPOCHS, "pause_s": pause_s, "log": log, "keep_every": 2}
-    arms = {n: {"trainable": "toy:train", "config": each | {"lr": lr}} for n, lr in {"a": 0.1, "b": 0.5}.items()}
-    fields = {"name": "faults", "data": "digits-lt", "folds": 3, "seeds": list(range(seeds)), "arms": arms}
+    arms = {
+        n: {"trainable": "toy:train", "config": each | {"lr": lr}}
+        for n, lr in {"a": 0.1, "b": 0.5}.items()
+    }
+    fields = {
+        "name": "faults",
+        "data": "digits-lt",
+        "folds": 3,
+        "seeds": list(range(seeds)),
+        "arms": arms,
+    }
     file.write_text(yaml.safe_dump(fields | {"max_failures": 5}))
     return file
 

@@ -42,18 +42,39 @@ CORRECTNESS = ("losses", "resume", "limits")
 def main() -> int:
     """Run the sections and write what they gave."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of {', '.join(SECTIONS)}, or `correctness`")
-    parser.add_argument("--minutes", type=float, default=9.0, help="the command ends within this time")
     parser.add_argument(
-        "--output", type=Path, default=ROOT / "benchmarks" / "results", help="folder of gpu.md, gpu.json"
+        "--only",
+        default=",".join(SECTIONS),
+        help=f"some of {', '.join(SECTIONS)}, or `correctness`",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="the command ends within this time"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "benchmarks" / "results",
+        help="folder of gpu.md, gpu.json",
     )
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--small", action="store_true", help="sizes for a CPU, to see that the command works")
+    parser.add_argument(
+        "--small", action="store_true", help="sizes for a CPU, to see that the command works"
+    )
     options = parser.parse_args()
-    names = CORRECTNESS if options.only == "correctness" else [name.strip() for name in options.only.split(",")]
+    names = (
+        CORRECTNESS
+        if options.only == "correctness"
+        else [name.strip() for name in options.only.split(",")]
+    )
     if unknown := [name for name in names if name not in SECTIONS]:
-        parser.error(f"--only: there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)} and `correctness`")
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device
+        parser.error(
+            f"--only: there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)} and `correctness`"
+        )
+    chosen = (
+        ("cuda" if torch.cuda.is_available() else "cpu")
+        if options.device == "auto"
+        else options.device
+    )
     if chosen == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: this process sees no GPU")
     if chosen == "cpu" and not options.small:
@@ -79,7 +100,8 @@ def main() -> int:
 
 def run(function: Callable[[Context], Iterator[Section]], context: Context) -> tuple[Section, str]:
     """A section, as far as it came, and the traceback where it failed."""
-    began, error = time.monotonic(), ""
+    began = time.monotonic()
+    error = ""
     parts = function(context)
     section = next(parts)  # what it measures is added to it while it goes on
     try:
@@ -97,7 +119,9 @@ def run(function: Callable[[Context], Iterator[Section]], context: Context) -> t
 
 def head(context: Context) -> dict[str, str]:
     """Where and with what this was measured."""
-    device = torch.cuda.get_device_name() if context.cuda else platform.processor() or platform.machine()
+    device = (
+        torch.cuda.get_device_name() if context.cuda else platform.processor() or platform.machine()
+    )
     names = ("torch", "torchvision", "numpy", "scikit-learn", "pydantic")
     facts = {
         "date": str(date.today()),
@@ -115,7 +139,9 @@ def head(context: Context) -> dict[str, str]:
 
 def _commit() -> str:
     try:
-        done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        )
     except OSError:
         return "unknown"
     return done.stdout.strip() or "unknown"

@@ -58,7 +58,9 @@ class Context:
         """Median seconds of one call of `step` over `repeats` stretches of about `at_least_s` in all."""
         return self.interleaved({"": step}, at_least_s, repeats)[""]
 
-    def interleaved(self, steps: Mapping[str, Step], at_least_s: float = 0.3, repeats: int = 5) -> dict[str, float]:
+    def interleaved(
+        self, steps: Mapping[str, Step], at_least_s: float = 0.3, repeats: int = 5
+    ) -> dict[str, float]:
         """Median seconds of a call of each step, measured in turns, so that what disturbs the host disturbs all."""
         counts: dict[str, int] = {}
         for name, step in steps.items():
@@ -66,7 +68,10 @@ class Context:
                 step()
             self.synchronize()
             once = self._timed(step, 1)
-            counts[name] = max(1, min(1000, round((0.01 if self.small else at_least_s) / repeats / max(once, 1e-6))))
+            counts[name] = max(
+                1,
+                min(1000, round((0.01 if self.small else at_least_s) / repeats / max(once, 1e-6))),
+            )
         times: dict[str, list[float]] = {name: [] for name in steps}
         for _ in range(2 if self.small else repeats):
             for name, step in steps.items():

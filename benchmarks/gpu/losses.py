@@ -14,8 +14,10 @@ from contrasweep.trainables.losses.composed import ComposedLoss
 from contrasweep.trainables.losses.loss import Loss
 from contrasweep.trainables.losses.proxies import ComposedProxyLoss, ProxyLoss
 
-DIM, CLASSES = 128, 10
-VALUE, GRADIENT = 2e-5, 1e-4
+DIM = 128
+CLASSES = 10
+VALUE = 2e-5
+GRADIENT = 1e-4
 """The largest error in float32: of the value, relative to one more than it, because a small loss is a difference of
 large scores; and of the gradient, the norm of the differences relative to its own."""
 BF16 = 2**-7
@@ -36,7 +38,13 @@ def correctness(context: Context) -> Iterator[Section]:
         for similarity in similarities(name):
             for kind, error in _errors(context, name, similarity, rows):
                 errors[kind] = max(errors.get(kind, 0.0), error)
-                limit = VALUE if kind.endswith("value") else BF16 if kind.startswith("bf16") else GRADIENT
+                limit = (
+                    VALUE
+                    if kind.endswith("value")
+                    else BF16
+                    if kind.startswith("bf16")
+                    else GRADIENT
+                )
                 label = f"{name}, {similarity}, {kind}" if similarity else f"{name}, {kind}"
                 section.checks.append(Check(label, error, limit))
         section.rows.append({"loss": name, "similarities": len(similarities(name)), **errors})
@@ -67,13 +75,22 @@ def batch(rows: int, seed: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _errors(context: Context, name: str, similarity: str | None, rows: int) -> Iterator[tuple[str, float]]:
+def _errors(
+    context: Context, name: str, similarity: str | None, rows: int
+) -> Iterator[tuple[str, float]]:
     of_classes = isinstance(LOSSES[name], ProxyLoss)
     loss = build(name, similarity, **({"dim": DIM, "classes": CLASSES} if of_classes else {}))
-    weights = loss.weights.double() if isinstance(loss, ComposedProxyLoss) and loss.weights else None
-    z, labels, instances = batch(rows)  # bfloat16 holds these embeddings, so that only the arithmetic is compared
-    expected, slope = _value_and_gradient(functools.partial(loss, labels=labels, instance_ids=instances), z)
-    labels, instances = labels.to(context.device), instances.to(context.device)
+    weights = (
+        loss.weights.double() if isinstance(loss, ComposedProxyLoss) and loss.weights else None
+    )
+    z, labels, instances = batch(
+        rows
+    )  # bfloat16 holds these embeddings, so that only the arithmetic is compared
+    expected, slope = _value_and_gradient(
+        functools.partial(loss, labels=labels, instance_ids=instances), z
+    )
+    labels = labels.to(context.device)
+    instances = instances.to(context.device)
     if weights is not None:
         weights.to(context.device, torch.float32)
     forms: dict[str, tuple[Callable[[Tensor], Tensor], torch.dtype]] = {
@@ -109,19 +126,26 @@ def speed(context: Context) -> Iterator[Section]:
     size = 512 if context.small else 8192
     a = torch.randn(size, size, device=context.device)
     peak = 2 * size**3 / context.seconds_each(lambda: a @ a) / 1e12
-    section.notes.append(f"A product of two {size} x {size} matrices in float32 runs at {peak:.3g} TFLOP/s.")
+    section.notes.append(
+        f"A product of two {size} x {size} matrices in float32 runs at {peak:.3g} TFLOP/s."
+    )
     for rows in (512, 1024) if context.small else (4096, 8192, 16384, 32768, 65536):
         z, labels, _ = batch(rows)
-        z, labels = z.to(context.device, torch.float32).requires_grad_(), labels.to(context.device)
+        z = z.to(context.device, torch.float32).requires_grad_()
+        labels = labels.to(context.device)
         for name in ("supcon", "sincere", "ocl"):
             loss = build(name, "cosine")
             assert isinstance(loss, ComposedLoss)
             steps = {
-                f"tiles of 2^{power}": functools.partial(_step, functools.partial(_tiled, loss, labels, 2**power), z)
+                f"tiles of 2^{power}": functools.partial(
+                    _step, functools.partial(_tiled, loss, labels, 2**power), z
+                )
                 for power in ((14, 17) if context.small else (22, 24, 26, 28))
             }
             if rows <= (1024 if context.small else 16384) and name == "supcon":
-                steps["dense"] = functools.partial(_step, functools.partial(dense_supcon, labels=labels), z)
+                steps["dense"] = functools.partial(
+                    _step, functools.partial(dense_supcon, labels=labels), z
+                )
             context.require(20 if rows > 20000 else 8)
             for form, seconds in context.interleaved(steps, 0.2, 3).items():
                 context.reset_peak()

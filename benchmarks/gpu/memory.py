@@ -13,7 +13,9 @@ from contrasweep.planning.learned import Calibration
 
 Setting = tuple[str, int, int, Precision]
 """network, images of a step, pixels, precision"""
-TABLE_1: tuple[Setting, ...] = tuple(("resnet50", 2 * pairs, px, "fp32") for px in (256, 512) for pairs in (8, 16))
+TABLE_1: tuple[Setting, ...] = tuple(
+    ("resnet50", 2 * pairs, px, "fp32") for px in (256, 512) for pairs in (8, 16)
+)
 """The LOCAL paper's Table 1: pairs, so two images each."""
 MORE: tuple[Setting, ...] = (
     ("resnet18", 32, 32, "fp32"),
@@ -42,11 +44,14 @@ def peaks(context: Context) -> Iterator[Section]:
     yield section
     outside = _outside(context)
     section.notes.append(f"Beside torch's allocator the process holds {outside:.2f} GiB.")
-    calibration, measured = Calibration(), []
+    calibration = Calibration()
+    measured = []
     for i, setting in enumerate(SMALL if context.small else (*TABLE_1, *MORE)):
         context.require(10)
         name, images, pixels, precision = setting
-        counted = count(getattr(torchvision.models, name), (images, 3, pixels, pixels), precision=precision).gib
+        counted = count(
+            getattr(torchvision.models, name), (images, 3, pixels, pixels), precision=precision
+        ).gib
         peak = _peak(context, setting) + outside
         measured.append((i, setting, counted, peak))
         if i % 4 == 0:
@@ -70,7 +75,9 @@ def peaks(context: Context) -> Iterator[Section]:
         )
     if errors:
         errors.sort()
-        section.notes.append(f"Predicted rows: median error {errors[len(errors) // 2]:.1%}, largest {errors[-1]:.1%}.")
+        section.notes.append(
+            f"Predicted rows: median error {errors[len(errors) // 2]:.1%}, largest {errors[-1]:.1%}."
+        )
 
 
 def _outside(context: Context) -> float:

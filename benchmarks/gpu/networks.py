@@ -35,10 +35,13 @@ def training_step(
     model: Any = network(name, shape).to(context.device).train()
     views = torch.randn(2 * batch, *shape, device=context.device)
     if channels_last:
-        model, views = model.to(memory_format=torch.channels_last), views.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)
+        views = views.to(memory_format=torch.channels_last)
     labels = (torch.arange(batch, device=context.device) % 10).repeat(2)
     loss = build("supcon", "cosine")
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, foreach=True)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4, foreach=True
+    )
     forward: Callable[[Tensor], Tensor] = torch.compile(model) if compiled else model
 
     def step() -> None:

@@ -46,12 +46,18 @@ class Section:
         if self.rows:
             lines += [*table(self.rows), ""]
         if self.checks:
-            worst = max(self.checks, key=lambda check: check.value / check.limit if check.limit else check.value)
+            worst = max(
+                self.checks,
+                key=lambda check: check.value / check.limit if check.limit else check.value,
+            )
             lines.append(
                 f"{len(self.checks) - len(self.failed)} of {len(self.checks)} checks hold; nearest to its limit: "
                 f"{worst.name}, {worst.value:.2g} of {worst.limit:.2g}."
             )
-            lines += [f"- **failed**: {c.name} is {c.value:.3g}, more than {c.limit:.3g}" for c in self.failed]
+            lines += [
+                f"- **failed**: {c.name} is {c.value:.3g}, more than {c.limit:.3g}"
+                for c in self.failed
+            ]
             lines.append("")
         lines += [f"{note}\n" for note in self.notes]
         if self.unfinished:
@@ -77,8 +83,17 @@ def write(folder: Path, head: dict[str, Any], sections: Iterable[Section]) -> tu
     sections = list(sections)
     folder.mkdir(parents=True, exist_ok=True)
     facts = "; ".join(f"{name} {value}" for name, value in head.items())
-    lines = ["# What a GPU shows", "", facts, "", *(line for section in sections for line in section.markdown())]
-    markdown, plain = folder / "gpu.md", folder / "gpu.json"
+    lines = [
+        "# What a GPU shows",
+        "",
+        facts,
+        "",
+        *(line for section in sections for line in section.markdown()),
+    ]
+    markdown = folder / "gpu.md"
+    plain = folder / "gpu.json"
     markdown.write_text("\n".join(lines).rstrip() + "\n")
-    plain.write_text(json.dumps({**head, "sections": [asdict(section) for section in sections]}, indent=1) + "\n")
+    plain.write_text(
+        json.dumps({**head, "sections": [asdict(section) for section in sections]}, indent=1) + "\n"
+    )
     return markdown, plain

@@ -38,14 +38,26 @@ def limits(context: Context) -> Iterator[Section]:
         result = _child("allocate", share)
         section.rows.append({"share": share, "allowed GiB": share * total, **result})
         section.checks.append(
-            Check(f"share {share}: allocated above the share, GiB", result["allocated GiB"] - share * total, 0.0)
+            Check(
+                f"share {share}: allocated above the share, GiB",
+                result["allocated GiB"] - share * total,
+                0.0,
+            )
         )
         section.checks.append(
-            Check(f"share {share}: left unused, GiB", share * total - result["allocated GiB"], CONTEXT_GIB + 1.5)
+            Check(
+                f"share {share}: left unused, GiB",
+                share * total - result["allocated GiB"],
+                CONTEXT_GIB + 1.5,
+            )
         )
         error = abs(result["metered GiB"] - result["allocated GiB"])
-        section.checks.append(Check(f"share {share}: meter against allocator, GiB", error, CONTEXT_GIB + 0.5))
-        section.checks.append(Check(f"share {share}: not seen as out of memory", float(result["kind"] != "gpu"), 0.5))
+        section.checks.append(
+            Check(f"share {share}: meter against allocator, GiB", error, CONTEXT_GIB + 0.5)
+        )
+        section.checks.append(
+            Check(f"share {share}: not seen as out of memory", float(result["kind"] != "gpu"), 0.5)
+        )
 
 
 def packing(context: Context) -> Iterator[Section]:
@@ -75,17 +87,30 @@ def packing(context: Context) -> Iterator[Section]:
 
 
 def _together(context: Context, mode: str, processes: int, seconds: float) -> list[float]:
-    arguments = json.dumps({"device": context.device.type, "small": context.small, "mode": mode, "seconds": seconds})
-    command = [sys.executable, "-m", "benchmarks.gpu.sharing", "train", str(1 / processes), arguments]
+    arguments = json.dumps(
+        {"device": context.device.type, "small": context.small, "mode": mode, "seconds": seconds}
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu.sharing",
+        "train",
+        str(1 / processes),
+        arguments,
+    ]
     children = [
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(processes)
     ]
     try:
         for child in children:
             assert child.stdout is not None
             if child.stdout.readline().strip() != "ready":
-                raise RuntimeError("a process that was to train beside others ended before it began")
+                raise RuntimeError(
+                    "a process that was to train beside others ended before it began"
+                )
         rates = []
         for child in children:
             assert child.stdin is not None
@@ -102,22 +127,31 @@ def _together(context: Context, mode: str, processes: int, seconds: float) -> li
 
 def _child(what: str, share: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.gpu.sharing", what, str(share)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
 def _allocate(share: float) -> dict[str, float | str | None]:
-    held, kind = [], None
+    held = []
+    kind = None
     with guard(gpu_share=share), Meter(interval_s=0.05) as meter:
         try:
             while True:
-                held.append(torch.empty(2**28, dtype=torch.uint8, device="cuda"))  # a quarter of a GiB
+                held.append(
+                    torch.empty(2**28, dtype=torch.uint8, device="cuda")
+                )  # a quarter of a GiB
         except torch.OutOfMemoryError as error:
             kind = out_of_memory.which(error)
         allocated = torch.cuda.memory_reserved() / 2**30
         time.sleep(0.3)
-    return {"allocated GiB": allocated, "metered GiB": meter.peak_gpu_memory_gib or 0.0, "kind": kind}
+    return {
+        "allocated GiB": allocated,
+        "metered GiB": meter.peak_gpu_memory_gib or 0.0,
+        "kind": kind,
+    }
 
 
 def _train(share: float, device: str, small: bool, mode: str, seconds: float) -> float:
@@ -126,13 +160,16 @@ def _train(share: float, device: str, small: bool, mode: str, seconds: float) ->
     batch = 4 if small else 16
     with guard(gpu_share=share):
         tuned = mode == "graph"
-        step = training_step(context, "cnn" if small else "resnet18", batch, channels_last=tuned, bf16=tuned)
+        step = training_step(
+            context, "cnn" if small else "resnet18", batch, channels_last=tuned, bf16=tuned
+        )
         step = graph(step) if tuned else step
         step()
         context.synchronize()
         print("ready", flush=True)
         sys.stdin.readline()
-        began, steps = time.perf_counter(), 0
+        began = time.perf_counter()
+        steps = 0
         while (took := time.perf_counter() - began) < seconds:
             for _ in range(5):
                 step()

@@ -16,9 +16,17 @@ def engines(context: Context) -> Iterator[Section]:
         "Images a second (two views of each image of the batch), and the ratio to plain float32 in the same run.",
     )
     yield section
-    models = [("cnn", 8)] if context.small else [("resnet18", 16), ("resnet18", 128), ("resnet50", 64), ("cnn", 32)]
+    models = (
+        [("cnn", 8)]
+        if context.small
+        else [("resnet18", 16), ("resnet18", 128), ("resnet50", 64), ("cnn", 32)]
+    )
     for name, batch in models:
-        ways: list[dict[str, Any]] = [{}, {"channels_last": True}, {"channels_last": True, "bf16": True}]
+        ways: list[dict[str, Any]] = [
+            {},
+            {"channels_last": True},
+            {"channels_last": True, "bf16": True},
+        ]
         steps: dict[str, Step] = {}
         for way in ways:
             label = ", ".join(way) or "plain"

@@ -26,7 +26,13 @@ ARMS = {
 def trial(data: Manifest, arm: str, **config: Any) -> Trial:
     """A trial of one fold of the digits."""
     return Trial(
-        "gpu", arm, "contrasweep.trainables.contrastive:train", {"loss": ARMS[arm], **config}, data, fold=0, seed=0
+        "gpu",
+        arm,
+        "contrasweep.trainables.contrastive:train",
+        {"loss": ARMS[arm], **config},
+        data,
+        fold=0,
+        seed=0,
     )
 
 
@@ -53,7 +59,10 @@ def resumed(context: Context) -> Iterator[Section]:
                     device=context.device.type,
                 )
                 calm = [_numbers(report) for report in train(one)]
-                gone_on = [*_until(one, 2, Path(folder) / "checkpoint"), *_after(one, Path(folder) / "checkpoint")]
+                gone_on = [
+                    *_until(one, 2, Path(folder) / "checkpoint"),
+                    *_after(one, Path(folder) / "checkpoint"),
+                ]
                 differing = sum(a != b for a, b in zip(calm, gone_on, strict=True))
                 way = f"{encoder}, {'bf16' if autocast else 'fp32'}"
                 section.rows.append({"trial": way, "reports": len(calm), "differing": differing})
@@ -92,15 +101,25 @@ def for_real(context: Context) -> Iterator[Section]:
     with tempfile.TemporaryDirectory() as folder:
         data = resolve("digits-lt", folds=5, storage=folder, write=True)
         for number, arm in enumerate(ARMS):
-            seconds = 2.0 if context.small else min(180.0, (context.left - 15) / (len(ARMS) - number))
+            seconds = (
+                2.0 if context.small else min(180.0, (context.left - 15) / (len(ARMS) - number))
+            )
             if seconds < (1 if context.small else 20):
                 raise OutOfTime("less than 20 s were left for an arm")
             section.rows.append(_trained(context, data, arm, seconds))
 
 
-def _trained(context: Context, data: Manifest, arm: str, seconds: float) -> dict[str, str | int | float | None]:
-    device, encoder = context.device.type, "cnn" if context.small else "resnet18"
-    shared: dict[str, Any] = {"encoder": encoder, "batch_size": 64, "device": device, "learning_rate": 0.05}
+def _trained(
+    context: Context, data: Manifest, arm: str, seconds: float
+) -> dict[str, str | int | float | None]:
+    device = context.device.type
+    encoder = "cnn" if context.small else "resnet18"
+    shared: dict[str, Any] = {
+        "encoder": encoder,
+        "batch_size": 64,
+        "device": device,
+        "learning_rate": 0.05,
+    }
     began = time.monotonic()
     list(train(trial(data, arm, epochs=2, **shared)))
     each = (time.monotonic() - began) / 2

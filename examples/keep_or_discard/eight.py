@@ -52,7 +52,9 @@ def fit(trial, loss=contrastive_loss, stream=0, clip=None):
     settings = Settings(**trial.config)
     torch.manual_seed(1_000_003 * stream + trial.seed)
     (train_x, train_y), (test_x, test_y) = map(pixels, open_dataset(trial.data).parts(trial.fold))
-    net = nn.Sequential(nn.Linear(train_x.shape[1], settings.width), nn.ReLU(), nn.Linear(settings.width, 16))
+    net = nn.Sequential(
+        nn.Linear(train_x.shape[1], settings.width), nn.ReLU(), nn.Linear(settings.width, 16)
+    )
     optimizer = torch.optim.SGD(net.parameters(), settings.learning_rate, momentum=0.9)
     for _ in range(settings.epochs):
         for rows in torch.randperm(len(train_y)).split(64):
@@ -63,7 +65,8 @@ def fit(trial, loss=contrastive_loss, stream=0, clip=None):
                 nn.utils.clip_grad_norm_(net.parameters(), clip)
             optimizer.step()
     with torch.no_grad():
-        bank, queries = F.normalize(net(train_x)), F.normalize(net(test_x))
+        bank = F.normalize(net(train_x))
+        queries = F.normalize(net(test_x))
     hits = (train_y[(queries @ bank.T).argmax(1)] == test_y).float()
     size = sum(weights.numel() for weights in net.parameters())
     accuracy = torch.stack([hits[test_y == label].mean() for label in test_y.unique()]).mean()
@@ -91,15 +94,36 @@ def train_clipped(trial, resume=None):
     yield from fit(trial, clip=1e9)
 
 
-for _trainable in (train, train_in_other_words, train_with_other_numbers, train_with_more_numbers, train_clipped):
+for _trainable in (
+    train,
+    train_in_other_words,
+    train_with_other_numbers,
+    train_with_more_numbers,
+    train_clipped,
+):
     _trainable.settings = Settings
 
-CAMPAIGN = cs.Campaign("eight", cs.Arm(train), "digits-lt", metric="accuracy", smallest_difference=0.01)
-CHANGES = {"sharper": {"temperature": 0.1}, "slower": {"learning_rate": 0.002}, "narrower": {"width": 8}}
+CAMPAIGN = cs.Campaign(
+    "eight", cs.Arm(train), "digits-lt", metric="accuracy", smallest_difference=0.01
+)
+CHANGES = {
+    "sharper": {"temperature": 0.1},
+    "slower": {"learning_rate": 0.002},
+    "narrower": {"width": 8},
+}
 CHANGES |= {"longer": {"epochs": 6}}
 NOTHING = {"other_numbers": train_with_other_numbers, "never_clipped": train_clipped}
 NOTHING |= {"more_numbers": train_with_more_numbers, "other_words": train_in_other_words}
-STREAM = ("other_numbers", "sharper", "never_clipped", "slower", "more_numbers", "narrower", "other_words", "longer")
+STREAM = (
+    "other_numbers",
+    "sharper",
+    "never_clipped",
+    "slower",
+    "more_numbers",
+    "narrower",
+    "other_words",
+    "longer",
+)
 """The order in which they are tried."""
 
 

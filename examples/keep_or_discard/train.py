@@ -31,7 +31,8 @@ def contrastive_loss(embeddings, labels, temperature):
 def balanced_accuracy(net, train_x, train_y, test_x, test_y):
     """The mean over classes of how many test images have a nearest training image of their class."""
     with torch.no_grad():
-        bank, queries = F.normalize(net(train_x)), F.normalize(net(test_x))
+        bank = F.normalize(net(train_x))
+        queries = F.normalize(net(test_x))
     hits = (train_y[(queries @ bank.T).argmax(1)] == test_y).float()
     return float(torch.stack([hits[test_y == label].mean() for label in test_y.unique()]).mean())
 
@@ -59,7 +60,9 @@ def main():
     torch.manual_seed(args.seed)
     train_x, train_y = read(args.folder, "train")
     test_x, test_y = read(args.folder, "test")
-    net = nn.Sequential(nn.Linear(train_x.shape[1], args.width), nn.ReLU(), nn.Linear(args.width, 32))
+    net = nn.Sequential(
+        nn.Linear(train_x.shape[1], args.width), nn.ReLU(), nn.Linear(args.width, 32)
+    )
     optimizer = torch.optim.SGD(net.parameters(), args.learning_rate, momentum=0.9)
     for epoch in range(1, args.epochs + 1):
         for rows in torch.randperm(len(train_y)).split(args.batch_size):

@@ -39,7 +39,8 @@ def contrastive_loss(embeddings, labels, temperature):
 @torch.no_grad()
 def nearest_neighbour_hits(net, train_x, train_y, test_x, test_y):
     net.eval()
-    bank, queries = F.normalize(net(train_x)), F.normalize(net(test_x))
+    bank = F.normalize(net(train_x))
+    queries = F.normalize(net(test_x))
     return (train_y[(queries @ bank.T).argmax(1)] == test_y).float()
 
 
@@ -69,14 +70,19 @@ def main():
     torch.manual_seed(args.seed)
     steps = [transforms.Grayscale(), transforms.Resize((16, 16)), transforms.ToTensor()]
     data = datasets.ImageFolder(args.images, transforms.Compose(steps))
-    x, y = torch.stack([image for image, _ in data]), torch.tensor(data.targets)
-    test, train = torch.randperm(len(y)).tensor_split([len(y) // 5])  # one split, chosen by the seed
+    x = torch.stack([image for image, _ in data])
+    y = torch.tensor(data.targets)
+    test, train = torch.randperm(len(y)).tensor_split(
+        [len(y) // 5]
+    )  # one split, chosen by the seed
 
     net = network(channels=1, width=16)
     optimizer = torch.optim.SGD(net.parameters(), args.learning_rate, momentum=0.9)
     generator = torch.Generator().manual_seed(args.seed)
     for epoch in range(1, args.epochs + 1):
-        loss = train_epoch(net, optimizer, x[train], y[train], args.batch_size, args.temperature, generator)
+        loss = train_epoch(
+            net, optimizer, x[train], y[train], args.batch_size, args.temperature, generator
+        )
         hits = nearest_neighbour_hits(net, x[train], y[train], x[test], y[test])
         print(f"epoch {epoch}: loss {loss:.3f}, accuracy {hits.mean():.3f}")
     torch.save(net.state_dict(), "network.pt")

@@ -9,7 +9,9 @@ results.table()           # the table; results.compare("ocl", "scl")
 
 import sys
 
-if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sys.argv) :][:1]] == ["contrasweep"]:
+if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sys.argv) :][:1]] == [
+    "contrasweep"
+]:
     import signal  # this is the command line: signals wait until `attend` has set its handlers
 
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
@@ -43,8 +45,12 @@ if TYPE_CHECKING:
     from contrasweep.trial import Report, Trial
     from contrasweep.version import __version__
 
-if not (Path(__file__).parent / "cluster" / "__init__.py").is_file():  # a checkout without symbolic links
-    _error = SystemExit if Path(sys.argv[0]).name in ("-m", "contrasweep") else ImportError  # a program says one line
+if not (
+    Path(__file__).parent / "cluster" / "__init__.py"
+).is_file():  # a checkout without symbolic links
+    _error = (
+        SystemExit if Path(sys.argv[0]).name in ("-m", "contrasweep") else ImportError
+    )  # a program says one line
     raise _error(
         "contrasweep/cluster, trainables and search_spaces are symbolic links that this checkout lacks; make them: "
         "git config core.symlinks true && git checkout -- platform/contrasweep"

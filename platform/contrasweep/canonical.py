@@ -38,15 +38,21 @@ def _plain(value: Any, place: str, whole: bool) -> Any:
     if type(value) is dict or isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise SpecError("config keys must be text", place=place, value=key, hint=quoting(key))
+                raise SpecError(
+                    "config keys must be text", place=place, value=key, hint=quoting(key)
+                )
             _encodable(key, place)
-        return {key: _plain(value[key], f"{place}.{key}".lstrip("."), whole) for key in sorted(value)}
+        return {
+            key: _plain(value[key], f"{place}.{key}".lstrip("."), whole) for key in sorted(value)
+        }
     if isinstance(value, list | tuple):
         return [_plain(item, f"{place}[{i}]", whole) for i, item in enumerate(value)]
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # numpy scalars
         return _plain(value.item(), place, whole)
     raise SpecError(
-        "a config value must be text, a number, a bool, null, or a list or mapping of these", place=place, value=value
+        "a config value must be text, a number, a bool, null, or a list or mapping of these",
+        place=place,
+        value=value,
     )
 
 
@@ -56,7 +62,9 @@ def _encodable(text: str, place: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise SpecError("a text must have a UTF-8 form, without lone surrogates", place=place, value=text) from None
+            raise SpecError(
+                "a text must have a UTF-8 form, without lone surrogates", place=place, value=text
+            ) from None
     return text
 
 

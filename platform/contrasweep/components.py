@@ -36,7 +36,14 @@ from pydantic_core import core_schema
 from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import import_path, installed, path_of
-from contrasweep.schema import JsonSchema, checked, json_schema, omitted_fields, plain, unknown_field
+from contrasweep.schema import (
+    JsonSchema,
+    checked,
+    json_schema,
+    omitted_fields,
+    plain,
+    unknown_field,
+)
 
 E = TypeVar("E")
 
@@ -67,7 +74,11 @@ class Component:
     @property
     def parameters(self) -> MutableConfig:
         """Parameter -> value, as keywords for the entry."""
-        return {k: v for k, v in vars(self.settings).items() if not k.startswith("__") and v is not UNSET}
+        return {
+            k: v
+            for k, v in vars(self.settings).items()
+            if not k.startswith("__") and v is not UNSET
+        }
 
     def build(self, *args: Any) -> Any:
         """Call the entry with `args` and the parameters."""
@@ -97,7 +108,9 @@ class Table(Mapping[str, E], Generic[E]):
         find: Callable[[str], E] | None = None,
         knows: Callable[[str], bool] | None = None,
     ) -> None:
-        self.kind, self.plural, self._entries = kind, plural or f"{kind}s", dict(entries)
+        self.kind = kind
+        self.plural = plural or f"{kind}s"
+        self._entries = dict(entries)
         self.takes = takes or (lambda entry, settings: parameters_of(entry))
         self.find = find or (lambda path: import_path(path, kind=kind))
         self.knows = knows or (lambda name: False)
@@ -126,7 +139,9 @@ class Table(Mapping[str, E], Generic[E]):
         if isinstance(value, Component):
             value = value.to_plain()
         parameters = {"name": value} if isinstance(value, str) else value
-        if not isinstance(parameters, Mapping) or not isinstance(name := parameters.get("name", default), str):
+        if not isinstance(parameters, Mapping) or not isinstance(
+            name := parameters.get("name", default), str
+        ):
             raise SpecError(
                 f"must be one of the {self.plural} by name, or a mapping of its name and parameters",
                 value=value,
@@ -156,7 +171,9 @@ class Table(Mapping[str, E], Generic[E]):
             try:
                 return self.find(name)
             except SpecError as error:
-                raise SpecError(error.rule, place=place, value=error.value, hint=error.hint) from None
+                raise SpecError(
+                    error.rule, place=place, value=error.value, hint=error.hint
+                ) from None
         raise SpecError(
             f"there is no such {self.kind}",
             place=place,
@@ -184,17 +201,28 @@ class Declared:
         for name, entry in self.table.items():
             entry_schema = json_schema(self.table.takes(entry, self.defaults))
             properties = {"name": {"const": name}, **entry_schema.get("properties", {})}
-            forms.append({"type": "object", "title": name, "properties": properties, "additionalProperties": False})
+            forms.append(
+                {
+                    "type": "object",
+                    "title": name,
+                    "properties": properties,
+                    "additionalProperties": False,
+                }
+            )
         return {"anyOf": forms}
 
 
 def declared(cls: Any, field: str) -> Declared | None:
     """Return how this field of a settings class was declared, if it is a component's."""
     info = getattr(cls, "__pydantic_fields__", {}).get(field)
-    return next((mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None)
+    return next(
+        (mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None
+    )
 
 
-def one_of(kind: str, plural: str, names: Iterable[str], find: Callable[[str], object] | None = None) -> Any:
+def one_of(
+    kind: str, plural: str, names: Iterable[str], find: Callable[[str], object] | None = None
+) -> Any:
     """Return the type of a field whose value is one of these names; an error names the most similar name.
 
     With `find`, which raises `SpecError` where nothing suits, it may be a dotted path too.
@@ -205,7 +233,9 @@ def one_of(kind: str, plural: str, names: Iterable[str], find: Callable[[str], o
         if find is not None and ":" in value:
             find(value)
         elif value not in known:
-            raise SpecError(f"there is no such {kind}", value=value, hint=choose_from(plural, known, value))
+            raise SpecError(
+                f"there is no such {kind}", value=value, hint=choose_from(plural, known, value)
+            )
         return value
 
     schema: JsonSchema = {"type": "string", "examples": known} if find else {"enum": known}
@@ -223,13 +253,17 @@ def parameters_of(entry: Any) -> type:
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
     """Return parameter -> (type, default), for keyword-only parameters or all after the first `after`."""
     parameters = list(inspect.signature(function).parameters.values())
-    parameters = [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
+    parameters = (
+        [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
+    )
     parameters = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     hints = _hints(function, parameters)
     return {p.name: _field(p, hints) for p in parameters}
 
 
-def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> Mapping[str, object]:
+def _hints(
+    function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
+) -> Mapping[str, object]:
     """Return the types of these parameters of `function`; types of others may not be importable yet."""
     constructor = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     if not inspect.isfunction(constructor):  # a partial or built-in one
@@ -254,11 +288,19 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
     return hints.get(parameter.name, guess), default
 
 
-def parameters_class(name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False) -> type:
+def parameters_class(
+    name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False
+) -> type:
     """Return a `@checked` class with these fields and those of `base`; with `more` it takes other parameters too."""
-    required = {key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty}
+    required = {
+        key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty
+    }
     optional = {key: field for key, field in fields.items() if key not in required}
     hints = {**required, **{key: hint for key, (hint, _) in optional.items()}}
-    body = {"__annotations__": hints, "__module__": __name__, **{key: value for key, (_, value) in optional.items()}}
+    body = {
+        "__annotations__": hints,
+        "__module__": __name__,
+        **{key: value for key, (_, value) in optional.items()},
+    }
     cls = type(name, (base,), body)
     return checked(cls, extra="allow") if more else checked(cls)

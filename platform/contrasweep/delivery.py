@@ -33,7 +33,9 @@ def check_declared(commands: str | list[str] | None) -> str | list[str] | None:
         except ValueError as error:
             raise SpecError("the words of a command", value=command, hint=str(error)) from None
         if not words:
-            raise SpecError("a command has words", value=command, hint='for example "notify-send contrasweep"')
+            raise SpecError(
+                "a command has words", value=command, hint='for example "notify-send contrasweep"'
+            )
     return commands
 
 

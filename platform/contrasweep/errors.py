@@ -35,7 +35,10 @@ class SpecError(ContrasweepError, ValueError):
     """
 
     def __init__(self, rule: str, *, place: str = "", value: object = None, hint: str = "") -> None:
-        self.rule, self.place, self.value, self.hint = rule, place, value, hint
+        self.rule = rule
+        self.place = place
+        self.value = value
+        self.hint = hint
         super().__init__(rule)
 
     def __str__(self) -> str:
@@ -88,8 +91,13 @@ class NotStagedError(DataError):
     """A known dataset is not staged: the `command` that stages it, what that `requires`, where it was looked for."""
 
     def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
-        self.dataset, self.command, self.requires, self.looked = dataset, command, requires, looked
-        super().__init__(f"dataset {dataset!r} is not staged; stage it with: {command}   (PATH: {requires}); {looked}")
+        self.dataset = dataset
+        self.command = command
+        self.requires = requires
+        self.looked = looked
+        super().__init__(
+            f"dataset {dataset!r} is not staged; stage it with: {command}   (PATH: {requires}); {looked}"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return NotStagedError, (self.dataset, self.command, self.requires, self.looked)
@@ -102,8 +110,14 @@ class NotTrainedError(ContrasweepError):
     """
 
     def __init__(self, study: str, command: str, left: int) -> None:
-        self.study, self.command, self.left = study, command, left
-        lacks = f"{left} of whose trials have not ended" if left else "which was not run in this storage"
+        self.study = study
+        self.command = command
+        self.left = left
+        lacks = (
+            f"{left} of whose trials have not ended"
+            if left
+            else "which was not run in this storage"
+        )
         super().__init__(f"this study starts from {study!r}, {lacks}; run it first: {command}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -139,7 +153,9 @@ class BrokenFileError(StorageError):
     """A file of the storage is broken; the error names the file, the defect and the remedy."""
 
     def __init__(self, file: str, problem: str, remedy: str) -> None:
-        self.file, self.problem, self.remedy = file, clipped(problem, 300), remedy
+        self.file = file
+        self.problem = clipped(problem, 300)
+        self.remedy = remedy
         super().__init__(f"{file} is broken ({self.problem}); {remedy}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -158,7 +174,10 @@ def error_members(error: Exception | None) -> dict[str, object]:
     value = getattr(error, "value", None)
     if not (value is None or isinstance(value, bool | int)):
         value = clipped(value, 300) if isinstance(value, str) else _short(value)
-    texts = {name: clipped(str(getattr(error, name, "") or ""), 1500) for name in ("rule", "place", "hint")}
+    texts = {
+        name: clipped(str(getattr(error, name, "") or ""), 1500)
+        for name in ("rule", "place", "hint")
+    }
     return {"kind": type(error).__name__ if error else "", **texts, "value": value}
 
 
@@ -180,7 +199,9 @@ def choose_from(kind: str, known: Iterable[str], value: object) -> str:
     return f"{guess}known {kind}: {', '.join(names)}"
 
 
-def check_known(value: object, kind: str, known: Iterable[str], rule: str, *, place: str = "") -> None:
+def check_known(
+    value: object, kind: str, known: Iterable[str], rule: str, *, place: str = ""
+) -> None:
     """Raise `SpecError` where `value` is none of the names `known`; `kind` is the plural of what they are."""
     names = list(known)
     if value not in names:

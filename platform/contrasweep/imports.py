@@ -52,7 +52,9 @@ def install_command(extra: str) -> str:
 
     The name alone would ask a package index, where anybody may have registered it.
     """
-    origin = json.loads(importlib.metadata.distribution("contrasweep").read_text("direct_url.json") or "{}")
+    origin = json.loads(
+        importlib.metadata.distribution("contrasweep").read_text("direct_url.json") or "{}"
+    )
     url = origin.get("url", "")
     if "dir_info" in origin:
         editable = ["--editable"] if origin["dir_info"].get("editable") else []
@@ -79,7 +81,11 @@ def check_no_imports(storage: Path) -> None:
     """
     _storages.add(storage)
     for folder in {Path(folder or ".").resolve() for folder in sys.path}:
-        study = storage.joinpath(*folder.relative_to(storage).parts[:1]) if folder.is_relative_to(storage) else None
+        study = (
+            storage.joinpath(*folder.relative_to(storage).parts[:1])
+            if folder.is_relative_to(storage)
+            else None
+        )
         if study and (study == storage or (study / "study.json").exists()):
             raise SpecError(
                 "a storage is no folder to import from, as the current one is for a study's code",
@@ -105,7 +111,12 @@ def project_file(name: str) -> Path | None:
     for folder in project_folders():
         path = folder / name
         installed = (path.parent.parent / "pyvenv.cfg").is_file()  # a virtual environment's program
-        if path.is_file() and folder in path.parents and ".." not in Path(name).parts and not installed:
+        if (
+            path.is_file()
+            and folder in path.parents
+            and ".." not in Path(name).parts
+            and not installed
+        ):
             return path
     return None
 
@@ -118,10 +129,18 @@ def project_files(name: str) -> list[str]:
     if project_file(name) is not None:
         return [name]
     for folder in project_folders():
-        if (folder / name).is_dir() and not {"..", "/"} & set(Path(name).parts) and Path(name).parts:
-            files = sorted(file.relative_to(folder) for file in (folder / name).rglob("*") if file.is_file())
+        if (
+            (folder / name).is_dir()
+            and not {"..", "/"} & set(Path(name).parts)
+            and Path(name).parts
+        ):
+            files = sorted(
+                file.relative_to(folder) for file in (folder / name).rglob("*") if file.is_file()
+            )
             return [
-                str(file) for file in files if not any(part[0] == "." or part == "__pycache__" for part in file.parts)
+                str(file)
+                for file in files
+                if not any(part[0] == "." or part == "__pycache__" for part in file.parts)
             ]
     return []
 
@@ -134,7 +153,9 @@ def project_folder(words: Sequence[str]) -> Path:
     return project_folders()[0]
 
 
-def import_path(path: str, place: str = "", kind: str = "trainable", extra: str = "", of: type | None = None) -> Any:
+def import_path(
+    path: str, place: str = "", kind: str = "trainable", extra: str = "", of: type | None = None
+) -> Any:
     """Return the class or function at `package.module:name`.
 
     `kind` says what it should be, `extra` what to install where its package is missing, and `of` which objects will do
@@ -148,7 +169,9 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
     module = import_module(module_name, path, place, kind, extra)
     if not hasattr(module, name):
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
-        defined_there = [n for n, v in public.items() if getattr(v, "__module__", "") == module_name]
+        defined_there = [
+            n for n, v in public.items() if getattr(v, "__module__", "") == module_name
+        ]
         raise SpecError(
             f"the {kind}'s module has no such function or class",
             place=place,
@@ -166,11 +189,16 @@ def import_path(path: str, place: str = "", kind: str = "trainable", extra: str 
     return target
 
 
-def import_module(name: str, path: str = "", place: str = "", kind: str = "trainable", extra: str = "") -> Any:
+def import_module(
+    name: str, path: str = "", place: str = "", kind: str = "trainable", extra: str = ""
+) -> Any:
     """The module of this name; `SpecError` at `place` where it cannot be imported, about the `path` that names it."""
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # the module is someone else's: whatever it raises is named, in one line
         missing = (isinstance(error, ModuleNotFoundError) and error.name) or ""
         is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
         if missing and not is_named and not is_installed(TRAINING):
@@ -179,7 +207,8 @@ def import_module(name: str, path: str = "", place: str = "", kind: str = "train
             rule = f"the {kind}'s module cannot be imported"
             hint = "; ".join(filter(None, (str(error), extra or _looked(missing))))
         elif isinstance(error, ImportError):
-            rule, hint = f"the {kind}'s module cannot be imported", f"{clipped(str(error), 900)}{failing_line(error)}"
+            rule = f"the {kind}'s module cannot be imported"
+            hint = f"{clipped(str(error), 900)}{failing_line(error)}"
         else:
             hint = in_one_line(error)
             if isinstance(error, SystemExit):
@@ -223,12 +252,18 @@ def failing_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return ""  # its text says where
     machinery = ("<", __file__, importlib.__file__)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)]
-    theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames  # not what their code called
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)
+    ]
+    theirs = [
+        f for f in frames if not f.filename.startswith(_INSTALLED)
+    ] or frames  # not what their code called
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
 
 
-def build_part(kind: str, name: str, target: Callable[..., Any], *first: object, options: Config) -> Any:
+def build_part(
+    kind: str, name: str, target: Callable[..., Any], *first: object, options: Config
+) -> Any:
     """Return `target(*first, **options)`; `name` is its dotted path or its name in a table.
 
     Raises `SpecError` at `<kind>_options` where it does not take the options, at `kind` where it fails.
@@ -237,7 +272,10 @@ def build_part(kind: str, name: str, target: Callable[..., Any], *first: object,
         inspect.signature(target).bind(*first, **options)
     except TypeError as error:
         raise SpecError(
-            f"the {kind} does not take these options", place=f"{kind}_options", value=dict(options), hint=str(error)
+            f"the {kind} does not take these options",
+            place=f"{kind}_options",
+            value=dict(options),
+            hint=str(error),
         ) from None
     except ValueError:  # of a class written in C, whose arguments nobody knows
         pass

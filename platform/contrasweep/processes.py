@@ -49,7 +49,12 @@ def sweep_scratch() -> int:
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{_namespace()}-*-*-*"):
         pid, began = folder.name.removeprefix(f"{PREFIX}{_namespace()}-").split("-")[:2]
         with contextlib.suppress(OSError):
-            if began and pid.isdecimal() and began_at(int(pid)) != began and folder.stat().st_uid == os.getuid():
+            if (
+                began
+                and pid.isdecimal()
+                and began_at(int(pid)) != began
+                and folder.stat().st_uid == os.getuid()
+            ):
                 shutil.rmtree(folder)
                 swept += 1
     return swept

@@ -77,7 +77,9 @@ class ReadableSignature(inspect.Signature):
     """A signature without what pydantic checks, a parameter a line where it is long."""
 
     def __str__(self) -> str:
-        text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__())  # Arm, not contrasweep.study.arm.Arm
+        text = re.sub(
+            r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__()
+        )  # Arm, not contrasweep.study.arm.Arm
         text = re.sub(r"\bOptional\[((?:[^][]|\[[^][]*\])*)\]", r"\1 | None", text)
         if len(text) < 100:
             return text
@@ -94,10 +96,15 @@ class _ClassSignature:
         hints = typing.get_type_hints(cls)  # without `Annotated`
         parameters = self.of_pydantic.__get__(None, cls).parameters.values()
         fields = cls.__pydantic_fields__.items()
-        defaults = {name: field.default_factory() for name, field in fields if field.default_factory}
+        defaults = {
+            name: field.default_factory() for name, field in fields if field.default_factory
+        }
         return ReadableSignature(
             [
-                p.replace(annotation=hints.get(p.name, p.annotation), default=defaults.get(p.name, p.default))
+                p.replace(
+                    annotation=hints.get(p.name, p.annotation),
+                    default=defaults.get(p.name, p.default),
+                )
                 for p in parameters
             ]
         )
@@ -106,19 +113,24 @@ class _ClassSignature:
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
     """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
     first = _joined_types(error.errors(include_url=False), cls)
-    at, fields = first["loc"][:1], dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    at = first["loc"][:1]
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     names = [field.name for field in fields if not field.kw_only]
     if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
         first["loc"] = (names[at[0]], *first["loc"][1:])
     if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
         return cause.at(_place(first["loc"]))
-    place, value = _place(first["loc"]), first.get("input")
+    place = _place(first["loc"])
+    value = first.get("input")
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return unknown_field(_class_at(cls, first["loc"][:-1]), str(first["loc"][-1])).at(_place(first["loc"][:-1]))
+        return unknown_field(_class_at(cls, first["loc"][:-1]), str(first["loc"][-1])).at(
+            _place(first["loc"][:-1])
+        )
     if first["type"] in ("missing", "missing_argument"):
         return SpecError("this field is required", place=place)
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        key, tags = first["ctx"]["discriminator"].strip("'"), first["ctx"].get("expected_tags", "")
+        key = first["ctx"]["discriminator"].strip("'")
+        tags = first["ctx"].get("expected_tags", "")
         kind = value.get(key) if isinstance(value, dict) else value
         known = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
         return SpecError(f"its kind must be named in `{key}`", place=place, value=kind, hint=known)
@@ -135,23 +147,41 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
     first = errors[0]
     *parent, last = first["loc"] or [0]
     owner = _class_at(cls, tuple(parent))
-    fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
+    fields = (
+        {field.name for field in dataclasses.fields(owner)}
+        if dataclasses.is_dataclass(owner)
+        else set()
+    )
     if not parent or isinstance(last, int) or last in fields:
         return first
-    same = [e for e in errors if [*e["loc"]][:-1] == parent and e.get("input") is first.get("input")]
+    same = [
+        e for e in errors if [*e["loc"]][:-1] == parent and e.get("input") is first.get("input")
+    ]
     rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same)
-    return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)} if len(rules) == len(same) > 1 else first
+    return (
+        {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
+        if len(rules) == len(same) > 1
+        else first
+    )
 
 
-def unknown_field(cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields") -> SpecError:
+def unknown_field(
+    cls: Any, key: str, rule: str = "there is no such field", kind: str = "fields"
+) -> SpecError:
     """Return the error of a key that `cls` has no field for: the nearest name and all that there are.
 
     Of a key that a field's default has inside (`temperature` in `loss`), the nearest name is the dotted one.
     """
     fields = [f.name for f in dataclasses.fields(cls)]
     if inside := _key_inside(cls, key):
-        return SpecError(rule, place=key, hint=f"did you mean {inside!r}? known {kind}: {', '.join(sorted(fields))}")
-    return SpecError(rule, place=key, hint=choose_from(kind, fields, key) if fields else "it has none")
+        return SpecError(
+            rule,
+            place=key,
+            hint=f"did you mean {inside!r}? known {kind}: {', '.join(sorted(fields))}",
+        )
+    return SpecError(
+        rule, place=key, hint=choose_from(kind, fields, key) if fields else "it has none"
+    )
 
 
 def _key_inside(cls: Any, key: str) -> str | None:
@@ -160,7 +190,14 @@ def _key_inside(cls: Any, key: str) -> str | None:
         config = resolved_config(cls())
     except (TypeError, ValueError, SpecError):  # a field has no default
         return None
-    return next((f"{name}.{key}" for name, value in config.items() if isinstance(value, dict) and key in value), None)
+    return next(
+        (
+            f"{name}.{key}"
+            for name, value in config.items()
+            if isinstance(value, dict) and key in value
+        ),
+        None,
+    )
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
@@ -219,7 +256,11 @@ def resolved_config(settings: Any) -> MutableConfig:
         # a component, whose default is a name, has it where it is that name alone
         and not (
             name in omitted
-            and (plain(value) == {"name": omitted[name]} if hasattr(value, "to_plain") else value == omitted[name])
+            and (
+                plain(value) == {"name": omitted[name]}
+                if hasattr(value, "to_plain")
+                else value == omitted[name]
+            )
         )
     }
 
@@ -237,7 +278,13 @@ def omitted_fields(cls: Any) -> dict[str, object]:
 
 def plain(value: Any) -> Any:
     """Return a setting's value as YAML has it: mappings, lists, text, numbers."""
-    if type(value) in (str, int, float, bool, type(None)):  # most are, and the questions below take longer
+    if type(value) in (
+        str,
+        int,
+        float,
+        bool,
+        type(None),
+    ):  # most are, and the questions below take longer
         return value
     if hasattr(value, "to_plain"):  # a component
         return value.to_plain()
@@ -246,7 +293,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
+        return [
+            plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)
+        ]
     return str(value) if isinstance(value, PurePath) else value
 
 
@@ -268,9 +317,13 @@ def _field_docstrings(cls: Any) -> dict[str, str]:
     Sources are read when somebody asks for help. Pydantic's own `use_attribute_docstrings` reads every class's source
     as it is defined, which was half of the time to import.
     """
-    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(cls.__doc__ or ""), re.DOTALL | re.MULTILINE)
+    section = re.search(
+        r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(cls.__doc__ or ""), re.DOTALL | re.MULTILINE
+    )
     if section:
-        return dict(re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], re.DOTALL | re.MULTILINE))
+        return dict(
+            re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], re.DOTALL | re.MULTILINE)
+        )
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
     except (OSError, TypeError, SyntaxError):  # defined without a source file

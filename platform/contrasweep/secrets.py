@@ -12,7 +12,9 @@ from contrasweep.errors import SpecError
 
 HIDDEN = "***"
 _SCHEME = r"[a-z][a-z0-9+.-]{0,30}:\\?/\\?/"  # in JSON of some programs slashes are escaped
-_ADDRESS = re.compile(rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})\S)+)""", re.ASCII | re.IGNORECASE)
+_ADDRESS = re.compile(
+    rf"""({_SCHEME})((?:(?![,;'"(\[|=]{_SCHEME})\S)+)""", re.ASCII | re.IGNORECASE
+)
 """A scheme and what follows it, up to white space or to another address behind a separator."""
 _END = re.compile(r"[\"'`)\]}>,.:;!?]*$")
 """Signs of the text around an address."""
@@ -59,7 +61,9 @@ _known: set[str] = set()
 
 def remember(*secrets: str) -> None:
     """Let `redacted` hide these texts from now on, for example in a database's message with an address."""
-    _known.update(secret for secret in secrets if len(secret) >= 4)  # a shorter one would blot out words
+    _known.update(
+        secret for secret in secrets if len(secret) >= 4
+    )  # a shorter one would blot out words
 
 
 def redacted(text: str) -> str:
@@ -76,7 +80,12 @@ def redacted(text: str) -> str:
 
 def secrets_in(address: str) -> list[str]:
     """Return what `redacted` hides of an address, as it stands there and without its percent signs."""
-    return [form for match in _ADDRESS.finditer(address) for part in _split(match)[1] for form in (part, unquote(part))]
+    return [
+        form
+        for match in _ADDRESS.finditer(address)
+        for part in _split(match)[1]
+        for form in (part, unquote(part))
+    ]
 
 
 def _split(match: re.Match[str]) -> tuple[str, list[str]]:
@@ -84,35 +93,44 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     scheme, rest, end = match[1], *_parted(match[2], _END)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     shows_user = _USER_IS_SHOWN.match(scheme) is not None
-    at = rest.rfind("@")  # the last: passwords have slashes and at signs that should have been escaped
+    at = rest.rfind(
+        "@"
+    )  # the last: passwords have slashes and at signs that should have been escaped
     if _HOST.fullmatch(authority):  # so what follows is a path and a query, where an at sign is one
         at = re.split("[?#]", rest, maxsplit=1)[0].rfind("@") if shows_user and authority else -1
     elif at < 0:  # a text that was cut
         at = len(rest)
     elif re.search("@.*[?#]", rest[:at]):  # a password with these signs, or a query with an at sign
         return f"{scheme}{HIDDEN}{end}", [rest]
-    before, place = rest[: max(at, 0)], rest[at + 1 :]
+    before = rest[: max(at, 0)]
+    place = rest[at + 1 :]
     user, colon, password = before.partition(":")
-    shown, hidden = "", [password] if shows_user and colon else []
+    shown = ""
+    hidden = [password] if shows_user and colon else []
     if at >= 0 and shows_user:
         shown = f"{user}{colon}{HIDDEN * bool(colon)}@"
     elif at >= 0:
-        shown, hidden = f"{HIDDEN}@", [before, password]
+        shown = f"{HIDDEN}@"
+        hidden = [before, password]
     where, tail = _parted(place, re.compile("([?#;].*)?$", re.DOTALL))
     if service := _SERVICES.match(where):
         hidden.append(where[service.end(1) :])
         where = f"{service[1]}{HIDDEN}"
     if "@" in tail:  # perhaps the end of a password
         return f"{scheme}{shown}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
-    parts, after_secret = re.split("([?&;#])", tail), False
+    parts = re.split("([?&;#])", tail)
+    after_secret = False
     for number in range(2, len(parts), 2):
         # only an & surely ends a value: behind another sign its rest may stand
-        goes_on, after_secret = after_secret and parts[number - 1] != "&", False
+        goes_on = after_secret and parts[number - 1] != "&"
+        after_secret = False
         name, equals, value = ("", "", parts[number]) if goes_on else parts[number].partition("=")
         is_anchor = tail[0] == "#" and number == 2 and not equals
         if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
             continue
-        value, after_secret = value.strip("="), True  # a text in base64 ends with some
+        # a text in base64 ends with some
+        value = value.strip("=")
+        after_secret = True
         parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN
         hidden += [value or name] * (len(value or name) >= 8)  # a shorter one may be a word
     return f"{scheme}{shown}{where}{''.join(parts)}{end}", hidden

@@ -14,9 +14,15 @@ def command_line(name: str, *words: object, **options: object) -> str:
             if entry is True:
                 named.append(f"--{option}")
             else:  # what begins with a dash would be read as the next option
-                named += [f"--{option}={entry}"] if str(entry).startswith("-") else [f"--{option}", str(entry)]
+                named += (
+                    [f"--{option}={entry}"]
+                    if str(entry).startswith("-")
+                    else [f"--{option}", str(entry)]
+                )
     texts = [str(word) for word in words]
-    parts = [*named, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *named]
+    parts = (
+        [*named, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *named]
+    )
     return shlex.join(["contrasweep", *name.split(), *parts])
 
 

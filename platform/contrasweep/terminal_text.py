@@ -73,4 +73,6 @@ def write(content: bytes, output: Path | None) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_bytes(content)
     except OSError as error:
-        raise StorageError(f"{output} cannot be written ({error.strerror}); choose another --output") from None
+        raise StorageError(
+            f"{output} cannot be written ({error.strerror}); choose another --output"
+        ) from None

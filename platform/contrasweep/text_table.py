@@ -14,7 +14,9 @@ UNLIMITED = 10_000
 NARROWEST = 4  # letters of a column, below which it is not broken any further
 
 
-def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int | None = None) -> list[str]:
+def text_table(
+    rows: Sequence[Sequence[str]], *, rule: bool = False, width: int | None = None
+) -> list[str]:
     """Lines with aligned columns; with `rule` the first row is a head with a line below it.
 
     In a terminal of `width` columns long entries are broken over several lines, between words. Where the words of all
@@ -23,7 +25,10 @@ def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int 
     columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]
     whole = [max(map(cell_len, column), default=0) for column in entries]
-    widths = [max((cell_len(word) for entry in column for word in entry.split()), default=0) for column in entries]
+    widths = [
+        max((cell_len(word) for entry in column for word in entry.split()), default=0)
+        for column in entries
+    ]
     spare = columns - sum(widths) - 2 * len(widths)
     if rule and spare < 0 and len(widths) > 2:
         blocks = ([pair for pair in zip(rows[0], row, strict=True) if pair[1]] for row in rows[1:])
@@ -44,5 +49,7 @@ def text_table(rows: Sequence[Sequence[str]], *, rule: bool = False, width: int 
     for row in rows[1:] if rule else rows:
         table.add_row(*map(Text, row))
     sink = io.StringIO()
-    Console(file=sink, width=columns, color_system=None, force_terminal=False, force_jupyter=False).print(table)
+    Console(
+        file=sink, width=columns, color_system=None, force_terminal=False, force_jupyter=False
+    ).print(table)
     return [line.rstrip() for line in sink.getvalue().splitlines()]

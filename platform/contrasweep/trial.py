@@ -50,7 +50,9 @@ class Trial:
     def id(self) -> str:
         """Digest of all that changes its result; see `contrasweep.storage.record.id_of`."""
         config = self.config
-        return id_of(self, config.text if isinstance(config, canonical.Config) else canonical.dumps(config))
+        return id_of(
+            self, config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import pytest
 from command_line import python
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES, READINGS = 60, 32
+FILES = 60
+READINGS = 32
 FUZZ = """
 import sys
 from benchmarks import fuzz
@@ -20,12 +21,26 @@ sys.exit(fuzz.run())
 @pytest.mark.slow
 def test_mutated_files_and_broken_storages_are_plans_tables_or_one_line(tmp_path):
     output = tmp_path / "fuzz.json"
-    words = ["--files", str(FILES), "--readings", str(READINGS), "--seed", "5", "--output", str(output)]
+    words = [
+        "--files",
+        str(FILES),
+        "--readings",
+        str(READINGS),
+        "--seed",
+        "5",
+        "--output",
+        str(output),
+    ]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    done = python("-c", FUZZ, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+    done = python(
+        "-c", FUZZ, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     counted = json.loads(output.read_text())["5"]
-    assert {kind: count["commands"] for kind, count in counted.items()} == {"files": FILES, "readings": READINGS}
+    assert {kind: count["commands"] for kind, count in counted.items()} == {
+        "files": FILES,
+        "readings": READINGS,
+    }
     for count in counted.values():
         assert not count["findings"]
         assert count["accepted"] and count["refused"], "neither all is believed nor all refused"

@@ -29,7 +29,9 @@ def gpu(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_failed_check_is_named_and_is_not_a_number_fails():
-    section = Section("Title", "About.", checks=[Check("kept", 1.0, 2.0), Check("broken", 3.0, 2.0)])
+    section = Section(
+        "Title", "About.", checks=[Check("kept", 1.0, 2.0), Check("broken", 3.0, 2.0)]
+    )
     assert [check.name for check in section.failed] == ["broken"]
     assert "- **failed**: broken is 3, more than 2" in section.markdown()
     assert not Check("unknown", float("nan"), 1.0).passed
@@ -39,7 +41,10 @@ def test_a_failed_check_is_named_and_is_not_a_number_fails():
     ("words", "says"),
     [
         (["--only", "loses"], "there is no section 'loses'"),
-        (["--device", "cpu"], "without a GPU this measures nothing; --small shows that the command works"),
+        (
+            ["--device", "cpu"],
+            "without a GPU this measures nothing; --small shows that the command works",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(words, says, tmp_path, monkeypatch, capsys):
@@ -58,7 +63,9 @@ def test_every_section_runs_on_a_cpu_without_ray_and_mlflow(tmp_path):
     written = json.loads((tmp_path / "gpu.json").read_text())
     titles = {section["title"]: section for section in written["sections"]}
     assert len(titles) == len(SECTIONS)
-    assert [title for title, section in titles.items() if section["unfinished"]] == ["A share's limit and its meter"]
+    assert [title for title, section in titles.items() if section["unfinished"]] == [
+        "A share's limit and its meter"
+    ]
     assert all(section["rows"] for section in titles.values() if not section["unfinished"])
     assert len(titles["Losses against float64"]["checks"]) > 200
     assert titles["Resumed to the bit"]["rows"][0]["differing"] == 0

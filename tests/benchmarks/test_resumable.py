@@ -6,7 +6,8 @@ WANTED = {"rare": 30, "common": 90}
 
 
 def test_a_simulation_goes_on_where_it_ended(tmp_path):
-    rows, ran = tmp_path / "deep" / "rows.jsonl", []
+    rows = tmp_path / "deep" / "rows.jsonl"
+    ran = []
 
     def study(kind, seed):
         ran.append((kind, seed))
@@ -15,7 +16,9 @@ def test_a_simulation_goes_on_where_it_ended(tmp_path):
     simulate(rows, {"rare": 10, "common": 90}, study, 60)
     simulate(rows, WANTED, study, 60)
     simulate(rows, WANTED, study, 60)
-    assert sorted(ran) == sorted((kind, seed) for kind, count in WANTED.items() for seed in range(count))
+    assert sorted(ran) == sorted(
+        (kind, seed) for kind, count in WANTED.items() for seed in range(count)
+    )
     known = read_rows(rows, WANTED)
     assert {kind: [one["twice"] for one in came] for kind, came in known.items()} == {
         kind: [2 * seed for seed in range(count)] for kind, count in WANTED.items()

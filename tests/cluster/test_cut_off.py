@@ -16,7 +16,9 @@ from contrasweep.storage.records import StudyRecords
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(os.getuid() != 0 or not shutil.which("ip"), reason="a network of its own needs root and ip"),
+    pytest.mark.skipif(
+        os.getuid() != 0 or not shutil.which("ip"), reason="a network of its own needs root and ip"
+    ),
 ]
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 CUT_S = 45.0
@@ -39,7 +41,12 @@ class PatientCluster(CutOffCluster):
 def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_minutes(tmp_path):
     log = tmp_path / "trained"
     config = {"epochs": 60, "pause_s": 1.0, "log": str(log)}
-    study = {"name": "cut", "data": "digits-lt", "seeds": [0], "arms": {"a": {"trainable": "toy:train"}}}
+    study = {
+        "name": "cut",
+        "data": "digits-lt",
+        "seeds": [0],
+        "arms": {"a": {"trainable": "toy:train"}},
+    }
     study["arms"]["a"]["config"] = config
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
 
@@ -51,7 +58,10 @@ def test_an_answer_that_a_cut_has_lost_does_not_stand_a_trial_still_for_five_min
         cluster.add_node("a", "T4")
         cluster.wait_for_nodes(2)
         words = ["run", "study.yaml", "--storage", str(tmp_path / "runs"), "--tracking", "none"]
-        environment = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "disabled"}
+        environment = {
+            "RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}",
+            "RAY_AUTH_MODE": "disabled",
+        }
         with (tmp_path / "said").open("w") as said:
             driver = subprocess.Popen(
                 [sys.executable, "-m", "contrasweep", *words],

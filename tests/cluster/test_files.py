@@ -10,7 +10,13 @@ import jsonschema
 import pytest
 import yaml
 
-from contrasweep.cluster.inventory import ACCELERATOR_LABEL, GPU_MODELS, MEMORY_LABEL, ray_inventory, read_inventory
+from contrasweep.cluster.inventory import (
+    ACCELERATOR_LABEL,
+    GPU_MODELS,
+    MEMORY_LABEL,
+    ray_inventory,
+    read_inventory,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "cluster" / "files"
@@ -19,12 +25,19 @@ DOCS = ROOT / "docs" / "cluster"
 # --------------------------------------------------------------------------- KubeRay: the fields that we use
 
 QUANTITY = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti)?$"}
-TEXT, WHOLE, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+TEXT = {"type": "string"}
+WHOLE = {"type": "integer", "minimum": 0}
+FLAG = {"type": "boolean"}
 TEXTS = {"type": "object", "additionalProperties": TEXT}
 
 
 def record(required=(), **properties):
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
 
 
 def records(required=(), **properties):
@@ -41,7 +54,9 @@ CONTAINER = records(
     resources=record(requests=RESOURCES, limits=RESOURCES),
     volumeMounts=records(["name", "mountPath"], name=TEXT, mountPath=TEXT),
 )
-VOLUMES = records(["name"], name=TEXT, emptyDir=record(medium={"enum": ["", "Memory"]}, sizeLimit=QUANTITY))
+VOLUMES = records(
+    ["name"], name=TEXT, emptyDir=record(medium={"enum": ["", "Memory"]}, sizeLimit=QUANTITY)
+)
 TEMPLATE = record(["spec"], spec=record(["containers"], containers=CONTAINER, volumes=VOLUMES))
 CLUSTER_SPEC = record(
     ["headGroupSpec"],
@@ -82,12 +97,17 @@ def manifest(kind, spec):
         ["apiVersion", "kind", "metadata", "spec"],
         apiVersion={"const": "ray.io/v1"},
         kind={"const": kind},
-        metadata=record(["name"], name={"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}),
+        metadata=record(
+            ["name"], name={"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+        ),
         spec=spec,
     )
 
 
-MANIFESTS = {"raycluster.yaml": manifest("RayCluster", CLUSTER_SPEC), "rayjob.yaml": manifest("RayJob", JOB_SPEC)}
+MANIFESTS = {
+    "raycluster.yaml": manifest("RayCluster", CLUSTER_SPEC),
+    "rayjob.yaml": manifest("RayJob", JOB_SPEC),
+}
 
 
 def read(name):
@@ -126,14 +146,21 @@ def test_manifests_agree_with_themselves_and_with_the_packing(name):
         containers.append(container)
         kind = group["labels"][ACCELERATOR_LABEL]
         gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
-        ray_node = {"Resources": {"CPU": 8.0, "memory": 2**34, "GPU": float(gpus)}, "Labels": group["labels"]}
+        ray_node = {
+            "Resources": {"CPU": 8.0, "memory": 2**34, "GPU": float(gpus)},
+            "Labels": group["labels"],
+        }
         gpu = ray_inventory([ray_node]).nodes[0].gpu
         assert kind in GPU_MODELS and gpu.type == kind and gpu.memory_gib >= 20
         volumes = {v["name"] for v in group["template"]["spec"]["volumes"]}
         assert {m["name"] for m in container["volumeMounts"]} <= volumes
     assert len({c["image"] for c in containers}) == 1
-    assert all(c["resources"]["requests"] == c["resources"]["limits"] for c in containers)  # guaranteed: not evicted
-    assert all(c["envFrom"][0]["secretRef"]["name"] == "contrasweep-credentials" for c in containers)
+    assert all(
+        c["resources"]["requests"] == c["resources"]["limits"] for c in containers
+    )  # guaranteed: not evicted
+    assert all(
+        c["envFrom"][0]["secretRef"]["name"] == "contrasweep-credentials" for c in containers
+    )
 
 
 def test_the_job_runs_our_command_on_storage_that_every_node_reaches():
@@ -170,7 +197,10 @@ def test_ray_up_nodes_carry_their_type():
             assert node["labels"][ACCELERATOR_LABEL].lower() == name
             assert node["min_workers"] == 0
     assert types["head"]["resources"] == {"CPU": 0}
-    assert sum(n.get("max_workers", 0) for n in types.values()) == read("ray-up-aws.yaml")["max_workers"]
+    assert (
+        sum(n.get("max_workers", 0) for n in types.values())
+        == read("ray-up-aws.yaml")["max_workers"]
+    )
 
 
 # -------------------------------------------------------------------------------------------------- Slurm
@@ -200,7 +230,9 @@ def test_options_of_the_slurm_script_are_sbatchs():
         pattern = SBATCH[name]
         assert value == "" if pattern is None else re.fullmatch(pattern, value), option
     first_command = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
-    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), "sbatch stops reading at a command"
+    assert all(not line.startswith("#SBATCH") for line in lines[first_command:]), (
+        "sbatch stops reading at a command"
+    )
 
 
 def test_slurm_script_without_a_study_says_how():
@@ -250,7 +282,11 @@ def test_slurm_script_starts_two_nodes_runs_the_study_and_leaves_nothing(tmp_pat
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "NODES 2 CPUS 2.0 ARGS run a:STUDY --storage x" in done.stdout
     assert "TOKEN 64" in done.stdout
-    left = [p for p in psutil.process_iter(["cmdline"]) if f"ray-{job}" in " ".join(p.info["cmdline"] or [])]
+    left = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if f"ray-{job}" in " ".join(p.info["cmdline"] or [])
+    ]
     assert left == []
     assert not Path(f"/tmp/ray-{job}").exists()
 
@@ -284,4 +320,7 @@ def test_the_inventory_in_the_docs_can_be_read(tmp_path):
 
 
 def test_the_memory_label_of_the_docs_is_the_one_that_is_read():
-    assert MEMORY_LABEL in (DOCS / "kuberay.md").read_text() and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
+    assert (
+        MEMORY_LABEL in (DOCS / "kuberay.md").read_text()
+        and MEMORY_LABEL in (DOCS / "slurm.md").read_text()
+    )

@@ -17,14 +17,21 @@ from contrasweep.storage.records import StudyRecords
 
 pytestmark = pytest.mark.long
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-SWEEP = {"folds": 3, "type": "sweep", "trials_per_arm": 2, "searcher": "random", "confirm_seeds": [1000]}
+SWEEP = {
+    "folds": 3,
+    "type": "sweep",
+    "trials_per_arm": 2,
+    "searcher": "random",
+    "confirm_seeds": [1000],
+}
 
 
 class Command:
     """`contrasweep run` of a study with an arm for a T4 and one for an H100, on `cluster`."""
 
     def __init__(self, folder, cluster):
-        self.folder, self.cluster = folder, cluster
+        self.folder = folder
+        self.cluster = cluster
         shutil.copy(SUPPORT / "toy.py", folder)
         arms = {
             name: {
@@ -40,9 +47,23 @@ class Command:
         )
 
     def start(self):
-        environment = self.cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
-        command = [sys.executable, "-m", "contrasweep", "run", "study.yaml", "--storage", "runs", "--tracking", "none"]
+        environment = self.cluster.environment | {
+            "RAY_ADDRESS": f"127.0.0.1:{self.cluster.gcs_port}"
+        }
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(self.folder), os.environ.get("PYTHONPATH", "")]
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "contrasweep",
+            "run",
+            "study.yaml",
+            "--storage",
+            "runs",
+            "--tracking",
+            "none",
+        ]
         with (self.folder / "errors.txt").open("w") as errors:
             return subprocess.Popen(command, cwd=self.folder, env=environment, stderr=errors)
 
@@ -64,7 +85,9 @@ class Command:
         """Arm, phase, status and type of GPU of each record."""
         results = Results.load("growing", self.storage)
         records = [*results.trial_records.values(), *results.search_records.values()]
-        return sorted((r.arm, r.notes.phase or "", r.status.value, r.notes.gpu_type) for r in records)
+        return sorted(
+            (r.arm, r.notes.phase or "", r.status.value, r.notes.gpu_type) for r in records
+        )
 
 
 @pytest.fixture
@@ -77,17 +100,32 @@ def cluster():
 def on_the_smallest(*arms):
     """Each trial of these arms done, where it fits."""
     types = {"large": "H100", "small": "T4"}
-    return [(arm, phase, "done", types[arm]) for arm in arms for phase in [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2]
+    return [
+        (arm, phase, "done", types[arm])
+        for arm in arms
+        for phase in [Phase.CONFIRM] * 2 + [Phase.SEARCH] * 2
+    ]
 
 
 def test_hosts_that_join_late_are_used_and_nothing_is_infeasible(tmp_path, cluster):
     command = Command(tmp_path, cluster)
-    process, began, small = command.start(), time.monotonic(), on_the_smallest("small")
-    command.wait_for(process, lambda: "no host of the cluster can hold a trial yet" in command.errors)
+    process = command.start()
+    began = time.monotonic()
+    small = on_the_smallest("small")
+    command.wait_for(
+        process, lambda: "no host of the cluster can hold a trial yet" in command.errors
+    )
     wait_for(lambda: time.monotonic() - began > 10, 20)
-    cluster.add_node("small", "T4", "workers")  # an autoscaler's, so that what it has not started yet is waited for
-    command.wait_for(process, lambda: "arm large waits for a larger host: the trial needs 50.0 GiB" in command.errors)
-    command.wait_for(process, lambda: len(StudyRecords(command.storage, "growing").finished()) == len(small))
+    cluster.add_node(
+        "small", "T4", "workers"
+    )  # an autoscaler's, so that what it has not started yet is waited for
+    command.wait_for(
+        process,
+        lambda: "arm large waits for a larger host: the trial needs 50.0 GiB" in command.errors,
+    )
+    command.wait_for(
+        process, lambda: len(StudyRecords(command.storage, "growing").finished()) == len(small)
+    )
     wait_for(lambda: time.monotonic() - began > 40, 50)
     assert command.placed() == small, "searches of other arms go on beside what waits"
     cluster.add_node("large", "H100", "workers")

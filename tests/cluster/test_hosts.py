@@ -20,7 +20,9 @@ footprints = st.builds(
 
 def allowed(labels, kind):
     """What Ray makes of a selector `in(A,B)`."""
-    return not labels or kind in labels[ACCELERATOR_LABEL].removeprefix("in(").removesuffix(")").split(",")
+    return not labels or kind in labels[ACCELERATOR_LABEL].removeprefix("in(").removesuffix(
+        ")"
+    ).split(",")
 
 
 @given(footprint=footprints, kind=st.sampled_from(sorted(GPU_MODELS)))
@@ -37,7 +39,10 @@ def test_a_host_that_the_demand_allows_holds_the_trial_and_no_other_would(footpr
 
 
 def test_small_trials_are_asked_for_without_a_type():
-    assert bundle(Footprint(gpus=0.25, gpu_memory_gib=2)) == ({"CPU": 1.0, "memory": 2.0**30, "GPU": 1.0}, {})
+    assert bundle(Footprint(gpus=0.25, gpu_memory_gib=2)) == (
+        {"CPU": 1.0, "memory": 2.0**30, "GPU": 1.0},
+        {},
+    )
     assert bundle(Footprint(cpus=2)) == ({"CPU": 2.0, "memory": 2.0**30}, {})
     assert bundle(Footprint(gpu_memory_gib=100))[1] == {ACCELERATOR_LABEL: "in(H200,B200)"}
 
@@ -45,13 +50,15 @@ def test_small_trials_are_asked_for_without_a_type():
 def test_only_where_an_autoscaler_starts_hosts_a_wait_says_what_it_starts():
     cluster = Cluster("T4")
     assert cluster.hosts.rule(0.5) == ""
-    cluster.listed, cluster.now = [host("T4", "workers")], 10.0
+    cluster.listed = [host("T4", "workers")]
+    cluster.now = 10.0
     cluster.hosts.poll()
     declares = "; its autoscaler starts only a type of host that declares `memory` of 536870912 bytes or more"
     assert cluster.hosts.rule(0.5) == declares
 
 
-T4, H100 = Gpu("T4", 14.7), Gpu("H100", 79.2)
+T4 = Gpu("T4", 14.7)
+H100 = Gpu("H100", 79.2)
 nodes = st.builds(
     Node,
     cpus=st.sampled_from([2.0, 8.0]),
@@ -75,17 +82,27 @@ def test_a_host_replaced_again_and_again_stays_one_host():
         counts.append(cluster.hosts.inventory.count("T4"))
     assert counts == [2] * 39
     assert cluster.now > JOIN_QUIET_S
-    assert not cluster.hosts.may_grow(), "a host that came in another's place is no sign of a larger one"
+    assert not cluster.hosts.may_grow(), (
+        "a host that came in another's place is no sign of a larger one"
+    )
 
 
 def test_one_more_at_the_same_time_is_one_more_and_a_larger_one_is_seen():
     cluster = Cluster("T4")
-    cluster.now, cluster.listed = 20, [host("T4", memory_gib=15.5), host("T4", memory_gib=15.9)]
+    cluster.now = 20
+    cluster.listed = [host("T4", memory_gib=15.5), host("T4", memory_gib=15.9)]
     cluster.hosts.poll()
-    assert [(n.memory_gib, n.count) for n in cluster.hosts.inventory.nodes] == [(16.0, 1), (15.5, 1)]
-    cluster.now, cluster.listed = 40, [host("T4", memory_gib=64)]
+    assert [(n.memory_gib, n.count) for n in cluster.hosts.inventory.nodes] == [
+        (16.0, 1),
+        (15.5, 1),
+    ]
+    cluster.now = 40
+    cluster.listed = [host("T4", memory_gib=64)]
     assert cluster.hosts.poll() is not None
-    assert [(n.memory_gib, n.count) for n in cluster.hosts.inventory.nodes] == [(64.0, 1), (15.5, 1)]
+    assert [(n.memory_gib, n.count) for n in cluster.hosts.inventory.nodes] == [
+        (64.0, 1),
+        (15.5, 1),
+    ]
 
 
 @given(one=inventories, other=inventories)
@@ -94,11 +111,18 @@ def test_both_together_have_no_host_less_and_no_more_than_the_larger(one, other)
     assert both.joined(one) is both.joined(other) is both.joined(both) is both
     assert set(both.nodes) == set(other.joined(one).nodes)
     for cpus, gpu in {(n.cpus, n.gpu) for n in both.nodes}:
-        counts = [sum(n.count for n in every.nodes if (n.cpus, n.gpu) == (cpus, gpu)) for every in (one, other, both)]
+        counts = [
+            sum(n.count for n in every.nodes if (n.cpus, n.gpu) == (cpus, gpu))
+            for every in (one, other, both)
+        ]
         assert counts[2] == max(counts[:2])
         for least in (15.8, 15.9, 16.0, 64.0):
             fit = [
-                sum(n.count for n in every.nodes if (n.cpus, n.gpu) == (cpus, gpu) and n.memory_gib >= least)
+                sum(
+                    n.count
+                    for n in every.nodes
+                    if (n.cpus, n.gpu) == (cpus, gpu) and n.memory_gib >= least
+                )
                 for every in (one, other, both)
             ]
             assert fit[2] == max(fit[:2])

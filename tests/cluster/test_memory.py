@@ -12,7 +12,17 @@ from torch import nn
 
 from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.inventory import GPU_MODELS
-from contrasweep.cluster.memory import GIB, LAUNCH_S, NO_WORK, TURN_S, UTILISATION, Count, Work, Workload, count
+from contrasweep.cluster.memory import (
+    GIB,
+    LAUNCH_S,
+    NO_WORK,
+    TURN_S,
+    UTILISATION,
+    Count,
+    Work,
+    Workload,
+    count,
+)
 from contrasweep.planning.learned import MARGIN, MARGIN_UNMEASURED, Calibration
 
 TABLE_1_MIB = {(8, 512): 9753, (16, 512): 17495, (8, 256): 4303, (16, 256): 6153}
@@ -38,15 +48,22 @@ def test_table_1_two_rows_calibrated_two_predicted_within_5_percent():
 def test_the_prior_is_what_the_two_smaller_rows_give():
     """So it predicts the larger ones, which it has not seen, as well as a calibration on the table does."""
     for row, measured in TABLE_1_MIB.items():
-        assert Calibration().predict("", paper_count(*row)) * 1024 == pytest.approx(measured, rel=0.02), row
-    assert Calibration(prior=(1.0, 1.1)).predict("", paper_count(8, 256)) * 1024 != pytest.approx(4303, rel=0.05)
+        assert Calibration().predict("", paper_count(*row)) * 1024 == pytest.approx(
+            measured, rel=0.02
+        ), row
+    assert Calibration(prior=(1.0, 1.1)).predict("", paper_count(8, 256)) * 1024 != pytest.approx(
+        4303, rel=0.05
+    )
 
 
 def test_estimates_grow_with_the_image_and_with_the_depth():
     models = torchvision.models
     by_image = [count(models.resnet18, (16, 3, pixels, pixels)).gib for pixels in (32, 128, 512)]
     assert by_image == sorted(by_image) and by_image[-1] > 2 * by_image[0]
-    by_depth = [by_image[1], *(count(model, (16, 3, 128, 128)).gib for model in (models.resnet34, models.resnet50))]
+    by_depth = [
+        by_image[1],
+        *(count(model, (16, 3, 128, 128)).gib for model in (models.resnet34, models.resnet50)),
+    ]
     assert by_depth == sorted(by_depth)
 
 
@@ -71,7 +88,9 @@ def test_count_agrees_with_real_tensors():
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = model(torch.randn(4, 3, 32, 32))
-    assert count(torchvision.models.resnet18, (4, 3, 32, 32)).saved == sum(s.nbytes() for s in kept.values())
+    assert count(torchvision.models.resnet18, (4, 3, 32, 32)).saved == sum(
+        s.nbytes() for s in kept.values()
+    )
     assert output.shape == (4, 1000)
 
 
@@ -81,7 +100,9 @@ def test_transformers_that_begin_with_truncated_normals_are_counted():
     from torchvision.models import VisionTransformer
 
     def model():
-        return VisionTransformer(image_size=16, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32)
+        return VisionTransformer(
+            image_size=16, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32
+        )
 
     drawn = init._no_grad_trunc_normal_
     assert count(model, (2, 3, 16, 16)) == count(model, (2, 3, 16, 16), fake=False)
@@ -111,7 +132,9 @@ def test_several_inputs_frozen_weights_and_the_loss_count():
 
     plain = count(Pair, inputs, optimizer_states=1)
     assert plain.parameters == 4 * (8 * 4 + 4) and plain.optimizer_states == 1
-    with_loss = count(Pair, inputs, optimizer_states=1, loss=lambda z: torch.logsumexp(z @ z.T, 1).mean())
+    with_loss = count(
+        Pair, inputs, optimizer_states=1, loss=lambda z: torch.logsumexp(z @ z.T, 1).mean()
+    )
     assert with_loss.saved > plain.saved
 
 
@@ -133,7 +156,9 @@ def test_a_model_that_looks_at_values_is_refused_in_one_line():
 def test_what_is_resident_counts_and_is_scaled_with_the_rest():
     workload = Workload("tiny", (2,), lambda: nn.Linear(4, 4), (2, 4), resident_bytes=3 * GIB)
     assert workload.count().gib == pytest.approx(3, abs=1e-5)
-    assert Calibration(prior=(0.5, 2.0)).predict("k", workload.count().gib) == pytest.approx(6.5, abs=1e-4)
+    assert Calibration(prior=(0.5, 2.0)).predict("k", workload.count().gib) == pytest.approx(
+        6.5, abs=1e-4
+    )
 
 
 def test_counting_draws_no_random_numbers():
@@ -193,21 +218,35 @@ def test_a_matrix_product_by_hand():
 
 
 def test_views_and_what_has_no_tensors_cost_nothing():
-    shaped = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (4, 4)), nn.Flatten(), nn.Linear(16, 4, bias=False))
-    assert count(lambda: shaped, (8, 4, 4)).work == count(lambda: nn.Linear(16, 4, bias=False), (8, 16)).work
+    shaped = nn.Sequential(
+        nn.Flatten(), nn.Unflatten(1, (4, 4)), nn.Flatten(), nn.Linear(16, 4, bias=False)
+    )
+    assert (
+        count(lambda: shaped, (8, 4, 4)).work
+        == count(lambda: nn.Linear(16, 4, bias=False), (8, 16)).work
+    )
 
 
 def test_real_tensors_are_counted_as_fake_ones():
     def build():
-        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 2))
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 2)
+        )
 
-    counted, real = (count(build, lambda: (torch.zeros(4, 3, 8, 8),), fake=fake).work for fake in (True, False))
+    counted, real = (
+        count(build, lambda: (torch.zeros(4, 3, 8, 8),), fake=fake).work for fake in (True, False)
+    )
     assert counted == real and counted.operations > 0
 
 
 @pytest.mark.parametrize(
     ("gpu", "precision", "images_per_s"),
-    [("V100", "fp32", 367), ("V100", "fp16", 1200), ("A100-80G", "fp32", 938), ("A100-80G", "fp16", 2470)],
+    [
+        ("V100", "fp32", 367),
+        ("V100", "fp16", 1200),
+        ("A100-80G", "fp32", 938),
+        ("A100-80G", "fp16", 2470),
+    ],
 )
 def test_resnet50_takes_about_what_nvidia_publishes(gpu, precision, images_per_s):
     """DeepLearningExamples, ResNet50 v1.5 for PyTorch, training on one GPU of a DGX-1 16GB and of a DGX A100 80GB."""
@@ -218,22 +257,33 @@ def test_resnet50_takes_about_what_nvidia_publishes(gpu, precision, images_per_s
 
 def test_small_steps_are_bound_by_launches_on_every_gpu():
     work = count(torchvision.models.resnet18, (8, 3, 32, 32)).work
-    assert work.seconds("H100", half=False) == work.seconds("L4", half=True) == work.kernels * LAUNCH_S
+    assert (
+        work.seconds("H100", half=False) == work.seconds("L4", half=True) == work.kernels * LAUNCH_S
+    )
 
 
 def test_operations_run_at_the_stated_utilisation_and_trials_on_a_gpu_share_it():
-    work, launches = Work(operations=1e15, kernels=1), Work(operations=1.0, kernels=1000)
+    work = Work(operations=1e15, kernels=1)
+    launches = Work(operations=1.0, kernels=1000)
     peak = 1e12 * GPU_MODELS["H100"].half
     assert work.seconds("H100", half=True) == pytest.approx(1e15 / (UTILISATION * peak))
-    assert work.seconds("H100", half=True, share=1 / 12) == pytest.approx(12 * work.seconds("H100", half=True))
-    assert launches.seconds("H100", half=True) == launches.seconds("H100", half=True, share=1 / 2) == 1000 * LAUNCH_S
+    assert work.seconds("H100", half=True, share=1 / 12) == pytest.approx(
+        12 * work.seconds("H100", half=True)
+    )
+    assert (
+        launches.seconds("H100", half=True)
+        == launches.seconds("H100", half=True, share=1 / 2)
+        == 1000 * LAUNCH_S
+    )
     assert launches.seconds("H100", half=True, share=1 / 12) == pytest.approx(12 * 1000 * TURN_S)
 
 
 @pytest.mark.parametrize(("processes", "images_per_s"), [(1, 2812), (4, 7358), (8, 7913)])
 def test_small_networks_train_about_as_measured_on_an_h100(processes, images_per_s):
     """ResNet-18 and a head, batch 16 at 32 px, float32 (benchmarks/results/gpu.md)."""
-    work = count(lambda: nn.Sequential(torchvision.models.resnet18(), nn.Linear(1000, 128)), (32, 3, 32, 32)).work
+    work = count(
+        lambda: nn.Sequential(torchvision.models.resnet18(), nn.Linear(1000, 128)), (32, 3, 32, 32)
+    ).work
     seconds = work.seconds("H100", half=False, share=1 / processes)
     assert 0.8 < seconds / (32 * processes / images_per_s) < 1.25
 
@@ -245,7 +295,9 @@ def test_what_is_not_known_has_no_seconds():
 
 def test_an_lstm_counts_its_four_gates_in_every_word():
     work = count(lambda: nn.LSTM(5, 7, batch_first=True), (3, 11, 5)).work
-    assert work.operations == 3 * 2 * (3 * 11) * 4 * 7 * (5 + 7), "three passes of multiplications and additions"
+    assert work.operations == 3 * 2 * (3 * 11) * 4 * 7 * (5 + 7), (
+        "three passes of multiplications and additions"
+    )
 
 
 def test_parts_of_a_batch_are_scaled_and_their_kernels_are_not():

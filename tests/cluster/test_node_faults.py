@@ -21,7 +21,10 @@ from contrasweep.results.results import Results
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("node faults")]  # one cluster for all of them
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("node faults"),
+]  # one cluster for all of them
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 STUDY = "shaken"
@@ -33,8 +36,11 @@ class Project:
     epoch 4 as long as the gate is shut. `trained` tells which epochs were trained, in what order."""
 
     def __init__(self, folder, cluster):
-        self.folder, self.cluster = folder, cluster
-        self.gate, self.log, self.storage = folder / "gate", folder / "trained", folder / "runs"
+        self.folder = folder
+        self.cluster = cluster
+        self.gate = folder / "gate"
+        self.log = folder / "trained"
+        self.storage = folder / "runs"
         shutil.copy(SUPPORT / "toy.py", folder)
         each = {"epochs": EPOCHS[-1], "keep_every": 2, "log": str(self.log)}
         arms = {"quick": each, "held": each | {"lr": 0.5, "wait_at": 4, "gate": str(self.gate)}}
@@ -42,7 +48,9 @@ class Project:
             "name": STUDY,
             "data": "digits-lt",
             "folds": 3,
-            "arms": {name: {"trainable": "toy:train", "config": config} for name, config in arms.items()},
+            "arms": {
+                name: {"trainable": "toy:train", "config": config} for name, config in arms.items()
+            },
         }
         self.declare()
 
@@ -53,7 +61,12 @@ class Project:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         command = [sys.executable, "-m", "contrasweep", *words]
         return subprocess.Popen(
-            command, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def said(self, *words):
@@ -65,7 +78,14 @@ class Project:
 
     def submit(self):
         return self.said(
-            "submit", "study.yaml", "--storage", "runs", "--tracking", "none", "--address", self.cluster.address
+            "submit",
+            "study.yaml",
+            "--storage",
+            "runs",
+            "--tracking",
+            "none",
+            "--address",
+            self.cluster.address,
         )
 
     def job(self):
@@ -86,9 +106,9 @@ class Project:
         records = StudyRecords(str(self.storage), STUDY)
 
         def there():
-            return sum(epochs.count(3) for trial, epochs in self.trained().items() if trial in held) == times and bool(
-                records.finished()
-            )
+            return sum(
+                epochs.count(3) for trial, epochs in self.trained().items() if trial in held
+            ) == times and bool(records.finished())
 
         wait_for(there, lambda: str(self.trained()))
 
@@ -96,7 +116,9 @@ class Project:
         """Content and time of every file of the trials that have a record."""
         records = list(self.storage.glob(f"{STUDY}/records/*/record.json"))
         folders = [
-            folder for path in records for folder in (path.parent, path.parents[2] / "trials" / path.parent.name)
+            folder
+            for path in records
+            for folder in (path.parent, path.parents[2] / "trials" / path.parent.name)
         ]
         return {
             file: (file.read_bytes(), file.stat().st_mtime_ns)
@@ -110,14 +132,24 @@ def everything(storage):
     """All of a study that may not depend on when and where it ran: table, scores of each test item, every report."""
     results = Results.load(STUDY, str(storage))
     frame = results.to_frame().drop(columns=["seconds", "gpu_memory_gib"])
-    reports = {i: [(row["step"], row["accuracy"]) for row in results.records.metrics(i)] for i in frame["trial_id"]}
+    reports = {
+        i: [(row["step"], row["accuracy"]) for row in results.records.metrics(i)]
+        for i in frame["trial_id"]
+    }
     return frame, {i: results.records.items(i)["hits"] for i in frame["trial_id"]}, reports
 
 
 def demand(cluster):
     """What each placement group waits for, as an autoscaler sees it."""
-    groups = get_cluster_status(f"127.0.0.1:{cluster.gcs_port}").resource_demands.placement_group_demand
-    return [bundle.bundle for group in groups for bundle in group.bundles_by_count for _ in range(bundle.count)]
+    groups = get_cluster_status(
+        f"127.0.0.1:{cluster.gcs_port}"
+    ).resource_demands.placement_group_demand
+    return [
+        bundle.bundle
+        for group in groups
+        for bundle in group.bundles_by_count
+        for _ in range(bundle.count)
+    ]
 
 
 def assert_is_as_calm(project, calm, before, lost):
@@ -131,7 +163,9 @@ def assert_is_as_calm(project, calm, before, lost):
     assert before and before.items() <= project.finished_files().items()
     trained = project.trained().values()
     assert all(list(dict.fromkeys(epochs)) == EPOCHS for epochs in trained)
-    assert Counter(epoch for epochs in trained for epoch in epochs) - Counter(EPOCHS * 6) == {3: lost}
+    assert Counter(epoch for epochs in trained for epoch in epochs) - Counter(EPOCHS * 6) == {
+        3: lost
+    }
 
 
 @pytest.fixture(scope="module")
@@ -172,14 +206,19 @@ def shut(project, calm):
     project.gate.touch()
 
 
-def test_a_job_goes_on_after_a_worker_and_after_hosts_whose_loss_is_no_failure(cluster, project, calm, held):
+def test_a_job_goes_on_after_a_worker_and_after_hosts_whose_loss_is_no_failure(
+    cluster, project, calm, held
+):
     """A trial at the gate loses its worker, which is all that `max_failures` allows; then the host of the one on node a
     is lost twice without its getting further, and that of the one on node b once."""
     project.declare(max_failures=1)
     job = project.job()
     project.wait_at_gate(2, held)
     waiting = 6 - len(project.trained())
-    wait_for(lambda: [needs["GPU"] for needs in demand(cluster)] == [1.0] * waiting, lambda: str(demand(cluster)))
+    wait_for(
+        lambda: [needs["GPU"] for needs in demand(cluster)] == [1.0] * waiting,
+        lambda: str(demand(cluster)),
+    )
     status, said = project.submit()
     assert status == 2 and f"job {job} is running {STUDY} on {project.storage}" in said
     before = project.finished_files()
@@ -209,12 +248,17 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
     follower = project.contrasweep("logs", job, "--address", cluster.address, "--follow")
     cluster.nodes["head"].kill()
     status, said = project.said("status", job, "--address", cluster.address)
-    assert (status, said) == (2, f"contrasweep: no Ray dashboard answers at {cluster.address} (Connection refused)\n")
+    assert (status, said) == (
+        2,
+        f"contrasweep: no Ray dashboard answers at {cluster.address} (Connection refused)\n",
+    )
     cluster.wait_until_idle()  # nodes end without their head: no trial trains on unseen
     project.gate.unlink()
     cluster.start_head()
     job = project.job()  # before there is any host for its trials
-    wait_for(lambda: "no host of the cluster can hold a trial yet" in Job(job, cluster.address).logs())
+    wait_for(
+        lambda: "no host of the cluster can hold a trial yet" in Job(job, cluster.address).logs()
+    )
     assert [needs["CPU"] for needs in demand(cluster)] == [1.0]
     cluster.add_node("a", "T4")
     cluster.add_node("b", "T4")
@@ -223,6 +267,7 @@ def test_submitting_again_goes_on_after_the_driver_and_after_the_head(cluster, p
     assert status == 0, log
     _, errors = follower.communicate()
     assert (
-        follower.returncode == 2 and "a head that was started again has forgotten its jobs" in errors.splitlines()[-1]
+        follower.returncode == 2
+        and "a head that was started again has forgotten its jobs" in errors.splitlines()[-1]
     )
     assert_is_as_calm(project, calm, before, lost=4)

@@ -22,9 +22,12 @@ from contrasweep.cluster.out_of_memory import doubled, retry, which
 from contrasweep.cluster.packing import Placement
 from contrasweep.cluster.usage import Meter
 
-SMALL, LARGE = Gpu("T4", 15.0), Gpu("H100", 80.0)
+SMALL = Gpu("T4", 15.0)
+LARGE = Gpu("H100", 80.0)
 CLUSTER = Inventory((Node(16, 64, 2, SMALL), Node(64, 512, 4, LARGE)))
-CUDA_TEXT = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.58 GiB"
+CUDA_TEXT = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.58 GiB"
+)
 
 
 def host_errors():
@@ -34,7 +37,9 @@ def host_errors():
         MemoryError(),
         np._core._exceptions._ArrayMemoryError((2**40,), np.dtype("f8")),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried"
+        ),
         ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory."),
     ]
 
@@ -97,8 +102,10 @@ def test_the_error_behind_an_error_is_found():
 
 
 def test_a_chain_that_bites_its_tail_ends():
-    one, two = ValueError("a"), ValueError("b")
-    one.__cause__, two.__cause__ = two, one
+    one = ValueError("a")
+    two = ValueError("b")
+    one.__cause__ = two
+    two.__cause__ = one
     assert which(one) is None
 
 
@@ -117,7 +124,9 @@ def test_tracebacks_as_ray_keeps_them_are_read(error):
 
 
 def test_doubling_keeps_to_one_over_n():
-    assert [doubled(Fraction(1, n)) for n in (16, 5, 4, 3, 2, 1)] == [Fraction(1, n) for n in (8, 2, 2, 1, 1, 1)]
+    assert [doubled(Fraction(1, n)) for n in (16, 5, 4, 3, 2, 1)] == [
+        Fraction(1, n) for n in (8, 2, 2, 1, 1, 1)
+    ]
 
 
 @given(st.integers(1, 16))
@@ -156,7 +165,10 @@ def test_a_cpu_trial_cannot_run_out_of_gpu_memory():
 
 # ------------------------------------------------------------------------------------------- the guard
 
-LARGE_ARRAYS = [lambda: np.zeros(2**28), lambda: torch.empty(2**29)]  # 2 GiB each, mapped and not touched
+LARGE_ARRAYS = [
+    lambda: np.zeros(2**28),
+    lambda: torch.empty(2**29),
+]  # 2 GiB each, mapped and not touched
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts so on Linux alone")
@@ -178,7 +190,9 @@ def test_the_gpu_guard_needs_no_gpu_and_sets_the_fraction_where_there_is_one(mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=80 * 2**30))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=80 * 2**30)
+    )
     with pytest.raises(RuntimeError, match="inside"), guard(gpu_share=0.25):
         raise RuntimeError("inside")
     assert fractions == [0.25 - CONTEXT_GIB / 80, 1.0]
@@ -197,10 +211,16 @@ def test_the_meter_sees_what_the_process_takes():
     with Meter() as after:
         pass
     assert before - after.peak_host_memory_gib == pytest.approx(0.5, abs=0.15)
-    assert set(meter.to_dict()) == {"peak_host_memory_gib", "peak_gpu_memory_gib", "gpu_utilisation"}
+    assert set(meter.to_dict()) == {
+        "peak_host_memory_gib",
+        "peak_gpu_memory_gib",
+        "gpu_utilisation",
+    }
 
 
-@pytest.mark.skipif(not usage._reset_peak(), reason="this system keeps no peak that can be set back")
+@pytest.mark.skipif(
+    not usage._reset_peak(), reason="this system keeps no peak that can be set back"
+)
 def test_a_peak_between_two_samples_is_seen_and_belongs_to_its_own_meter():
     with Meter(interval_s=3600) as meter:
         np.ones(2**26)  # 0.5 GiB, gone at once
@@ -215,7 +235,11 @@ def test_the_meter_counts_children_started_from_any_thread():
     started = []
 
     def start():
-        started.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        )
         started[0].stdout.readline()
         done.wait()
 
@@ -233,7 +257,9 @@ def test_the_meter_counts_children_started_from_any_thread():
             if meter.peak_host_memory_gib - without.peak_host_memory_gib > 0.35:
                 break
             threading.Event().wait(0.01)
-        assert meter.peak_host_memory_gib - without.peak_host_memory_gib == pytest.approx(0.4, abs=0.1)
+        assert meter.peak_host_memory_gib - without.peak_host_memory_gib == pytest.approx(
+            0.4, abs=0.1
+        )
     finally:
         done.set()
         started[0].communicate(b"\n")
@@ -250,7 +276,9 @@ def test_without_a_gpu_the_meter_says_so():
 def test_the_meter_stops_its_thread_and_counts_one_trial():
     before = set(threading.enumerate())
     meter = Meter(interval_s=0.01).start()
-    (own,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "usage-meter")
+    (own,) = (
+        thread for thread in set(threading.enumerate()) - before if thread.name == "usage-meter"
+    )
     meter.stop()
     meter.stop()
     assert not own.is_alive()
@@ -262,7 +290,9 @@ def test_samples_from_several_threads_lose_nothing(monkeypatch):
     counter = iter(range(1, 10**6))
     monkeypatch.setattr(usage, "_host_bytes", lambda peak: next(counter))
     meter = Meter()
-    threads = [threading.Thread(target=lambda: [meter.sample() for _ in range(200)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [meter.sample() for _ in range(200)]) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -272,7 +302,10 @@ def test_samples_from_several_threads_lose_nothing(monkeypatch):
 
 class FakeProcess:
     def __init__(self, pid, memory=0, busy=0, stamp=0):
-        self.pid, self.usedGpuMemory, self.smUtil, self.timeStamp = pid, memory, busy, stamp
+        self.pid = pid
+        self.usedGpuMemory = memory
+        self.smUtil = busy
+        self.timeStamp = stamp
 
 
 class FakeNvml:
@@ -282,7 +315,9 @@ class FakeNvml:
         pass
 
     def __init__(self, pid, knows_processes=True):
-        self.pid, self.knows_processes, self.closed = pid, knows_processes, False
+        self.pid = pid
+        self.knows_processes = knows_processes
+        self.closed = False
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
         return [FakeProcess(self.pid, 3 * 2**30), FakeProcess(1, 2**30)] if handle == 0 else []
@@ -290,7 +325,10 @@ class FakeNvml:
     def nvmlDeviceGetProcessUtilization(self, handle, since):
         if not self.knows_processes:
             raise self.NVMLError("not supported")
-        return [FakeProcess(self.pid, busy=40, stamp=since + 1), FakeProcess(self.pid, busy=60, stamp=since + 2)]
+        return [
+            FakeProcess(self.pid, busy=40, stamp=since + 1),
+            FakeProcess(self.pid, busy=60, stamp=since + 2),
+        ]
 
     def nvmlDeviceGetUtilizationRates(self, handle):
         return type("Rates", (), {"gpu": 80})
@@ -307,10 +345,16 @@ def test_the_meter_reads_nvml_of_this_process_alone(monkeypatch, knows_processes
     monkeypatch.setattr(usage._Nvml, "open", classmethod(lambda cls: cls(nvml, [0, 1])))
     with Meter() as meter:
         pass
-    assert meter.peak_gpu_memory_gib == 3.0 and meter.gpu_utilisation == pytest.approx(busy) and nvml.closed
+    assert (
+        meter.peak_gpu_memory_gib == 3.0
+        and meter.gpu_utilisation == pytest.approx(busy)
+        and nvml.closed
+    )
 
 
-@pytest.mark.parametrize("torch_so_far", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
+@pytest.mark.parametrize(
+    "torch_so_far", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())]
+)
 def test_a_meter_goes_on_while_another_thread_imports_torch(monkeypatch, torch_so_far):
     monkeypatch.setitem(sys.modules, "torch", torch_so_far)
     meter = Meter().start()

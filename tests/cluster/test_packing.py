@@ -37,7 +37,9 @@ from contrasweep.cluster.packing import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-T4, A100, H100 = Gpu("T4", 15.0), Gpu("A100", 40.0), Gpu("H100", 80.0)
+T4 = Gpu("T4", 15.0)
+A100 = Gpu("A100", 40.0)
+H100 = Gpu("H100", 80.0)
 CLUSTER = Inventory(
     (
         Node(cpus=16, memory_gib=64, gpus=2, gpu=T4, count=2, cost_per_hour=1.0),
@@ -80,13 +82,34 @@ def test_a_known_type_needs_no_memory_and_one_gpu_is_assumed(tmp_path):
         ("nodes: {a: 1}", "one key, nodes"),
         ("nodes: [3]", r"nodes\[0\]: a host is a mapping"),
         ("nodes: [{cpus: 1}]", r"nodes\[0\].memory_gib: this field is required"),
-        ("nodes: [{cpus: many, memory_gib: 1}]", r"nodes\[0\].cpus: should be a valid number, got 'many'"),
-        ("nodes: [{cpus: 1, memory_gib: -1}]", r"nodes\[0\].memory_gib: should be greater than or equal to 0, got -1"),
-        ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]", r"gpus: should be a multiple of 1, got 1.5"),
-        ("nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]", r"gpu: a host with GPUs must name their type; known: P4"),
-        ("nodes: [{cpus: 1, memory_gib: 1, gpu: Z9}]", r"gpu_memory_gib: the memory of a Z9 is not known"),
-        ("nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]", "gpu_speed: should be greater than 0"),
-        ("nodes: [{cpus: 1, memory_gib: 1, ram: 3}]", r"nodes\[0\].ram: there is no such field; known fields: cpus"),
+        (
+            "nodes: [{cpus: many, memory_gib: 1}]",
+            r"nodes\[0\].cpus: should be a valid number, got 'many'",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: -1}]",
+            r"nodes\[0\].memory_gib: should be greater than or equal to 0, got -1",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, gpus: 1.5, gpu: T4}]",
+            r"gpus: should be a multiple of 1, got 1.5",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, gpus: 1}]",
+            r"gpu: a host with GPUs must name their type; known: P4",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, gpu: Z9}]",
+            r"gpu_memory_gib: the memory of a Z9 is not known",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, gpu: T4, gpu_speed: 0}]",
+            "gpu_speed: should be greater than 0",
+        ),
+        (
+            "nodes: [{cpus: 1, memory_gib: 1, ram: 3}]",
+            r"nodes\[0\].ram: there is no such field; known fields: cpus",
+        ),
         (
             "nodes: [{cpus: 1, memory_gib: 1, gpu: A100}, {cpus: 1, memory_gib: 1, gpu: A100, gpu_memory_gib: 80}]",
             r"nodes\[1\].gpu: A100 stands for two memories or speeds; .* A100-80G",
@@ -138,7 +161,9 @@ def test_inventory_from_ray_nodes():
             ray_node(gpus=1.0),
         ]
     )
-    assert [(n.gpus, n.gpu and n.gpu.type, n.gpu and n.gpu.memory_gib, n.count) for n in inventory.nodes] == [
+    assert [
+        (n.gpus, n.gpu and n.gpu.type, n.gpu and n.gpu.memory_gib, n.count) for n in inventory.nodes
+    ] == [
         (0, None, None, 1),
         (2, "H100", GPU_MODELS["H100"].memory_gib, 2),
         (1, "A100", 80.0, 1),
@@ -149,18 +174,29 @@ def test_inventory_from_ray_nodes():
 
 def test_of_one_type_with_two_memories_the_smaller_counts():
     labels = {"ray.io/accelerator-type": "A100"}
-    nodes = [ray_node(gpus=1, labels=labels | {"gpu-memory-gib": "80"}), ray_node(gpus=1, labels=labels)]
-    assert {n.gpu for n in ray_inventory(nodes).nodes} == {Gpu("A100", GPU_MODELS["A100"].memory_gib)}
+    nodes = [
+        ray_node(gpus=1, labels=labels | {"gpu-memory-gib": "80"}),
+        ray_node(gpus=1, labels=labels),
+    ]
+    assert {n.gpu for n in ray_inventory(nodes).nodes} == {
+        Gpu("A100", GPU_MODELS["A100"].memory_gib)
+    }
 
 
 def test_prices_come_from_labels_and_are_shared_out_by_what_a_trial_holds():
     labels = {"ray.io/accelerator-type": "H100", "cost-per-hour": "8"}
-    inventory = ray_inventory([ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})])
+    inventory = ray_inventory(
+        [ray_node(gpus=4.0, labels=labels), ray_node(labels={"cost-per-hour": "2"})]
+    )
     assert inventory.cost_per_hour == 10
     assert inventory.share_cost_per_hour("H100", 0.5, 1) == 1.0
-    assert inventory.share_cost_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), "a core of either host"
+    assert inventory.share_cost_per_hour(None, 0, 1) == pytest.approx((8 / 4 + 2 / 4) / 2), (
+        "a core of either host"
+    )
     assert inventory.share_cost_per_hour("T4", 1.0, 1) == 0
-    with pytest.raises(InventoryError, match="node label cost-per-hour: must be a number, got 'cheap'"):
+    with pytest.raises(
+        InventoryError, match="node label cost-per-hour: must be a number, got 'cheap'"
+    ):
         ray_inventory([ray_node(labels={"cost-per-hour": "cheap"})])
 
 
@@ -213,7 +249,9 @@ def test_cuda_visible_devices_hides_gpus(monkeypatch):
 def test_names_of_gpus_are_rays(nvml, ray):
     from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager
 
-    assert short_name(nvml) == ray == NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(nvml)
+    assert (
+        short_name(nvml) == ray == NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(nvml)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- footprint
@@ -265,7 +303,9 @@ def test_too_large_several_and_unknown():
     assert share(Footprint(gpu_memory_gib=81), H100) is None
     assert share(Footprint(gpu_memory_gib=150, gpus=2), H100) == 2
     assert share(Footprint(gpu_memory_gib=170, gpus=2), H100) is None
-    assert share(Footprint(gpu_memory_gib=60, gpus=0.5), H100) == 1, "half of one needs no twice of it"
+    assert share(Footprint(gpu_memory_gib=60, gpus=0.5), H100) == 1, (
+        "half of one needs no twice of it"
+    )
     assert share(Footprint(gpu_memory_gib=1), Gpu("unknown")) == 1
     assert share(Footprint(gpus=0.25), Gpu("unknown")) == Fraction(1, 4)
 
@@ -299,10 +339,8 @@ def test_n_trials_on_a_gpu_never_exceed_its_memory_or_its_time(footprint, gpu, c
 @given(footprints, st.floats(0, 20))
 @settings(max_examples=100, deadline=None)
 def test_more_memory_never_gets_a_smaller_share(footprint, more):
-    small, large = (
-        share(footprint, H100),
-        share(replace(footprint, gpu_memory_gib=footprint.gpu_memory_gib + more), H100),
-    )
+    small = share(footprint, H100)
+    large = share(replace(footprint, gpu_memory_gib=footprint.gpu_memory_gib + more), H100)
     assert large is None or (small is not None and large >= small)
 
 
@@ -310,7 +348,8 @@ def test_more_memory_never_gets_a_smaller_share(footprint, more):
 
 
 def test_the_smallest_type_that_fits():
-    small, large = Footprint(gpu_memory_gib=3), Footprint(gpu_memory_gib=30)
+    small = Footprint(gpu_memory_gib=3)
+    large = Footprint(gpu_memory_gib=30)
     assert [p and p.gpu for p in place([small, large], CLUSTER).placements] == ["T4", "H100"]
     assert [p.gpu for p in options(small, CLUSTER)] == ["T4", "H100"]
 
@@ -319,17 +358,25 @@ def test_named_types_are_kept_to():
     only = Footprint(gpu_memory_gib=3, gpu_types=("H100",))
     assert [p.gpu for p in options(only, CLUSTER)] == ["H100"]
     assert options(replace(only, gpu_types=("B200",)), CLUSTER) == []
-    assert why_not(replace(only, gpu_types=("B200",)), CLUSTER) == "the trial needs a B200; the cluster has T4, H100"
+    assert (
+        why_not(replace(only, gpu_types=("B200",)), CLUSTER)
+        == "the trial needs a B200; the cluster has T4, H100"
+    )
 
 
 def test_infeasible_trials_are_named_and_explained():
-    packing = place([Footprint(gpu_memory_gib=3), Footprint(gpu_memory_gib=90), Footprint(cpus=65)], CLUSTER)
+    packing = place(
+        [Footprint(gpu_memory_gib=3), Footprint(gpu_memory_gib=90), Footprint(cpus=65)], CLUSTER
+    )
     assert packing.infeasible == [1, 2]
     assert why_not(Footprint(gpu_memory_gib=90), CLUSTER) == (
         "the trial needs 90.0 GiB of GPU memory; the largest GPU, H100, has 80.0 GiB"
     )
     assert "needs 65 cores" in why_not(Footprint(cpus=65), CLUSTER)
-    assert why_not(Footprint(gpus=1), Inventory((Node(4, 8),))) == "the trial needs a GPU; the cluster has no GPU"
+    assert (
+        why_not(Footprint(gpus=1), Inventory((Node(4, 8),)))
+        == "the trial needs a GPU; the cluster has no GPU"
+    )
 
 
 def test_many_small_trials_move_up_when_that_ends_the_whole_sooner():
@@ -342,7 +389,9 @@ def test_many_small_trials_move_up_when_that_ends_the_whole_sooner():
 def test_a_faster_type_takes_more():
     fast = Inventory((CLUSTER.nodes[0], replace(CLUSTER.nodes[1], gpu=replace(H100, speed=4.0))))
     work = [Footprint(gpu_memory_gib=3)] * 1000
-    slow_on_t4, fast_on_t4 = (sum(p.gpu == "T4" for p in place(work, inv).placements) for inv in (CLUSTER, fast))
+    slow_on_t4, fast_on_t4 = (
+        sum(p.gpu == "T4" for p in place(work, inv).placements) for inv in (CLUSTER, fast)
+    )
     assert fast_on_t4 < slow_on_t4 / 2
 
 
@@ -361,7 +410,9 @@ def test_cpu_trials_need_no_gpu():
 
 
 def test_what_ray_is_asked_for():
-    placement = place([Footprint(gpu_memory_gib=3, cpus=1, host_memory_gib=4)], CLUSTER).placements[0]
+    placement = place([Footprint(gpu_memory_gib=3, cpus=1, host_memory_gib=4)], CLUSTER).placements[
+        0
+    ]
     assert placement.resources() == {"CPU": 1, "GPU": 0.25, "memory": 4 * 2**30}
     assert placement.label_selector() == {"ray.io/accelerator-type": "T4"}
     unknown = Inventory((Node(4, 8, gpus=1, gpu=Gpu("unknown")),))
@@ -378,7 +429,9 @@ def test_slots_are_limited_by_the_scarcest_of_the_host():
 
 
 def test_summary_has_a_row_for_each_kind():
-    rows = place([Footprint(gpu_memory_gib=3)] * 3 + [Footprint(gpu_memory_gib=60)], CLUSTER).summary()
+    rows = place(
+        [Footprint(gpu_memory_gib=3)] * 3 + [Footprint(gpu_memory_gib=60)], CLUSTER
+    ).summary()
     assert [(r["gpu"], r["share"], r["per_gpu"], r["trials"], r["slots"]) for r in rows] == [
         ("T4", "1/4", 4, 3, 16),
         ("H100", "1", 1, 1, 4),
@@ -386,16 +439,30 @@ def test_summary_has_a_row_for_each_kind():
 
 
 def test_equal_hosts_that_are_counted_are_as_good_as_listed_one_by_one():
-    prices = [replace(node, count=n + 1, cost_per_hour=n + 0.5) for n, node in enumerate((*CLUSTER.nodes, Node(8, 32)))]
+    prices = [
+        replace(node, count=n + 1, cost_per_hour=n + 0.5)
+        for n, node in enumerate((*CLUSTER.nodes, Node(8, 32)))
+    ]
     counted = Inventory((*prices, replace(prices[0], cost_per_hour=9.0, count=1)))
-    listed = Inventory(tuple(replace(node, count=1) for node in counted.nodes for _ in range(node.count)))
-    asked = [Footprint(gpu_memory_gib=gib, gpus=n) for gib, n in ((3, 0), (60, 0), (9, 1))] + [Footprint(cpus=2)]
+    listed = Inventory(
+        tuple(replace(node, count=1) for node in counted.nodes for _ in range(node.count))
+    )
+    asked = [Footprint(gpu_memory_gib=gib, gpus=n) for gib, n in ((3, 0), (60, 0), (9, 1))] + [
+        Footprint(cpus=2)
+    ]
 
     def told(hosts):
         prices = [
-            round(hosts.share_cost_per_hour(gpu, 0.25, 3), 9) for gpu in (None, *(gpu.type for gpu in hosts.gpu_types))
+            round(hosts.share_cost_per_hour(gpu, 0.25, 3), 9)
+            for gpu in (None, *(gpu.type for gpu in hosts.gpu_types))
         ]
-        return hosts.cpus, hosts.gpus, hosts.cost_per_hour, prices, place(asked * 9, hosts).summary()
+        return (
+            hosts.cpus,
+            hosts.gpus,
+            hosts.cost_per_hour,
+            prices,
+            place(asked * 9, hosts).summary(),
+        )
 
     assert told(counted) == told(listed)
 
@@ -423,7 +490,11 @@ def test_every_trial_is_placed_where_it_fits_or_fits_nowhere(trials, seed):
     packing = place(trials, CLUSTER, seconds=seconds)
     assert isinstance(packing, Packing) and len(packing.placements) == len(trials)
     for footprint, placement in zip(trials, packing.placements, strict=True):
-        assert (placement in options(footprint, CLUSTER)) if placement else (options(footprint, CLUSTER) == [])
+        assert (
+            (placement in options(footprint, CLUSTER))
+            if placement
+            else (options(footprint, CLUSTER) == [])
+        )
 
 
 # ---------------------------------------------------------------------------------------------- on real Ray
@@ -438,14 +509,23 @@ def test_ray_grants_what_a_placement_asks_for_where_the_label_is(ray_gpu):
 
     inventory = ray_inventory(ray.nodes())
     assert (
-        inventory.gpu_types == [Gpu("T4", GPU_MODELS["T4"].memory_gib)] and inventory.gpus == 1 and inventory.cpus == 4
+        inventory.gpu_types == [Gpu("T4", GPU_MODELS["T4"].memory_gib)]
+        and inventory.gpus == 1
+        and inventory.cpus == 4
     )
-    placements = place([Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, inventory).placements
+    placements = place(
+        [Footprint(gpu_memory_gib=3.2, host_memory_gib=0.1)] * 5, inventory
+    ).placements
     assert {p.share for p in placements} == {Fraction(1, 4)}
     elsewhere = replace(placements[0], gpu="H100")
-    other = placement_group([elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()])
+    other = placement_group(
+        [elsewhere.resources()], bundle_label_selector=[elsewhere.label_selector()]
+    )
     assert not other.wait(2), "there is no H100, though the resources are free"
-    groups = [placement_group([p.resources()], bundle_label_selector=[p.label_selector()]) for p in placements]
+    groups = [
+        placement_group([p.resources()], bundle_label_selector=[p.label_selector()])
+        for p in placements
+    ]
     assert all(group.wait(300) for group in groups[:4])
     assert not groups[4].wait(2), "a fifth quarter"
     for group in [other, *groups]:

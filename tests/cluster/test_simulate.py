@@ -24,14 +24,18 @@ def test_by_hand_cpu_trials_on_two_slots():
 
 def test_by_hand_shares_of_one_gpu():
     """Two of 1/2 fill the GPU; 1/4 and 1/2 leave room for one more 1/4."""
-    half, quarter = Footprint(gpu_memory_gib=40, margin=1), Footprint(gpu_memory_gib=20, margin=1)
+    half = Footprint(gpu_memory_gib=40, margin=1)
+    quarter = Footprint(gpu_memory_gib=20, margin=1)
     assert simulate([half] * 4, [3600] * 4, ONE_GPU).hours == 2
     assert simulate([quarter, half, quarter], [3600] * 3, ONE_GPU).hours == 1
-    assert simulate([half, half, quarter], [3600] * 3, ONE_GPU).utilisation == pytest.approx(1.25 / 2)
+    assert simulate([half, half, quarter], [3600] * 3, ONE_GPU).utilisation == pytest.approx(
+        1.25 / 2
+    )
 
 
 def test_a_small_trial_overtakes_a_large_one_that_waits():
-    half, whole = Footprint(gpu_memory_gib=40, margin=1), Footprint(gpu_memory_gib=80, margin=1)
+    half = Footprint(gpu_memory_gib=40, margin=1)
+    whole = Footprint(gpu_memory_gib=80, margin=1)
     assert simulate([half, whole, half], [3600, 3600, 3600], ONE_GPU).hours == 2
 
 
@@ -61,7 +65,9 @@ def test_nothing_to_do_and_nothing_that_fits():
 
 
 works = st.lists(
-    st.tuples(st.floats(1, 75), st.floats(60, 7200), st.sampled_from([1.0, 2.0, 4.0])), min_size=1, max_size=40
+    st.tuples(st.floats(1, 75), st.floats(60, 7200), st.sampled_from([1.0, 2.0, 4.0])),
+    min_size=1,
+    max_size=40,
 )
 
 
@@ -71,7 +77,9 @@ def test_between_the_fluid_bound_and_one_after_the_other(work, gpus):
     inventory = Inventory((Node(cpus=16 * gpus, memory_gib=1024, gpus=gpus, gpu=GPU),))
     footprints = [Footprint(gpu_memory_gib=gib, cpus=cpus) for gib, _, cpus in work]
     seconds = [duration for _, duration, _ in work]
-    packed, whole = (simulate(footprints, seconds, inventory, share_gpus=share) for share in (True, False))
+    packed, whole = (
+        simulate(footprints, seconds, inventory, share_gpus=share) for share in (True, False)
+    )
     for spent in (packed, whole):
         assert spent.finished == len(work) and 0 < spent.utilisation <= 1 + 1e-9
         assert max(seconds) / 3600 - 1e-9 <= spent.hours <= sum(seconds) / 3600 + 1e-9
@@ -85,7 +93,9 @@ def test_packing_gains_what_the_shares_say():
     node = Inventory((Node(cpus=64, memory_gib=512, gpus=4, gpu=GPU),))
     for n in (1, 2, 4, 8):
         trials = [Footprint(gpu_memory_gib=80 / n, margin=1, cpus=1)] * 320
-        packed, whole = (simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False))
+        packed, whole = (
+            simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False)
+        )
         assert whole / packed == n
 
 
@@ -93,8 +103,11 @@ def test_packing_gains_the_expected_factor_on_the_recorded_mix():
     """21 cells of the papers' tables; expected are GPU-seconds on whole GPUs over GPU-seconds on shares."""
     cells, seconds = read_mix()
     inventory = Inventory((Node(128, 1000, 8, Gpu("A100-80G", 79.2), count=4),))
-    trials, takes = cells * 60, seconds * 60
-    packed, whole = (simulate(trials, takes, inventory, share_gpus=share) for share in (True, False))
+    trials = cells * 60
+    takes = seconds * 60
+    packed, whole = (
+        simulate(trials, takes, inventory, share_gpus=share) for share in (True, False)
+    )
     expected = expected_factor(trials, takes, inventory)
     assert packed.finished == whole.finished == len(trials)
     assert expected > 2
@@ -102,7 +115,9 @@ def test_packing_gains_the_expected_factor_on_the_recorded_mix():
 
 
 def test_many_trials_on_a_thousand_gpus_all_get_their_turn():
-    inventory = Inventory((Node(64, 512, 8, GPU, count=75), Node(32, 256, 4, Gpu("A10G", 22.0), count=100)))
+    inventory = Inventory(
+        (Node(64, 512, 8, GPU, count=75), Node(32, 256, 4, Gpu("A10G", 22.0), count=100))
+    )
     mix = [
         Footprint(gpu_memory_gib=gib, cpus=cpus, host_memory_gib=4)
         for gib, cpus in ((1.5, 1), (4, 2), (9.5, 2), (30, 4))

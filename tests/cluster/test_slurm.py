@@ -21,13 +21,18 @@ from contrasweep.study.file import load_study
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "cluster" / "files" / "slurm.sh"
-pytestmark = [pytest.mark.nightly, pytest.mark.skipif(bool(slurm_here.WHY_NOT), reason=slurm_here.WHY_NOT)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(bool(slurm_here.WHY_NOT), reason=slurm_here.WHY_NOT),
+]
 EPOCHS = 4
 
 
 @pytest.fixture
 def slurm():
-    with tempfile.TemporaryDirectory(prefix="cs-", dir="/tmp") as folder:  # short: it holds a socket
+    with tempfile.TemporaryDirectory(
+        prefix="cs-", dir="/tmp"
+    ) as folder:  # short: it holds a socket
         Path(folder).chmod(0o755)
         with slurm_here.slurm(Path(folder)) as here:
             here.environment |= {
@@ -40,8 +45,14 @@ def slurm():
 
 def declare(folder, name, **more):
     """A study whose trials wait before their third epoch as long as the file `<name>.gate` is there."""
-    config = {"epochs": EPOCHS, "wait_at": 3, "gate": str(folder / f"{name}.gate"), "log": str(folder / f"{name}.log")}
-    rates, arm = {"low": 0.05, "high": 0.2}, {"trainable": "toy:train", "config": config}
+    config = {
+        "epochs": EPOCHS,
+        "wait_at": 3,
+        "gate": str(folder / f"{name}.gate"),
+        "log": str(folder / f"{name}.log"),
+    }
+    rates = {"low": 0.05, "high": 0.2}
+    arm = {"trainable": "toy:train", "config": config}
     if "searcher" in more:
         arms = {"main": arm | {"space": {"lr": {"type": "float", **rates}}}}
     else:
@@ -88,19 +99,26 @@ def contrasweep(slurm, folder, *words):
 
 
 def restarts(slurm, job):
-    return [int(count) for count in re.findall(r"Restarts=(\d+)", slurm.command("scontrol", "show", "job", job))]
+    return [
+        int(count)
+        for count in re.findall(r"Restarts=(\d+)", slurm.command("scontrol", "show", "job", job))
+    ]
 
 
 def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, tmp_path):
     def send(name, *options):
         words = ["--parsable", f"--chdir={tmp_path}", "--cpus-per-task=1", "--mem=0", *options]
-        return slurm.command("sbatch", *words, SCRIPT, f"{name}.yaml", "--storage", "runs", "--tracking", "none")
+        return slurm.command(
+            "sbatch", *words, SCRIPT, f"{name}.yaml", "--storage", "runs", "--tracking", "none"
+        )
 
     for name in ("limited", "ended"):
         declare(tmp_path, name, seeds=[0, 1, 2])
     limited = send("limited", "--gpus-per-node=1", "--time=3", "--signal=B:USR1@60")
     ended = send("ended", "--time=30")
-    wait_until(lambda: all(len(epochs(tmp_path, name)) == 4 for name in ("limited", "ended")))  # of one slot a node
+    wait_until(
+        lambda: all(len(epochs(tmp_path, name)) == 4 for name in ("limited", "ended"))
+    )  # of one slot a node
     slurm.command("scancel", ended)
     assert slurm.wait(ended, "CANCELLED", "COMPLETED", "FAILED") == "CANCELLED"
     wait_until(lambda: not Path(f"/tmp/ray-{ended}").exists(), timeout_s=60)
@@ -112,13 +130,18 @@ def test_two_studies_on_the_same_hosts_outlive_a_time_limit_and_scancel(slurm, t
     wait_until(lambda: restarts(slurm, limited) == [1])
     (tmp_path / "limited.gate").unlink()
     for job in (limited, again):
-        assert slurm.wait(job, "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", timeout_s=400) == "COMPLETED"
+        assert (
+            slurm.wait(job, "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", timeout_s=400)
+            == "COMPLETED"
+        )
         assert not Path(f"/tmp/ray-{job}").exists()
     for name in ("limited", "ended"):
         check_whole(tmp_path, name, seeds=3)
 
 
-def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue_and_scancel(slurm, tmp_path):
+def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue_and_scancel(
+    slurm, tmp_path
+):
     def submit():
         options = (
             "--sbatch",
@@ -130,7 +153,9 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
             "--max-concurrent",
             "2",
         )
-        return contrasweep(slurm, tmp_path, "submit", "array.yaml", "--slurm", "--storage", "runs", *options)
+        return contrasweep(
+            slurm, tmp_path, "submit", "array.yaml", "--slurm", "--storage", "runs", *options
+        )
 
     declare(tmp_path, "array", seeds=list(range(12)))
     job = re.search(r"job: +(\d+) \(24 tasks\)", submit())[1]
@@ -138,7 +163,9 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
     with pytest.raises(AssertionError, match=f"has been sent already, got '{job}'; scancel {job}"):
         submit()
     slurm.command("scontrol", "requeue", f"{job}_0")
-    wait_until(lambda: all(restarts(slurm, f"{job}_{task}") >= [1] for task in (0, 1)))  # the second by its time limit
+    wait_until(
+        lambda: all(restarts(slurm, f"{job}_{task}") >= [1] for task in (0, 1))
+    )  # the second by its time limit
     wait_until(lambda: len(running(slurm)) == 2)
     slurm.command("scancel", f"{job}_1")
     most = 0
@@ -148,10 +175,24 @@ def test_an_array_of_24_trials_keeps_its_ceiling_and_outlives_time_limit_requeue
         time.sleep(0.2)
     assert most == 2
     assert "(1 task)" in submit()  # what was ended by scancel has no record
-    wait_until(lambda: not running(slurm) and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T"))
+    wait_until(
+        lambda: (
+            not running(slurm)
+            and "PENDING" not in slurm.command("squeue", "--noheader", "--format=%T")
+        )
+    )
     folder = tmp_path / "runs" / "array" / "records"
     recorded = {path: path.read_bytes() for path in folder.rglob("*.json")}
-    contrasweep(slurm, tmp_path, "run", "array.yaml", "--storage", "runs", "--tracking", "sqlite:///mlflow.db")
+    contrasweep(
+        slurm,
+        tmp_path,
+        "run",
+        "array.yaml",
+        "--storage",
+        "runs",
+        "--tracking",
+        "sqlite:///mlflow.db",
+    )
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([client.get_experiment_by_name("array").experiment_id])
     shown = [run.data.tags["trial_id"] for run in runs if "trial_id" in run.data.tags]
@@ -168,8 +209,19 @@ def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path
     run = ("searched.yaml", "--tracking", "none", "--max-concurrent", "2", "--storage")
 
     def send():
-        options = ("--slurm", "--sbatch", "time=30", "--sbatch", "cpus-per-task=2", "--sbatch", "mem=0")
-        return re.search(r"job: +(\d+) \(1 task\)", contrasweep(slurm, tmp_path, "submit", *run, "runs", *options))[1]
+        options = (
+            "--slurm",
+            "--sbatch",
+            "time=30",
+            "--sbatch",
+            "cpus-per-task=2",
+            "--sbatch",
+            "mem=0",
+        )
+        return re.search(
+            r"job: +(\d+) \(1 task\)",
+            contrasweep(slurm, tmp_path, "submit", *run, "runs", *options),
+        )[1]
 
     confirmed = {"confirm_on": "test", "confirm_seeds": [7, 8], "folds": 2, "search_folds": [0]}
     declare(tmp_path, "searched", type="sweep", searcher="random", trials_per_arm=4, **confirmed)
@@ -185,7 +237,9 @@ def test_a_search_outlives_a_requeue_and_a_driver_that_is_killed(slurm, tmp_path
     trained = epochs(tmp_path, "searched")
     assert len(trained) == len(set(trained)) == 6 * EPOCHS
     contrasweep(slurm, tmp_path, "run", *run, "calm")
-    runs, calm = (str(Results.load("searched", str(tmp_path / storage))) for storage in ("runs", "calm"))
+    runs, calm = (
+        str(Results.load("searched", str(tmp_path / storage))) for storage in ("runs", "calm")
+    )
     assert runs == calm
 
 
@@ -197,4 +251,6 @@ def drivers(study):
 
 
 def running(slurm):
-    return slurm.command("squeue", "--noheader", "--states=RUNNING", "--array", "--format=%i").split()
+    return slurm.command(
+        "squeue", "--noheader", "--states=RUNNING", "--array", "--format=%i"
+    ).split()

@@ -57,7 +57,11 @@ def test_addresses_are_normalised(written, normal):
 
 @pytest.mark.parametrize(
     ("address", "says"),
-    [("ray://head:10001", "Ray Client"), ("ftp://head", "no address of a Ray dashboard"), ("http://", "no address")],
+    [
+        ("ray://head:10001", "Ray Client"),
+        ("ftp://head", "no address of a Ray dashboard"),
+        ("http://", "no address"),
+    ],
 )
 def test_other_addresses_are_refused(address, says):
     with pytest.raises(SubmissionError, match=says):
@@ -80,7 +84,8 @@ def server():
             pass
 
     created = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    created.answers, created.tokens = {}, []
+    created.answers = {}
+    created.tokens = []
     created.address = f"http://127.0.0.1:{created.server_port}"
     thread = threading.Thread(target=created.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -145,7 +150,10 @@ def node(ip, state="ALIVE"):
 
 def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
     def listing(*nodes):
-        server.answers["/api/v0/nodes"] = (200, json.dumps({"data": {"result": {"result": list(nodes)}}}))
+        server.answers["/api/v0/nodes"] = (
+            200,
+            json.dumps({"data": {"result": {"result": list(nodes)}}}),
+        )
 
     listing(node("127.0.0.1"))
     assert not preflight.is_remote(Dashboard(server.address))
@@ -166,7 +174,11 @@ def test_remote_is_told_by_the_nodes_and_not_by_the_tunnel(server):
         ("storage", "file:///mnt/disk", "use s3://BUCKET/PREFIX"),
         ("tracking", "sqlite:///mlflow.db", "MLflow server, http://HOST:5000"),
         ("tracking", "file:./mlruns", "MLflow server, http://HOST:5000, or none"),
-        ("tracking tensorboard", "./events", "tracking tensorboard ./events is a file .* http://HOST:5000, or none"),
+        (
+            "tracking tensorboard",
+            "./events",
+            "tracking tensorboard ./events is a file .* http://HOST:5000, or none",
+        ),
     ],
 )
 def test_files_of_this_machine_are_refused_on_a_remote_cluster(purpose, uri, says):
@@ -235,7 +247,11 @@ def found(root):
 
 def test_files_from_elsewhere_travel_too(tmp_path):
     tree(tmp_path, "here/a.py", "elsewhere/mine.yaml")
-    snapshot(tmp_path / "here", tmp_path / "there", files={"studies/mine.yaml": tmp_path / "elsewhere" / "mine.yaml"})
+    snapshot(
+        tmp_path / "here",
+        tmp_path / "there",
+        files={"studies/mine.yaml": tmp_path / "elsewhere" / "mine.yaml"},
+    )
     assert found(tmp_path / "there") == ["a.py", "studies/mine.yaml"]
 
 
@@ -243,7 +259,9 @@ def test_a_large_folder_is_refused_with_its_largest_files(tmp_path):
     tree(tmp_path, "here/a.py")
     with (tmp_path / "here" / "features.bin").open("wb") as file:
         file.truncate(int(LIMIT_MIB + 1) * 2**20)
-    with pytest.raises(SubmissionError, match=r"holds 51 MiB, more than 50: features.bin \(51 MiB\)"):
+    with pytest.raises(
+        SubmissionError, match=r"holds 51 MiB, more than 50: features.bin \(51 MiB\)"
+    ):
         snapshot(tmp_path / "here", tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
@@ -264,11 +282,20 @@ def test_this_project_fits_with_all_its_packages(tmp_path):
         env={"PYTHONPATH": "platform"},
         cwd=tmp_path,
     )
-    assert done.stdout.strip() == str(tmp_path / "platform" / "contrasweep" / "trainables" / "__init__.py"), done.stderr
+    assert done.stdout.strip() == str(
+        tmp_path / "platform" / "contrasweep" / "trainables" / "__init__.py"
+    ), done.stderr
 
 
 def test_links_to_what_travels_are_followed_and_a_circle_ends(tmp_path):
-    tree(tmp_path, "here/own/__init__.py", "here/parts/__init__.py", "here/parts/a.py", "here/parts/.env", "here/b.py")
+    tree(
+        tmp_path,
+        "here/own/__init__.py",
+        "here/parts/__init__.py",
+        "here/parts/a.py",
+        "here/parts/.env",
+        "here/b.py",
+    )
     (tmp_path / "here" / "own" / "parts").symlink_to("../parts")
     (tmp_path / "here" / "own" / "own").symlink_to("../own")
     (tmp_path / "here" / "parts" / "back").symlink_to("../own")
@@ -277,16 +304,23 @@ def test_links_to_what_travels_are_followed_and_a_circle_ends(tmp_path):
     (tmp_path / "here" / "gone.py").symlink_to("nowhere.py")
     snapshot(tmp_path / "here", tmp_path / "there")
     code = ["__init__.py", "a.py"]
-    expected = ["own/__init__.py", *(f"own/parts/{name}" for name in code), *(f"parts/{name}" for name in code)]
+    expected = [
+        "own/__init__.py",
+        *(f"own/parts/{name}" for name in code),
+        *(f"parts/{name}" for name in code),
+    ]
     expected += ["parts/back/__init__.py", "b.py", "same.py"]
     assert found(tmp_path / "there") == sorted(expected)
 
 
 @pytest.mark.parametrize(
-    ("name", "to"), [("keys.txt", "elsewhere/keys"), ("pictures", "elsewhere"), ("own/up", "elsewhere")]
+    ("name", "to"),
+    [("keys.txt", "elsewhere/keys"), ("pictures", "elsewhere"), ("own/up", "elsewhere")],
 )
 @pytest.mark.parametrize("with_git", [False, True])
-def test_a_link_out_of_the_project_is_refused_and_what_it_leads_to_is_named(name, to, with_git, tmp_path):
+def test_a_link_out_of_the_project_is_refused_and_what_it_leads_to_is_named(
+    name, to, with_git, tmp_path
+):
     tree(tmp_path, "here/a.py", "here/own/b.py", "elsewhere/keys")
     (tmp_path / "here" / name).symlink_to(tmp_path / to)
     if with_git:
@@ -310,7 +344,15 @@ def work_tree(root, *tracked):
 
 
 PRIVATE = [
-    *("id_rsa", "id_ed25519", "ID_ECDSA", "credentials.json", "Secrets.YAML", "kubeconfig", "service-account.json"),
+    *(
+        "id_rsa",
+        "id_ed25519",
+        "ID_ECDSA",
+        "credentials.json",
+        "Secrets.YAML",
+        "kubeconfig",
+        "service-account.json",
+    ),
     *(
         "netrc",
         "token.txt",
@@ -323,7 +365,13 @@ PRIVATE = [
         "core.123",
         ".env",
     ),
-    *("prod.env", "terraform.tfstate", "passwords.txt", "runs/study/study.json", "runs/study/records/a/record.json"),
+    *(
+        "prod.env",
+        "terraform.tfstate",
+        "passwords.txt",
+        "runs/study/study.json",
+        "runs/study/records/a/record.json",
+    ),
     *("conda/pyvenv.cfg", "conda/lib/a.py", "secrets/a.txt", "train.PKL", "mlflow.db-wal"),
 ]
 CODE = [
@@ -339,7 +387,13 @@ CODE = [
 
 
 NO_CODE = [
-    *(".git/config", ".venv/bin/python", "data/train.bin", "contrasweep-runs/a/record.json", "mlflow.db"),
+    *(
+        ".git/config",
+        ".venv/bin/python",
+        "data/train.bin",
+        "contrasweep-runs/a/record.json",
+        "mlflow.db",
+    ),
     *("platform/contrasweep/__pycache__/a.pyc", "model.pt", "tests/test_a.py"),
 ]
 
@@ -352,7 +406,16 @@ def test_secrets_storages_and_memory_of_dead_processes_stay_behind_whatever_thei
 
 def test_of_a_work_tree_goes_what_git_tracks_and_what_it_does_not_ignore(tmp_path, capsys):
     tracked = ["a.py", "docs/b.md", "tests/data/c.pt", "conf/secrets.yaml", "deleted.py"]
-    tree(tmp_path / "here", *tracked, *PRIVATE, "new.py", "big/ignored.py", "own/.gitignore", "own/made.py", "made.py")
+    tree(
+        tmp_path / "here",
+        *tracked,
+        *PRIVATE,
+        "new.py",
+        "big/ignored.py",
+        "own/.gitignore",
+        "own/made.py",
+        "made.py",
+    )
     (tmp_path / "here" / ".gitignore").write_text("big/\n*.log\n")
     (tmp_path / "here" / "own" / ".gitignore").write_text("made.py\n")
     work_tree(tmp_path / "here", ".gitignore", *tracked)
@@ -360,11 +423,24 @@ def test_of_a_work_tree_goes_what_git_tracks_and_what_it_does_not_ignore(tmp_pat
     snapshot(tmp_path / "here", tmp_path / "there")
     assert found(tmp_path / "there") == sorted([".gitignore", *tracked[:-1], "new.py", "made.py"])
     said = capsys.readouterr().err
-    assert "7 files are sent, 0.00 MiB" in said and "look like secrets, so they are sent: conf/secrets.yaml\n" in said
+    assert (
+        "7 files are sent, 0.00 MiB" in said
+        and "look like secrets, so they are sent: conf/secrets.yaml\n" in said
+    )
 
 
-def test_checkouts_in_a_work_tree_travel_by_their_own_lists_and_a_folder_that_git_ignores_by_names(tmp_path):
-    tree(tmp_path / "here", "a.py", "nested/b.py", "nested/out.log", "nested/id_rsa", "ignored/c.py", "ignored/my.pem")
+def test_checkouts_in_a_work_tree_travel_by_their_own_lists_and_a_folder_that_git_ignores_by_names(
+    tmp_path,
+):
+    tree(
+        tmp_path / "here",
+        "a.py",
+        "nested/b.py",
+        "nested/out.log",
+        "nested/id_rsa",
+        "ignored/c.py",
+        "ignored/my.pem",
+    )
     (tmp_path / "here" / "nested" / ".gitignore").write_text("*.log\n")
     work_tree(tmp_path / "here" / "nested", "b.py")
     (tmp_path / "here" / ".gitignore").write_text("ignored\n")
@@ -375,7 +451,9 @@ def test_checkouts_in_a_work_tree_travel_by_their_own_lists_and_a_folder_that_gi
     assert found(tmp_path / "alone") == ["c.py"]
 
 
-def test_the_configuration_of_a_checkout_and_variables_of_git_run_and_change_nothing(tmp_path, monkeypatch):
+def test_the_configuration_of_a_checkout_and_variables_of_git_run_and_change_nothing(
+    tmp_path, monkeypatch
+):
     tree(tmp_path, "here/a.py", "other/b.py", "other/id_rsa")
     ran = tmp_path / "ran"
     (tmp_path / "program").write_text(f"#!/bin/sh\ntouch {ran}\n")
@@ -409,7 +487,9 @@ def test_a_dry_run_lists_each_file_with_its_size_and_asks_no_cluster(tmp_path):
     assert done.returncode == 0, done.stderr
     *rows, last = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
     names = ["deep/b.py", "mine.py", "study.yaml", "submitted-study.yaml", "submitted-code.json"]
-    assert [name for _, name in rows] == names and int(rows[1][0]) == (tmp_path / "mine.py").stat().st_size
+    assert [name for _, name in rows] == names and int(rows[1][0]) == (
+        tmp_path / "mine.py"
+    ).stat().st_size
     assert " ".join(last).startswith("5 files would be sent, 0.0")
     document = json.loads(run("--dry-run", "--json").stdout)
     jsonschema.validate(document, document_schema("submit"))
@@ -455,7 +535,9 @@ class Growing(Job):
 
     def status(self):
         if self.broken(jobs.time.now):
-            raise SubmissionError("no Ray dashboard answers at http://head:8265 (Connection refused)")
+            raise SubmissionError(
+                "no Ray dashboard answers at http://head:8265 (Connection refused)"
+            )
         return "SUCCEEDED" if jobs.time.now >= self.ends_s else "RUNNING"
 
     def logs(self):
@@ -492,7 +574,9 @@ def test_a_long_log_is_fetched_no_faster_than_it_may_be(clock):
 
 def test_a_short_log_is_shown_each_second_and_a_quiet_one_looked_at_less_often(clock):
     busy = Growing("job", "head:8265").of(50, 60)
-    assert [round(now) for now, _ in busy.followed()] == list(range(2, 61)), "after a first look, at 0, at nothing"
+    assert [round(now) for now, _ in busy.followed()] == list(range(2, 61)), (
+        "after a first look, at 0, at nothing"
+    )
     quiet = Growing("job", "head:8265").of(0, 660)
     assert quiet.followed() == []
     assert 600 / jobs.MAX_QUIET_S <= len(quiet.fetched) < 600 / jobs.MAX_QUIET_S + 10
@@ -503,7 +587,8 @@ class Starting(Dashboard):
 
     def __init__(self, refusals=0, listed=()):
         super().__init__("http://head:8265")
-        self.refusals, self.listed = refusals, list(listed)
+        self.refusals = refusals
+        self.listed = list(listed)
 
     def _queue(self, job):
         self.refusals -= 1
@@ -524,7 +609,14 @@ def test_a_head_that_is_starting_is_asked_again(clock, capsys):
 
 def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way():
     def job(number, study, storage, status):
-        return {"id": f"job-{number}", "study": study, "storage": storage, "status": status, "start": 1.0, "end": None}
+        return {
+            "id": f"job-{number}",
+            "study": study,
+            "storage": storage,
+            "status": status,
+            "start": 1.0,
+            "end": None,
+        }
 
     others = [
         job(1, "a", "s3://b/one", "FAILED"),
@@ -534,7 +626,9 @@ def test_only_the_same_study_on_the_same_storage_that_is_not_over_is_in_the_way(
     preflight.check_not_running(Starting(listed=others), "a", "s3://b/one")
     mine = job(4, "a", "s3://b/one", "PENDING")
     with pytest.raises(SubmissionError, match="job-4 is running a on s3://b/one"):
-        preflight.check_not_running(Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0)
+        preflight.check_not_running(
+            Starting(listed=[*others, mine]), "a", "s3://b/one", timeout_s=0
+        )
 
 
 # ----------------------------------------------------------------------------------------------- a real head
@@ -573,14 +667,18 @@ def ray_head(*words, **variables):
         *words,
     ]
     log = Path(folder, "head.log").open("w")  # noqa: SIM115  # closed below, after the process
-    process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
     address = f"http://127.0.0.1:{port}"
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_AUTH_MODE", "token")
     patch.setenv("RAY_AUTH_TOKEN", TOKEN)
     try:
         wait_for(lambda: process.poll() is not None or alive_nodes(address) == 1)
-        assert process.poll() is None, f"the head did not start: {Path(folder, 'head.log').read_text()[-2000:]}"
+        assert process.poll() is None, (
+            f"the head did not start: {Path(folder, 'head.log').read_text()[-2000:]}"
+        )
         yield address
     finally:
         patch.undo()
@@ -628,7 +726,9 @@ def test_a_job_of_this_project_runs_from_its_snapshot_and_is_followed(head, tmp_
     assert job.follow(written.append) == "SUCCEEDED", "".join(written)
     assert "SAME True name: mine" in "".join(written)
     assert job.status() == "SUCCEEDED" and job.logs() == "".join(written)
-    assert [(j["id"], j["study"], j["status"]) for j in Dashboard(head).jobs()] == [(job.id, "My Study!", "SUCCEEDED")]
+    assert [(j["id"], j["study"], j["status"]) for j in Dashboard(head).jobs()] == [
+        (job.id, "My Study!", "SUCCEEDED")
+    ]
 
 
 SUBMITTED = """
@@ -653,8 +753,13 @@ def light_client(folder, storage):
     """What runs `contrasweep` on a study in `folder`, as on a laptop without Ray and torch, and returns its output."""
     (folder / "study.yaml").write_text(SUBMITTED)
     (folder / "mine.py").write_text(MINE)
-    cs.plan(ROOT / "search_spaces" / "quickstart.yaml", storage=storage)  # stages digits-lt, which needs scikit-learn
-    code = HIDE + "import json; from contrasweep.cli import main; sys.argv = json.loads(sys.argv[1]); main()"
+    cs.plan(
+        ROOT / "search_spaces" / "quickstart.yaml", storage=storage
+    )  # stages digits-lt, which needs scikit-learn
+    code = (
+        HIDE
+        + "import json; from contrasweep.cli import main; sys.argv = json.loads(sys.argv[1]); main()"
+    )
 
     def client(*words, status=0):
         words = ("contrasweep", *words, "--storage", storage)
@@ -666,7 +771,9 @@ def light_client(folder, storage):
 
 
 @pytest.mark.long
-def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_table_comes_back(tmp_path, monkeypatch):
+def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_table_comes_back(
+    tmp_path, monkeypatch
+):
     """The whole command as a laptop has it: planned, packed, sent over REST, trained on the cluster, followed. The
     cluster's node has an address that this machine does not list as its own; results go to S3."""
     with s3_server("far") as endpoint:
@@ -675,14 +782,28 @@ def test_a_study_goes_from_a_machine_without_ray_and_torch_to_another_and_its_ta
         client = light_client(tmp_path, "s3://far/runs")
         with ray_head("--node-ip-address=127.0.0.2") as head:
             assert preflight.is_remote(Dashboard(head))
-            said = client("submit", "study.yaml", "--address", head, "--tracking", "tensorboard:events", status=2)
-            assert said.startswith("contrasweep: tracking tensorboard events is a file of this machine")
-            printed = client("submit", "study.yaml", "--address", head, "--tracking", "none", "--follow")
+            said = client(
+                "submit",
+                "study.yaml",
+                "--address",
+                head,
+                "--tracking",
+                "tensorboard:events",
+                status=2,
+            )
+            assert said.startswith(
+                "contrasweep: tracking tensorboard events is a file of this machine"
+            )
+            printed = client(
+                "submit", "study.yaml", "--address", head, "--tracking", "none", "--follow"
+            )
             assert "high is better than low" in printed and "4/4 trials, ended" in printed
             assert "4/4 trials, ended" in client("logs", "from-a-client", "--address", head)
             assert client("stop", "from-a-client", "--address", head) == "SUCCEEDED\n"
         assert cs.load("from-a-client", storage="s3://far/runs").complete
-        assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), "both know the trials by the same ids"
+        assert "4: 4 done, 0 to run" in client("plan", "study.yaml"), (
+            "both know the trials by the same ids"
+        )
         assert "ended: complete" in client("watch", "from-a-client")
 
 
@@ -700,7 +821,12 @@ def test_the_plain_ray_line_of_the_docs_leaves_no_code_behind():
     environment = json.loads(words[words.index("--runtime-env-json") + 1])
     excluded = _get_excludes(ROOT, environment["excludes"])
     folders = os.walk(ROOT / "platform", followlinks=True)
-    sources = [Path(folder) / name for folder, _, names in folders for name in names if name.endswith(".py")]
+    sources = [
+        Path(folder) / name
+        for folder, _, names in folders
+        for name in names
+        if name.endswith(".py")
+    ]
     assert {"trainables", "cluster"} <= {path.parent.name for path in sources}
     assert [str(path) for path in sources if excluded(path)] == []
     assert excluded(ROOT / "data") and not excluded(ROOT / "platform" / "contrasweep" / "data")
@@ -708,7 +834,11 @@ def test_the_plain_ray_line_of_the_docs_leaves_no_code_behind():
 
 @pytest.mark.long
 def test_the_plain_ray_line_of_the_docs_runs_a_study(head, tmp_path):
-    real = {"http://HEAD:8265": head, "s3://BUCKET/studies": str(tmp_path), "http://MLFLOW:5000": "none"}
+    real = {
+        "http://HEAD:8265": head,
+        "s3://BUCKET/studies": str(tmp_path),
+        "http://MLFLOW:5000": "none",
+    }
     words = [real.get(word, word) for word in plain_ray_line()]
     fewer = ["--set", "folds=2", "--set", "axes.batch_size=[16]", "--set", "seeds=[0]"]
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -720,7 +850,9 @@ def test_the_plain_ray_line_of_the_docs_runs_a_study(head, tmp_path):
 @pytest.mark.slow
 def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queued(head, tmp_path):
     before = Dashboard(head).jobs()
-    with pytest.raises(SubmissionError, match=r"http://127.0.0.1:1 cannot be reached from the cluster"):
+    with pytest.raises(
+        SubmissionError, match=r"http://127.0.0.1:1 cannot be reached from the cluster"
+    ):
         submission.submit(
             ["true"],
             address=head,
@@ -732,7 +864,10 @@ def test_an_address_that_the_cluster_cannot_reach_is_refused_and_nothing_is_queu
 
 @pytest.mark.long
 def test_a_first_job_that_is_killed_because_memory_ran_out_says_so():
-    every = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}  # Ray ends whatever runs
+    every = {
+        "RAY_memory_usage_threshold": "0.01",
+        "RAY_memory_monitor_refresh_ms": "100",
+    }  # Ray ends whatever runs
     with (
         ray_head(**every) as head,
         pytest.raises(SubmissionError, match="memory of the cluster's head ran out") as said,
@@ -762,14 +897,18 @@ def test_a_job_is_sent_followed_listed_and_looked_for(head, tmp_path):
     (tmp_path / "platform").mkdir()
     (tmp_path / "platform" / "found.py").write_text("print('from the path of modules')")
     code = "import time; print(open('package/said.txt').read()); time.sleep(2); import found"
-    job = submission.submit(["python", "-c", code], address=head, working_dir=tmp_path, uris={}, name="rest")
+    job = submission.submit(
+        ["python", "-c", code], address=head, working_dir=tmp_path, uris={}, name="rest"
+    )
     written = []
     assert job.follow(written.append) == "SUCCEEDED", "".join(written)
     lines = "".join(written).splitlines()  # lines of Ray's may stand between the two
     assert "".join(written) == job.logs() and lines.index("from a folder below") < lines.index(
         "from the path of modules"
     )
-    assert {"id": job.id, "study": "rest", "status": "SUCCEEDED"}.items() <= Dashboard(head).jobs()[0].items()
+    assert {"id": job.id, "study": "rest", "status": "SUCCEEDED"}.items() <= Dashboard(head).jobs()[
+        0
+    ].items()
     assert job.stop() == "SUCCEEDED"
     for ask in (Job("contrasweep-none", head).status, Job("contrasweep-none", head).follow):
         with pytest.raises(SubmissionError, match="there is no job of that name"):
@@ -826,11 +965,17 @@ def test_odd_answers_of_a_dashboard_are_one_line(server, body):
 @pytest.mark.parametrize(
     ("printed", "says"),
     [
-        ("PROBE {", "a first job on the cluster printed '{', which is not its answer; see `contrasweep logs job`"),
+        (
+            "PROBE {",
+            "a first job on the cluster printed '{', which is not its answer; see `contrasweep logs job`",
+        ),
         ("PROBE 7", "a first job on the cluster printed '7', which is not"),
         ('PROBE ["ab", 3]', "which is not its answer"),
         ("no answer", "a first job failed on the cluster; see `contrasweep logs job`"),
-        ('PROBE {"s3://b": "no\\nsuch bucket"}', "s3://b cannot be reached from the cluster (no such bucket)"),
+        (
+            'PROBE {"s3://b": "no\\nsuch bucket"}',
+            "s3://b cannot be reached from the cluster (no such bucket)",
+        ),
     ],
 )
 def test_odd_answers_of_a_probe_are_one_line(printed, says, monkeypatch):
@@ -873,13 +1018,17 @@ def test_tasks_of_slurm_lie_in_no_folder_that_others_may_write_to(link, tmp_path
         Path(FOLDER).symlink_to(place)
     else:
         place.chmod(0o775)
-    with pytest.raises(cs.SpecError, match="contrasweep-slurm: tasks run what lies in a folder that you alone"):
+    with pytest.raises(
+        cs.SpecError, match="contrasweep-slurm: tasks run what lies in a folder that you alone"
+    ):
         _send([], "s", str(tmp_path), {"time": "1"}, None)
 
 
 def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_path, monkeypatch):
     """The laptop has one version of a method and sends a folder with another; then it sends its own."""
-    here, there, storage = tmp_path / "here", tmp_path / "there", tmp_path / "storage"
+    here = tmp_path / "here"
+    there = tmp_path / "there"
+    storage = tmp_path / "storage"
     for folder, text in ((here, METHOD), (there, METHOD.replace("16", "32"))):
         folder.mkdir()
         (folder / "sent_method.py").write_text(text)
@@ -896,4 +1045,6 @@ def test_a_job_whose_code_is_not_what_was_submitted_spends_nothing(head, tmp_pat
     records = StudyRecords(str(storage), "sent")
     recorded = records.read(records.finished()).values()
     assert [record.metrics["accuracy"] for record in recorded] == [0.16, 0.16]
-    assert {record.code.digest for record in recorded} == {code_of("sent_method:train").version.digest}
+    assert {record.code.digest for record in recorded} == {
+        code_of("sent_method:train").version.digest
+    }

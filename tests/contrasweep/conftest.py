@@ -44,7 +44,9 @@ def s3_endpoint():
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},  # moto calls boto3 too
+        env={
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        },  # moto calls boto3 too
     )
     try:
         for _ in range(3000):

@@ -84,9 +84,22 @@ MADE_BY: list[list[str]] = [
     ["remove", "small", "--arm", "b", "--yes"],
 ]
 """The commands that make the honest storage. Trials of arm b are archived, and are still to run."""
-STORAGES, SOME = 204, 2
+STORAGES = 204
+SOME = 2
 """Storages that are forged, and those of a run of the fast tests."""
-SLOW = frozenset({"looked.yaml", "bundle", "compare", "diff", "evaluate", "decide", "ledger", "speed.yaml", "sync"})
+SLOW = frozenset(
+    {
+        "looked.yaml",
+        "bundle",
+        "compare",
+        "diff",
+        "evaluate",
+        "decide",
+        "ledger",
+        "speed.yaml",
+        "sync",
+    }
+)
 """Commands that the fast tests leave out, for what they import and train, and what else needs these."""
 FILES: dict[str, Any] = {
     "small": {
@@ -111,7 +124,8 @@ FILES: dict[str, Any] = {
     "looked": {
         "data": "digits-lt",
         "arms": {
-            arm: {"trainable": "toy:train", "config": {"epochs": 1, "lr": lr}} for arm, lr in (("d", 0.1), ("e", 1.0))
+            arm: {"trainable": "toy:train", "config": {"epochs": 1, "lr": lr}}
+            for arm, lr in (("d", 0.1), ("e", 1.0))
         },
         "replicates": {"first": 2, "step": 2, "most": 4},
     },
@@ -129,12 +143,17 @@ FILES: dict[str, Any] = {
 
 def commands(group: Any, before: str = "") -> Iterator[str]:
     for name, command in group.commands.items():
-        yield from commands(command, f"{name} ") if hasattr(command, "commands") else [f"{before}{name}"]
+        yield from (
+            commands(command, f"{name} ") if hasattr(command, "commands") else [f"{before}{name}"]
+        )
 
 
 def test_every_command_is_audited_or_says_why_not():
     audited = {" ".join(words[: 1 + (words[0] == "data")]) for words in COMMANDS}
-    assert set(commands(typer.main.get_command(app))) == {*audited, *LEFT_OUT} and not audited & set(LEFT_OUT)
+    assert set(commands(typer.main.get_command(app))) == {
+        *audited,
+        *LEFT_OUT,
+    } and not audited & set(LEFT_OUT)
 
 
 class Runner:
@@ -142,7 +161,8 @@ class Runner:
 
     def __init__(self, folder, without=frozenset()):
         """`without` some commands, and what they make."""
-        self.folder, self.honest = folder, folder / "honest"
+        self.folder = folder
+        self.honest = folder / "honest"
         for name in ("mine", "planted/planted", "outside", "tmp", "cache"):
             (folder / name).mkdir(parents=True)
         marker = f"open({str(folder / 'ran')!r}, 'w')\ndef X(*a, **k): return X\ntrain = load_model = X\n"
@@ -151,7 +171,8 @@ class Runner:
         for name, content in FILES.items():
             declared = content if "trainable" in content else {"name": name, **content}
             (folder / f"mine/{name}.yaml").write_text(json.dumps(declared))
-        self.listening, self.victim = socket.socket(), subprocess.Popen(["sleep", "86400"])
+        self.listening = socket.socket()
+        self.victim = subprocess.Popen(["sleep", "86400"])
         self.listening.bind(("127.0.0.1", 0))
         self.listening.listen()
         self.listening.setblocking(False)
@@ -182,16 +203,27 @@ class Runner:
             assert answer["status"] == 0 and not answer["findings"], answer
         shutil.copytree(folder / "mine/runs", self.honest / "runs")
         shutil.copytree(folder / "cache", self.honest / "cache")
-        trial = next(path.parent.name for path in sorted(self.honest.glob("runs/small/records/*/record.json")))
+        trial = next(
+            path.parent.name
+            for path in sorted(self.honest.glob("runs/small/records/*/record.json"))
+        )
         chosen = [words for words in COMMANDS if without.isdisjoint(words)]
         self.commands = [[word.format(trial=trial) for word in words] for words in chosen]
-        for answer in self.run(self.commands):  # what an honest storage lets them import is known from here on
-            assert not answer["findings"] and (answer["status"] == 0 or answer["words"][0] == "stop"), answer
+        for answer in self.run(
+            self.commands
+        ):  # what an honest storage lets them import is known from here on
+            assert not answer["findings"] and (
+                answer["status"] == 0 or answer["words"][0] == "stop"
+            ), answer
 
     def run(self, commands, made=None):
         """Run commands in the user's folder; over a storage and a cache that were `made`, under the audit hook."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps({"made": made and str(made), "commands": commands}), file=self.process.stdin, flush=True)
+        print(
+            json.dumps({"made": made and str(made), "commands": commands}),
+            file=self.process.stdin,
+            flush=True,
+        )
         return json.loads(self.process.stdout.readline())
 
     def close(self):
@@ -214,9 +246,13 @@ def harmless(runner, part):
 
     In each storage a few kinds of files are forged, each in one of the ways that there are for it.
     """
-    cells, found, done = forgeries.cells(runner.honest), [], []
+    cells = forgeries.cells(runner.honest)
+    found = []
+    done = []
     random.Random(SEED).shuffle(cells)
-    storages: list[dict[str, str]] = [{} for _ in range(STORAGES)]  # kind -> way: a file is forged once
+    storages: list[dict[str, str]] = [
+        {} for _ in range(STORAGES)
+    ]  # kind -> way: a file is forged once
     for number, (kind, way) in enumerate(cells):
         turned = storages[number % STORAGES :] + storages[: number % STORAGES]
         next(storage for storage in turned if kind not in storage)[kind] = way
@@ -233,7 +269,9 @@ def harmless(runner, part):
     assert not each, json.dumps(list(each.values())[:20], indent=1)
     assert sum(done) > len(done) / 2, "most commands end before they have read much"
     assert runner.victim.poll() is None, "a process was ended that only a storage names"
-    assert [path.name for path in (runner.folder / "outside").iterdir()] == ["secret"], "something was written outside"
+    assert [path.name for path in (runner.folder / "outside").iterdir()] == ["secret"], (
+        "something was written outside"
+    )
     assert not (runner.folder / "ran").exists(), "what only a storage names was imported"
     with pytest.raises(BlockingIOError):
         runner.listening.accept()
@@ -282,7 +320,13 @@ def test_the_hook_hears_harm_and_nothing_of_work(tmp_path):
     (tmp_path / "outside/secret").touch()
     (tmp_path / "planted/planted.py").touch()
     (tmp_path / "mine/runs/link").symlink_to(tmp_path / "outside/secret")
-    work = ["open('runs/x', 'w')", "os.remove('runs/x')", "import json", "open('page.html', 'w')", "1"]
+    work = [
+        "open('runs/x', 'w')",
+        "os.remove('runs/x')",
+        "import json",
+        "open('page.html', 'w')",
+        "1",
+    ]
     script = f"""
 import contextlib, json, os, pathlib, pickle, socket, subprocess, sys
 from audited import Auditor
@@ -297,7 +341,12 @@ print(json.dumps(heard))
 """
     (tmp_path / "harm.py").write_text(script)
     places = os.pathsep.join([str(SUPPORT), str(tmp_path / "planted")])
-    done = python(tmp_path / "harm.py", cwd=tmp_path / "mine", env=os.environ | {"PYTHONPATH": places}, check=True)
+    done = python(
+        tmp_path / "harm.py",
+        cwd=tmp_path / "mine",
+        env=os.environ | {"PYTHONPATH": places},
+        check=True,
+    )
     heard = json.loads(done.stdout.splitlines()[-1])
     itself = f"runs code, in {tmp_path / 'harm.py'}"  # the script's own `exec`
     for (harm, said), findings in zip(HARM.items(), heard, strict=False):

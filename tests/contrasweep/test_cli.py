@@ -24,7 +24,10 @@ QUICK = "contrasweep.search_spaces.quickstart:STUDY"
 
 
 BAD = {
-    "unknown field": (["--set", "metrik=f1"], "metrik: there is no such field; did you mean 'metric'?"),
+    "unknown field": (
+        ["--set", "metrik=f1"],
+        "metrik: there is no such field; did you mean 'metric'?",
+    ),
     "wrong type": (["--set", "folds=five"], "folds: input should be a valid integer"),
     "unknown loss": (
         ["--set", "arms.ocl.config.loss=oclx"],
@@ -34,16 +37,28 @@ BAD = {
         ["--set", "arms.ocl.config.epoch=3"],
         "arms.ocl.config.epoch: there is no such field; did you mean 'epochs'?",
     ),
-    "empty axis": (["--set", "axes.batch_size=[]"], "axes.batch_size: list should have at least 1 item"),
+    "empty axis": (
+        ["--set", "axes.batch_size=[]"],
+        "axes.batch_size: list should have at least 1 item",
+    ),
     "folds above rows": (["--set", "folds=10000"], "folds: 544 rows cannot fill 10000 folds"),
     "missing dataset": (
         ["--set", "data=mnist"],
         "dataset 'mnist' is not staged; stage it with: contrasweep data stage mnist",
     ),
-    "unknown dataset": (["--set", "data=digitz"], "there is no dataset 'digitz'; did you mean 'digits'?"),
+    "unknown dataset": (
+        ["--set", "data=digitz"],
+        "there is no dataset 'digitz'; did you mean 'digits'?",
+    ),
     "unwritable storage": (["--storage", "/proc/x"], "storage /proc/x cannot be written"),
-    "unknown storage": (["--storage", "gz://b/x"], "gz://b/x: storage must be a folder, an s3:// address, or one"),
-    "storage of one process": (["--storage", "memory://b/x"], "memory://b/x is seen by this process alone"),
+    "unknown storage": (
+        ["--storage", "gz://b/x"],
+        "gz://b/x: storage must be a folder, an s3:// address, or one",
+    ),
+    "storage of one process": (
+        ["--storage", "memory://b/x"],
+        "memory://b/x is seen by this process alone",
+    ),
     "folder as tracking store": (["--tracking", "./mlruns"], "a folder is no tracking store"),
     "malformed --set": (["--set", "folds"], "--set: --set takes path=value, got 'folds'"),
 }
@@ -76,7 +91,10 @@ def test_bad_input_ends_the_process_itself_with_one_line(tmp_path):
         (["ruin"], "No such command 'ruin'"),
         (["run", QUICK, "--max-concurrent", "0"], "Invalid value for '--max-concurrent'"),
         (["list", "metods"], "did you mean 'methods'?"),
-        (["list", "losses", "oclx"], "list losses: there is no such loss, got 'oclx'; did you mean 'ocl'?"),
+        (
+            ["list", "losses", "oclx"],
+            "list losses: there is no such loss, got 'oclx'; did you mean 'ocl'?",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -93,19 +111,25 @@ def test_a_plan_of_another_study_of_this_name_is_refused_as_the_run_would_be(tmp
     storage = StudyRecords(str(tmp_path / "runs"), "quickstart")
     storage.claim(StudyDocument(name="quickstart", metric="accuracy", plan_digest="another"))
     (trial, *_) = plan(load_study(QUICK), storage=storage.storage).trials
-    storage.write(Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}]))
+    storage.write(
+        Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}])
+    )
     done = contrasweep("plan", QUICK, "--storage", "runs", folder=tmp_path)
     assert done.returncode == 2
     assert "1 done, 29 to run" in done.stdout, "what would run is shown all the same"
     assert "another plan is in this storage" in done.stderr and "--extend" in done.stderr
-    assert contrasweep("plan", QUICK, "--storage", "runs", "--extend", folder=tmp_path).returncode == 0
+    assert (
+        contrasweep("plan", QUICK, "--storage", "runs", "--extend", folder=tmp_path).returncode == 0
+    )
 
 
 def test_data_commands_and_their_errors_name_the_storage_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("CONTRASWEEP_STORAGE", str(tmp_path / "there"))
     assert contrasweep("data", "stage", "digits", folder=tmp_path).returncode == 0
     assert (tmp_path / "there" / "datasets" / "digits" / "manifest.json").exists()
-    assert contrasweep("data", "list", "--json", folder=tmp_path).stdout.count('"name": "digits"') == 1
+    assert (
+        contrasweep("data", "list", "--json", folder=tmp_path).stdout.count('"name": "digits"') == 1
+    )
     unknown = contrasweep("plan", QUICK, "--set", "data=birds", folder=tmp_path).stderr
     assert "there is no dataset 'birds'" in unknown
     assert f"looked in {tmp_path}/there/datasets/birds; staged there: digits" in unknown
@@ -121,7 +145,10 @@ def test_an_error_in_a_file_names_file_and_field(tmp_path):
         "contrasweep: s.yaml: arms.a.cfg: there is no such field",
     )
     (tmp_path / "t.yaml").write_text("name: [")
-    assert "t.yaml: the study file is not YAML" in contrasweep("plan", "t.yaml", folder=tmp_path).stderr
+    assert (
+        "t.yaml: the study file is not YAML"
+        in contrasweep("plan", "t.yaml", folder=tmp_path).stderr
+    )
 
 
 def test_plan_shows_cells_and_warns_of_five_folds(tmp_path):
@@ -129,9 +156,13 @@ def test_plan_shows_cells_and_warns_of_five_folds(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "trials    30: 0 done, 30 to run" in done.stdout
     assert "decides   overall, 3 comparisons" in done.stdout
-    assert "only large differences are decided; 12 seeds a fold would decide one spread" in done.stdout
+    assert (
+        "only large differences are decided; 12 seeds a fold would decide one spread" in done.stdout
+    )
     assert list(tmp_path.iterdir()) == []
-    shown = json.loads(contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout)
+    shown = json.loads(
+        contrasweep("plan", QUICK, "--json", "--set", "seeds=[0,1]", folder=tmp_path).stdout
+    )
     assert (shown["cells"], shown["trials"], shown["to_run"]) == (6, 60, 60)
 
 
@@ -143,7 +174,9 @@ def test_a_trainable_beside_the_study_file_is_found_by_the_installed_command(tmp
         "name: own\ndata: digits-lt\nfolds: 2\narms:\n  a: {trainable: 'mine:train'}\n"
     )
     script = Path(sys.executable).parent / "contrasweep"
-    done = subprocess.run([script, "plan", "study.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [script, "plan", "study.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -165,13 +198,23 @@ def test_set_reaches_every_depth():
 
 @pytest.mark.parametrize(
     "kind",
-    ["methods", "losses", "similarities", "datasets", "encoders", "augmentations", "optimizers", "heads", "studies"],
+    [
+        "methods",
+        "losses",
+        "similarities",
+        "datasets",
+        "encoders",
+        "augmentations",
+        "optimizers",
+        "heads",
+        "studies",
+    ],
 )
 def test_list_names_and_describes_all(kind, tmp_path):
     shown = json.loads(contrasweep("list", kind, "--json", folder=tmp_path).stdout)["entries"]
-    assert shown and all(text and "object at 0x" not in text and "function" not in text for text in shown.values()), (
-        shown
-    )
+    assert shown and all(
+        text and "object at 0x" not in text and "function" not in text for text in shown.values()
+    ), shown
 
 
 OWN_METHOD = """
@@ -205,7 +248,9 @@ def test_list_prints_the_settings_of_a_method_of_ones_own(tmp_path):
         "head.dim       int, default 128",
         "               Width of the projection.",
     ]
-    rows = json.loads(contrasweep("list", "methods", "mine:train", "--json", folder=tmp_path).stdout)["settings"]
+    rows = json.loads(
+        contrasweep("list", "methods", "mine:train", "--json", folder=tmp_path).stdout
+    )["settings"]
     assert [row["name"] for row in rows] == ["learning_rate", "head.dim"]
 
 
@@ -214,10 +259,14 @@ def test_list_finds_what_lies_in_the_current_folder(tmp_path, monkeypatch):
     from contrasweep.cli.catalogue import settings
     from contrasweep.errors import SpecError
 
-    (tmp_path / "listed_here.py").write_text("class Rule:\n    def __init__(self, mode, budget, *, least=0.5): ...\n")
+    (tmp_path / "listed_here.py").write_text(
+        "class Rule:\n    def __init__(self, mode, budget, *, least=0.5): ...\n"
+    )
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     monkeypatch.chdir(tmp_path)
-    assert [(s.name, s.default) for s in settings("pruners", "listed_here:Rule")] == [("least", "0.5")]
+    assert [(s.name, s.default) for s in settings("pruners", "listed_here:Rule")] == [
+        ("least", "0.5")
+    ]
     with pytest.raises(SpecError, match="list pruners: the pruner's module cannot be imported"):
         settings("pruners", "not_listed_here:Rule")
 
@@ -245,7 +294,9 @@ STUDY = AblationGrid(name="x", description="Mine", arms={"a": Arm("mine:train")}
 def test_list_prints_the_settings_of_a_dataset_of_ones_own(name, tmp_path):
     (tmp_path / "mine.py").write_text(OWN_PACKAGE)
     done = contrasweep("list", "datasets", f"mine:{name}", folder=tmp_path)
-    assert done.stdout.splitlines() == ["every  int, default 1", "       Keep each n-th image."], done.stderr
+    assert done.stdout.splitlines() == ["every  int, default 1", "       Keep each n-th image."], (
+        done.stderr
+    )
 
 
 def test_list_names_the_studies_of_a_package_of_ones_own(tmp_path):
@@ -253,13 +304,22 @@ def test_list_names_the_studies_of_a_package_of_ones_own(tmp_path):
     (tmp_path / "mine" / "__init__.py").write_text("")
     (tmp_path / "mine" / "studies.py").write_text(OWN_PACKAGE)
     for name in ("mine", "mine.studies"):
-        assert contrasweep("list", "studies", name, folder=tmp_path).stdout.split() == ["mine.studies:STUDY", "Mine"]
+        assert contrasweep("list", "studies", name, folder=tmp_path).stdout.split() == [
+            "mine.studies:STUDY",
+            "Mine",
+        ]
     wrong = contrasweep("list", "studies", "mine.no_such", folder=tmp_path)
-    assert wrong.returncode == 2 and "list studies: the study's module cannot be imported" in wrong.stderr
+    assert (
+        wrong.returncode == 2
+        and "list studies: the study's module cannot be imported" in wrong.stderr
+    )
 
 
 def test_list_prints_what_a_loss_takes(tmp_path):
-    assert "temperature  float, default " in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
+    assert (
+        "temperature  float, default "
+        in contrasweep("list", "losses", "ocl", folder=tmp_path).stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +348,9 @@ def test_list_prints_what_the_components_of_a_method_take():
     rows = {row.name: row for row in settings("methods", "contrastive")}
     assert rows["loss"].default == "'supcon'" and "sincere, ocl" in rows["loss"].help
     assert (rows["loss.temperature"].type, rows["loss.temperature"].default) == ("float", "0.1")
-    assert rows["optimizer.weight_decay"].default == "0.0001" and rows["encoder.width"].default == "16"
+    assert (
+        rows["optimizer.weight_decay"].default == "0.0001" and rows["encoder.width"].default == "16"
+    )
     assert rows["batch_size"].help.startswith("Images of a step") and "loss.entry" not in rows
 
 
@@ -317,7 +379,10 @@ def test_a_folder_that_was_removed_under_the_shell_is_one_line(tmp_path):
     (gone := tmp_path / "gone").mkdir()
     done = python("-c", f"{code}; main()", cwd=gone)
     assert done.returncode == 2
-    assert done.stderr == "contrasweep: the current folder does not exist any more; cd to one that does\n"
+    assert (
+        done.stderr
+        == "contrasweep: the current folder does not exist any more; cd to one that does\n"
+    )
 
 
 PROGRAM = """
@@ -334,7 +399,9 @@ program()
 
 
 @pytest.mark.parametrize("daemon", [True, False])
-@pytest.mark.parametrize(("arguments", "status", "said"), [(["list", "losses"], 0, "supcon"), (["plan", "no"], 2, "")])
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"), [(["list", "losses"], 0, "supcon"), (["plan", "no"], 2, "")]
+)
 def test_the_end_of_a_command_loses_nothing(daemon, arguments, status, said):
     """A process ends without Python's own last steps, but what was printed is there, what was registered for the end is
     done, and threads that must be waited for are."""
@@ -357,12 +424,19 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
         command = [sys.executable, "-m", "contrasweep", *words, "--storage", str(tmp_path / "runs")]
         with open("/dev/full", "w") as full:
             done = subprocess.run(
-                command, stdout=full, stderr=subprocess.PIPE, env=environment, cwd=tmp_path, text=True
+                command,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=tmp_path,
+                text=True,
             )
         return done.returncode, done.stderr.splitlines()
 
     status, lines = printed_nowhere("run", "study.yaml", "--tracking", "none")
-    assert status == 0 and lines[0].startswith("nothing to train: every trial of life has its record")
+    assert status == 0 and lines[0].startswith(
+        "nothing to train: every trial of life has its record"
+    )
     assert lines[-1] == said and "Traceback" not in "".join(lines)
     assert printed_nowhere("report", "life", "--json") == (1, [said]), "what it is for"
     assert printed_nowhere("run", "none.yaml")[0] == 2
@@ -370,10 +444,20 @@ def test_output_that_cannot_be_written_is_one_line_and_a_study_keeps_its_status(
 
 def test_a_limit_on_address_space_under_which_libraries_cannot_be_loaded_is_one_line(tmp_path):
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({3 * 10**8}, {3 * 10**8}))"
-    words = [sys.executable, "-c", f"{limit}; from contrasweep.cli import main; main()", "list", "losses"]
+    words = [
+        sys.executable,
+        "-c",
+        f"{limit}; from contrasweep.cli import main; main()",
+        "list",
+        "losses",
+    ]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     says = "contrasweep: the address space of this process is limited to 0.28 GiB, and libraries need 1 GiB"
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith(says)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (
+        2,
+        "",
+        1,
+    ) and done.stderr.startswith(says)
 
 
 @pytest.mark.slow
@@ -382,5 +466,8 @@ def test_a_limit_on_address_space_under_which_ray_would_abort_is_one_line(tmp_pa
     words = [sys.executable, "-c", f"{limit}; from contrasweep.cli import main; main()", "doctor"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     (line,) = [line for line in done.stdout.splitlines() if "  ray  " in line]
-    assert line.startswith("FAIL") and "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line
+    assert (
+        line.startswith("FAIL")
+        and "limited to 5.6 GiB, and Ray needs 8 GiB to start; `ulimit -v" in line
+    )
     assert done.returncode == 1 and done.stderr == ""

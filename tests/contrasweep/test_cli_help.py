@@ -44,8 +44,12 @@ def test_every_command_shows_its_examples_and_takes_them(name):
         program, *words = shlex.split(line.partition(" > ")[0])
         assert program == "contrasweep"
         assert " ".join(words).startswith(f"{name} ") or words == [name]
-        command.make_context(name, words[len(name.split()) :])  # raises where an option or argument is not known
-        assert f"  {line}" in command.get_help(command.make_context(name, [], resilient_parsing=True))
+        command.make_context(
+            name, words[len(name.split()) :]
+        )  # raises where an option or argument is not known
+        assert f"  {line}" in command.get_help(
+            command.make_context(name, [], resilient_parsing=True)
+        )
 
 
 def test_the_help_of_list_names_every_kind():
@@ -60,7 +64,8 @@ def test_the_version_is_that_of_the_distribution(capsys):
 
 def test_what_a_followed_job_prints_is_written_at_once(tmp_path, monkeypatch):
     """Into a pipe or a file too, which Python would fill a block at a time."""
-    output, seen = tmp_path / "output", []
+    output = tmp_path / "output"
+    seen = []
 
     def follow(job, write):
         write("epoch 1\n")

@@ -38,7 +38,10 @@ metric: accuracy
 def client(work: Path, code: str) -> str:
     """What a process prints that lacks the packages."""
     done = python(
-        "-c", HIDE + textwrap.dedent(code), cwd=work, env={**os.environ, "PYTHONPATH": str(ROOT / "platform")}
+        "-c",
+        HIDE + textwrap.dedent(code),
+        cwd=work,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "platform")},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -73,7 +76,10 @@ def test_a_client_plans_the_same_trials_and_says_what_it_could_not_check(work):
     assert ids[: len(planned.trials)] == [trial.id for trial in planned.trials]
     assert len(ids) == len(planned.trials) + 9
     assert imported == []
-    assert "torch is not installed here" in lines and "the settings of mine:train are not checked" in lines
+    assert (
+        "torch is not installed here" in lines
+        and "the settings of mine:train are not checked" in lines
+    )
     assert "decides   not computed: SciPy is not installed here" in lines
 
 
@@ -106,12 +112,20 @@ def test_a_part_of_ones_own_that_needs_torch_is_left_to_the_job(work, monkeypatc
     """In the settings of a method of ours; where torch is installed, what its module lacks is an error."""
     study = {
         "name": "x",
-        "arms": {"a": {"trainable": "contrasweep.trainables.contrastive:train", "config": {"loss": "mine:train"}}},
+        "arms": {
+            "a": {
+                "trainable": "contrasweep.trainables.contrastive:train",
+                "config": {"loss": "mine:train"},
+            }
+        },
         "data": "digits-lt",
         "folds": 3,
     }
     storage = str(work / "runs")
-    printed = client(work, f"import contrasweep as cs; print(len(cs.plan({study!r}, storage={storage!r}).trials))")
+    printed = client(
+        work,
+        f"import contrasweep as cs; print(len(cs.plan({study!r}, storage={storage!r}).trials))",
+    )
     assert printed == "3\n"
     monkeypatch.syspath_prepend(work)
     with pytest.raises(cs.SpecError, match="transformers"):
@@ -137,16 +151,25 @@ def test_a_sweep_is_planned_and_a_command_that_trains_says_what_it_needs(work):
                 print("exit", end.code)
         """,
     )
-    assert "the searcher and its options are not checked" in printed and "36 of the search" in printed
-    assert "this command needs the package" in printed and re.search(r"pip install .*\[all\]", printed)
+    assert (
+        "the searcher and its options are not checked" in printed and "36 of the search" in printed
+    )
+    assert "this command needs the package" in printed and re.search(
+        r"pip install .*\[all\]", printed
+    )
     assert "exit None" in printed or "exit 0" in printed
     assert printed.rstrip().endswith("exit 2")
 
 
 def test_the_doctor_of_a_laptop_does_not_call_a_missing_ray_a_failure(work):
-    printed = client(work, "import sys\nfrom contrasweep.cli import main\nsys.argv = ['contrasweep', 'doctor']\nmain()")
+    printed = client(
+        work,
+        "import sys\nfrom contrasweep.cli import main\nsys.argv = ['contrasweep', 'doctor']\nmain()",
+    )
     (ray,) = (line for line in printed.splitlines() if line[6:10] == "ray ")
-    assert ray.startswith("ok") and "not installed: this machine plans, submits and watches" in ray, printed
+    assert (
+        ray.startswith("ok") and "not installed: this machine plans, submits and watches" in ray
+    ), printed
 
 
 def test_the_extras_of_the_distribution():

@@ -66,9 +66,15 @@ SGD_HERE = {"name": "sgd", "weight_decay": 1e-4, "momentum": 0.9}
         ({}, SGD_HERE),
         ({"optimizer": "sgd"}, SGD_HERE),
         ({"optimizer": {"momentum": 0.5}}, SGD_HERE | {"momentum": 0.5}),
-        ({"optimizer": {"weight_decay": 0, "nesterov": True}}, SGD_HERE | {"weight_decay": 0.0, "nesterov": True}),
+        (
+            {"optimizer": {"weight_decay": 0, "nesterov": True}},
+            SGD_HERE | {"weight_decay": 0.0, "nesterov": True},
+        ),
         ({"optimizer": "adam"}, {"name": "adam", "betas": [0.9, 0.999]}),
-        ({"optimizer": {"name": "adam", "betas": [0.5, 0.9]}}, {"name": "adam", "betas": [0.5, 0.9]}),
+        (
+            {"optimizer": {"name": "adam", "betas": [0.5, 0.9]}},
+            {"name": "adam", "betas": [0.5, 0.9]},
+        ),
         ({"optimizer": {"name": "ready", "rank": 3}}, {"name": "ready", "rank": 3, "steps": 2}),
         ({"optimizer": f"{__name__}:outside"}, {"name": f"{__name__}:outside", "rho": 0.5}),
     ],
@@ -92,14 +98,24 @@ def test_a_table_gives_equal_components_for_the_same_values_and_nobody_changes_t
     table: Table[Any] = Table("optimizer", {"sgd": SGD, "adam": adam})
     first = table.choose({"name": "sgd", "momentum": 0.5})
     assert table.choose({"name": "sgd", "momentum": 0.5}) == first
-    assert table.choose({"name": "sgd", "momentum": 0.5}, "", {"weight_decay": 0.1}).parameters["weight_decay"] == 0.1
+    assert (
+        table.choose({"name": "sgd", "momentum": 0.5}, "", {"weight_decay": 0.1}).parameters[
+            "weight_decay"
+        ]
+        == 0.1
+    )
     assert "weight_decay" in first.to_plain() and first.parameters["weight_decay"] == 0.0
     assert table.choose({"name": "sgd", "nesterov": True}).settings.nesterov
-    with pytest.raises(SpecError, match="weight_decay"):  # a value that was accepted says nothing of another
+    with pytest.raises(
+        SpecError, match="weight_decay"
+    ):  # a value that was accepted says nothing of another
         table.choose({"name": "sgd", "momentum": 0.5, "weight_decay": -1})
     plain = table.choose({"name": "adam", "betas": (0.5, 0.9)}).to_plain()
     plain["betas"].append(7)
-    assert table.choose({"name": "adam", "betas": (0.5, 0.9)}).to_plain() == {"name": "adam", "betas": [0.5, 0.9]}
+    assert table.choose({"name": "adam", "betas": (0.5, 0.9)}).to_plain() == {
+        "name": "adam",
+        "betas": [0.5, 0.9],
+    }
 
 
 def test_what_says_where_is_left_out_until_it_is_set() -> None:
@@ -110,24 +126,47 @@ def test_what_says_where_is_left_out_until_it_is_set() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"optimizer": "sdg"}, "optimizer: there is no such optimizer, got 'sdg'; did you mean 'sgd'? known"),
-        ({"optimizer": {"name": "sdg"}}, "optimizer.name: there is no such optimizer, got 'sdg'; did you mean 'sgd'?"),
+        (
+            {"optimizer": "sdg"},
+            "optimizer: there is no such optimizer, got 'sdg'; did you mean 'sgd'? known",
+        ),
+        (
+            {"optimizer": {"name": "sdg"}},
+            "optimizer.name: there is no such optimizer, got 'sdg'; did you mean 'sgd'?",
+        ),
         (
             {"optimizer": {"momentun": 1}},
             "optimizer.momentun: optimizer 'sgd' has no such parameter; did you mean 'momentum'?",
         ),
-        ({"optimizer": {"name": "adam", "momentum": 1}}, "optimizer.momentum: optimizer 'adam' has no such parameter"),
-        ({"optimizer": {"weight_decay": -1}}, "optimizer.weight_decay: input should be greater than or equal to 0"),
+        (
+            {"optimizer": {"name": "adam", "momentum": 1}},
+            "optimizer.momentum: optimizer 'adam' has no such parameter",
+        ),
+        (
+            {"optimizer": {"weight_decay": -1}},
+            "optimizer.weight_decay: input should be greater than or equal to 0",
+        ),
         ({"optimizer": {"name": "ready"}}, "optimizer.rank: this field is required"),
         ({"optimizer": 3}, "optimizer: must be one of the optimizers by name, or a mapping"),
         ({"optimizer": None}, "optimizer: must be one of the optimizers by name, or a mapping"),
         ({"optimizer": "nowhere.at:all"}, "optimizer: the optimizer's module cannot be imported"),
-        ({"optimizer": {"name": "math:coz"}}, "optimizer.name: the optimizer's module has no such function"),
-        ({"momentum": 0.5}, "momentum: there is no such field; did you mean 'optimizer.momentum'? known"),
-        ({"epoch": 1}, "epoch: there is no such field; did you mean 'epochs'? known fields: device, epochs"),
+        (
+            {"optimizer": {"name": "math:coz"}},
+            "optimizer.name: the optimizer's module has no such function",
+        ),
+        (
+            {"momentum": 0.5},
+            "momentum: there is no such field; did you mean 'optimizer.momentum'? known",
+        ),
+        (
+            {"epoch": 1},
+            "epoch: there is no such field; did you mean 'epochs'? known fields: device, epochs",
+        ),
     ],
 )
-def test_errors_stand_at_their_dotted_place_and_say_what_would_work(given: dict[str, Any], error: str) -> None:
+def test_errors_stand_at_their_dotted_place_and_say_what_would_work(
+    given: dict[str, Any], error: str
+) -> None:
     with pytest.raises(SpecError) as raised:
         Settings(**given)
     assert str(raised.value).startswith(error)
@@ -147,7 +186,8 @@ def test_help_stands_at_the_field_and_reaches_the_schema() -> None:
     assert text["examples"] == ["sgd", "adam", "ready"] and properties["optimizer"]["description"]
     assert set(sgd["properties"]) == {"name", "weight_decay", "momentum", "nesterov"}
     assert (
-        adam_["properties"]["name"] == {"const": "adam"} and ready["properties"]["rank"]["description"] == "How many."
+        adam_["properties"]["name"] == {"const": "adam"}
+        and ready["properties"]["rank"]["description"] == "How many."
     )
 
 
@@ -168,7 +208,11 @@ def test_a_default_of_one_takes_a_fraction_unless_it_is_annotated_as_whole():
     parameters = parameters_class("loss", signature_fields(loss))
     assert [parameters(margin=value).margin for value in (1, 0.5, 2)] == [1, 0.5, 2]
     assert parameters(classes=(0.5, 1)).classes == (0.5, 1)
-    for wrong, said in (({"power": 0.5}, "power: .*integer"), ({"margin": "far"}, "margin"), ({"hard": 0.5}, "hard")):
+    for wrong, said in (
+        ({"power": 0.5}, "power: .*integer"),
+        ({"margin": "far"}, "margin"),
+        ({"hard": 0.5}, "hard"),
+    ):
         with pytest.raises(SpecError, match=said):
             parameters(**wrong)
 

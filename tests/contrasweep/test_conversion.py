@@ -15,7 +15,9 @@ from contrasweep.cli.conversion import converted
 from contrasweep.study.file import as_study
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coming-from.md").read_text()
-EXAMPLE = re.compile(r'```\w+ title="(.+?)"\n(.+?)```\n\n```yaml\n(.+?)```\n(?:\nNo counterpart: `(.+?)`\n)?', re.S)
+EXAMPLE = re.compile(
+    r'```\w+ title="(.+?)"\n(.+?)```\n\n```yaml\n(.+?)```\n(?:\nNo counterpart: `(.+?)`\n)?', re.S
+)
 MORE = Path(__file__).with_name("converted.md").read_text()
 EXAMPLES = {found[0]: found[1:] for found in EXAMPLE.findall(PAGE + MORE)}
 
@@ -39,13 +41,17 @@ def test_an_example_becomes_the_study_that_stands_below_it(name, folder):
 
 
 def test_all_programs_have_an_example():
-    assert set(EXAMPLES) == {*("sweep.yaml", "tuned.py", "tried.py", "config.yaml", "experiments.yaml", "train.py")}
+    assert set(EXAMPLES) == {
+        *("sweep.yaml", "tuned.py", "tried.py", "config.yaml", "experiments.yaml", "train.py")
+    }
 
 
 WANDB = "program: train.py\nmethod: {}\nparameters:\n  a: {}\n"
 SEML = "seml: {executable: x.py}\n"
 HYDRA = 'hydra: {sweeper: {params: {x: "int(tag(log, interval(1, 8)))", y: "shuffle(range(3))"}}}'
-OPTUNA = "LOW = 0.5\ndef f(t):\n  t.suggest_int('n', 1, 9, step=2)\n  t.suggest_float(name(), 0, 1)\n"
+OPTUNA = (
+    "LOW = 0.5\ndef f(t):\n  t.suggest_int('n', 1, 9, step=2)\n  t.suggest_float(name(), 0, 1)\n"
+)
 TUNE = "def f(c): ...\ndef main(): tune.run(f, config={'y': tune.randn(), 'x': tune.%s})"
 HYPERBAND = "early_terminate: {type: hyperband, s: 2, eta: 3, max_iter: 27}\n"
 STRICT = "early_terminate: {type: hyperband, min_iter: 3, strict: true}\n"
@@ -67,20 +73,50 @@ MORE = "metric: {name: l, target: 3}\nproject: p\ncommand: ['${envvar:A}']"
 SEEDED = ["env", "WANDB_MODE=offline", "python", "train.py", "--seed", "{seed}", "{args}"]
 CASES = [
     ("w.yaml", WANDB.format("grid", "{min: 1, max: 3}"), "axes", {"a": [1, 2, 3]}),
-    ("w.yaml", WANDB.format("random", "{distribution: normal, mu: 0}"), "", "a: {'distribution': 'normal', 'mu': 0}"),
-    ("w.yaml", WANDB.format("bayes", "{distribution: q_uniform, min: 0, max: 1, q: 0.5}"), "a", Float(0, 1, step=0.5)),
+    (
+        "w.yaml",
+        WANDB.format("random", "{distribution: normal, mu: 0}"),
+        "",
+        "a: {'distribution': 'normal', 'mu': 0}",
+    ),
+    (
+        "w.yaml",
+        WANDB.format("bayes", "{distribution: q_uniform, min: 0, max: 1, q: 0.5}"),
+        "a",
+        Float(0, 1, step=0.5),
+    ),
     ("w.yaml", WANDB.format("bayes", "{parameters: {b: {min: 1, max: 3}}}"), "a.b", Int(1, 3)),
-    ("s.yaml", SEML + "random: {lr: {type: loguniform, min: 0.1, max: 1}}", "lr", Float(0.1, 1, log=True)),
+    (
+        "s.yaml",
+        SEML + "random: {lr: {type: loguniform, min: 0.1, max: 1}}",
+        "lr",
+        Float(0.1, 1, log=True),
+    ),
     ("s.yaml", SEML + "random: {samples: 4, n: {type: randint, min: 1, max: 9}}", "n", Int(1, 8)),
-    ("s.yaml", SEML + "grid: {a: {b: {type: range, min: 0, max: 3, step: 1}}}", "axes", {"a.b": [0, 1, 2]}),
-    ("s.yaml", SEML + "grid: {a: {type: choice, options: [1], zip_id: z}}", "", "a: {'type': 'choice', 'options': [1]"),
+    (
+        "s.yaml",
+        SEML + "grid: {a: {b: {type: range, min: 0, max: 3, step: 1}}}",
+        "axes",
+        {"a.b": [0, 1, 2]},
+    ),
+    (
+        "s.yaml",
+        SEML + "grid: {a: {type: choice, options: [1], zip_id: z}}",
+        "",
+        "a: {'type': 'choice', 'options': [1]",
+    ),
     ("h.yaml", HYDRA, "x", Int(1, 8, log=True)),
     ("h.yaml", HYDRA, "", "y: shuffle(range(3))"),
     ("o.py", OPTUNA + "s.optimize(f)", "n", Int(1, 9, step=2)),
     ("o.py", OPTUNA, "type", "sweep"),
     ("o.py", OPTUNA + "s.optimize(f)", "", "line 4: t.suggest_float(name(), 0, 1)"),
     ("o.py", OPTUNA + "s.optimize(f)", "", "line 5 runs as the module is imported; put it below"),
-    ("o.py", OPTUNA + "  t.suggest_discrete_uniform('x', LOW, 2.5, 1)\n  s.optimize(f)", "x", Float(0.5, 2.5, step=1)),
+    (
+        "o.py",
+        OPTUNA + "  t.suggest_discrete_uniform('x', LOW, 2.5, 1)\n  s.optimize(f)",
+        "x",
+        Float(0.5, 2.5, step=1),
+    ),
     ("t.py", TUNE % "quniform(0, 1, 0.25)", "x", Float(0, 1, step=0.25)),
     ("t.py", TUNE % "uniform(0, 1)", "", "y: tune.randn()"),
     ("t.py", TUNE % "grid_search([1, 2])", "axes", {"x": [1, 2]}),
@@ -91,14 +127,39 @@ CASES = [
         "pruner_options",
         {"reduction": 3, "min_step": 3},
     ),
-    ("w.yaml", WANDB.format("grid", "{values: [1]}") + HYPERBAND, "", "early stopping: {'pruner': 'asha', "),
-    ("w.yaml", WANDB.format("bayes", "{min: 1, max: 3}") + STRICT, "", "early_terminate: {'type': 'hyperband', 'min_"),
-    ("o.py", STUDY % "pruner=optuna.pruners.MedianPruner(n_warmup_steps=2)", "pruner_options", MEDIAN),
+    (
+        "w.yaml",
+        WANDB.format("grid", "{values: [1]}") + HYPERBAND,
+        "",
+        "early stopping: {'pruner': 'asha', ",
+    ),
+    (
+        "w.yaml",
+        WANDB.format("bayes", "{min: 1, max: 3}") + STRICT,
+        "",
+        "early_terminate: {'type': 'hyperband', 'min_",
+    ),
+    (
+        "o.py",
+        STUDY % "pruner=optuna.pruners.MedianPruner(n_warmup_steps=2)",
+        "pruner_options",
+        MEDIAN,
+    ),
     ("o.py", STUDY % "sampler=optuna.samplers.RandomSampler(seed=1)", "searcher", "random"),
-    ("o.py", STUDY % "pruner=optuna.pruners.WilcoxonPruner()", "", "pruner: optuna.pruners.WilcoxonPruner()"),
+    (
+        "o.py",
+        STUDY % "pruner=optuna.pruners.WilcoxonPruner()",
+        "",
+        "pruner: optuna.pruners.WilcoxonPruner()",
+    ),
     ("t.py", TUNED % "PopulationBasedTraining()", "", "scheduler: PopulationBasedTraining()"),
     ("t.py", TUNED % "HyperBandScheduler(reduction_factor=4)", "pruner_options", {"reduction": 4}),
-    ("t.py", TUNED % "ASHAScheduler(max_t=9)", "config", {"until": {"training_iteration": 5, "loss": 0.5}}),
+    (
+        "t.py",
+        TUNED % "ASHAScheduler(max_t=9)",
+        "config",
+        {"until": {"training_iteration": 5, "loss": 0.5}},
+    ),
     ("t.py", TUNED % "ASHAScheduler(max_t=9)", "trials_per_arm", 50),
     ("t.py", TUNED % "ASHAScheduler(max_t=9)", "resources", {"cpus": 2}),
     ("w.yaml", WANDB.format("custom", "{values: [1], probabilities: [1]}") + MORE, "mode", "min"),
@@ -116,7 +177,12 @@ CASES = [
         "",
         "seml.output_dir: logs|random.seed: 7|small.tiny: {'fixed': {'b': 1}}",
     ),
-    ("h.yaml", HYDRA.replace("params", "sampler: {_target_: a.GPSampler}, params"), "searcher", "gp"),
+    (
+        "h.yaml",
+        HYDRA.replace("params", "sampler: {_target_: a.GPSampler}, params"),
+        "searcher",
+        "gp",
+    ),
     (
         "h.yaml",
         "defaults: [override hydra/launcher: joblib]\n"
@@ -124,7 +190,12 @@ CASES = [
         "",
         "hydra.launcher: joblib|hydra.sampler.seed: 1|n_jobs: 4",
     ),
-    ("f.py", "p.add_argument('data'); p.add_argument('--out', required=True)", "", "data: the script needs|--out: the"),
+    (
+        "f.py",
+        "p.add_argument('data'); p.add_argument('--out', required=True)",
+        "",
+        "data: the script needs|--out: the",
+    ),
     (
         "o.py",
         STUDY.replace("(f)", "(f, 7, timeout=60)")
@@ -142,24 +213,45 @@ CASES = [
         "sampler: multivariate=True|pruner: interval_steps=3",
     ),
     ("t.py", TUNED % "None", "searcher", "random"),
-    ("t.py", TUNED % "ASHAScheduler(metric='loss', mode='min', brackets=3)", "", "scheduler: brackets=3"),
+    (
+        "t.py",
+        TUNED % "ASHAScheduler(metric='loss', mode='min', brackets=3)",
+        "",
+        "scheduler: brackets=3",
+    ),
     ("t.py", TUNED % "ASHAScheduler(metric='loss', mode='min', brackets=3)", "metric", "loss"),
     ("t.py", SEARCHED % "OptunaSearch(metric='loss', sampler=CmaEsSampler())", "searcher", "cmaes"),
-    ("t.py", SEARCHED % "BayesOptSearch()\n    sched = ConcurrencyLimiter(sched, max_concurrent=4)", "searcher", "gp"),
+    (
+        "t.py",
+        SEARCHED % "BayesOptSearch()\n    sched = ConcurrencyLimiter(sched, max_concurrent=4)",
+        "searcher",
+        "gp",
+    ),
     (
         "t.py",
         SEARCHED % "ConcurrencyLimiter(AxSearch(), max_concurrent=4)",
         "",
         "search_alg: ConcurrencyLimiter: max_concurrent=4|search_alg: AxSearch; the search is by tpe",
     ),
-    ("t.py", SEARCHED.replace("def f", "class f: pass\ndef g") % "None", "", "trainable: no function at the top"),
     (
         "t.py",
-        TUNED.replace("scheduler=sched", "time_budget_s=60").replace('"gpu":', '"tpu": 1, "gpu":') % 1,
+        SEARCHED.replace("def f", "class f: pass\ndef g") % "None",
+        "",
+        "trainable: no function at the top",
+    ),
+    (
+        "t.py",
+        TUNED.replace("scheduler=sched", "time_budget_s=60").replace('"gpu":', '"tpu": 1, "gpu":')
+        % 1,
         "",
         "time_budget_s: 60|resources: tpu: 1",
     ),
-    ("t.py", TUNE.replace("(f,", "(tune.with_parameters(f, a=1),") % "choice([1]), **b", "", "tune.with_par|**b"),
+    (
+        "t.py",
+        TUNE.replace("(f,", "(tune.with_parameters(f, a=1),") % "choice([1]), **b",
+        "",
+        "tune.with_par|**b",
+    ),
     ("t.py", TUNE % "uniform(lower=0, upper=1)", "x", Float(0, 1)),
     ("t.py", "net(mode='nearest')\n" + TUNE % "choice([1])", "mode", "max"),
     (
@@ -168,7 +260,12 @@ CASES = [
         "resources",
         {"gpus": 1},
     ),
-    ("t.py", TUNED.replace("if smoke else 0", "") % "ASHAScheduler()", "", "line 9: tune.with_resources(f, needs)"),
+    (
+        "t.py",
+        TUNED.replace("if smoke else 0", "") % "ASHAScheduler()",
+        "",
+        "line 9: tune.with_resources(f, needs)",
+    ),
 ]
 
 
@@ -193,26 +290,39 @@ def test_each_kind_of_parameter_is_what_it_was_or_is_named(name, text, place, wa
         ("sweep.yaml", "parameters: {lr: {distribution: log_uniform, min: 1, max: 10000}}"),
         ("sweep.yaml", "seml: 3"),
         ("sweep.yaml", "seml: {executable: x.py}\ngrid: {lr: {type: choice}}"),
-        ("sweep.yaml", "seml: {executable: x.py}\ngrid: {lr: {type: range, min: 0, max: 1.0e+12, step: 1}}"),
-        ("sweep.yaml", "seml: {executable: x.py}\ngrid: {lr: {type: uniform, min: 0, max: 1, num: 1000000000000}}"),
+        (
+            "sweep.yaml",
+            "seml: {executable: x.py}\ngrid: {lr: {type: range, min: 0, max: 1.0e+12, step: 1}}",
+        ),
+        (
+            "sweep.yaml",
+            "seml: {executable: x.py}\ngrid: {lr: {type: uniform, min: 0, max: 1, num: 1000000000000}}",
+        ),
         ("sweep.yaml", "hydra: {sweeper: {params: 3}}"),
         ("sweep.yaml", b"\xff\xfe"),
         ("tuned.py", "def f(:"),
-        ("tuned.py", "def objective(trial):\n    return trial.suggest_float('x', 0)\nstudy.optimize(objective)"),
+        (
+            "tuned.py",
+            "def objective(trial):\n    return trial.suggest_float('x', 0)\nstudy.optimize(objective)",
+        ),
         ("nothing.yaml", None),
     ],
 )
 def test_what_is_wrong_in_a_file_of_another_program_is_one_line(name, content, folder):
     if content is not None:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(SpecError, match=r"^--from: this file breaks a rule of the program that it is for") as caught:
+    with pytest.raises(
+        SpecError, match=r"^--from: this file breaks a rule of the program that it is for"
+    ) as caught:
         converted(Path(name))
     assert "\n" not in str(caught.value) and name in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["random", "grid"])
 def test_a_range_of_four_thousand_million_seeds_is_searched_and_not_listed(method, folder):
-    text = "method: METHOD\nprogram: train.py\nparameters: {s: {min: 0, max: 4294967295}}".replace("METHOD", method)
+    text = "method: METHOD\nprogram: train.py\nparameters: {s: {min: 0, max: 4294967295}}".replace(
+        "METHOD", method
+    )
     (folder / "sweep.yaml").write_text(text)
     study, _ = converted(Path("sweep.yaml"))
     assert study["type"] == "sweep" and study["arms"]["main"]["space"]["s"]["high"] == 4294967295
@@ -234,7 +344,8 @@ def test_objects_of_ray_tune_and_optuna_declare_a_space():
     arm = Arm("contrastive", space={name: theirs for name, (theirs, _) in space.items()})
     assert arm.space == {name: ours for name, (_, ours) in space.items()}
     with pytest.raises(
-        SpecError, match=r"this parameter of Ray Tune cannot be searched, .*tune._Normal has no counter"
+        SpecError,
+        match=r"this parameter of Ray Tune cannot be searched, .*tune._Normal has no counter",
     ):
         Arm("contrastive", space={"x": tune.randn()})
 
@@ -243,7 +354,10 @@ def test_init_takes_the_one_script_of_a_folder_and_overwrites_nothing(folder):
     for says in (None, "FOLDER: there is a study already, got 'study.yaml'"):
         done = CliRunner().invoke(app, ["init"], standalone_mode=False)
         assert str(done.exception or None)[: len(says or "None")] == str(says)
-    assert yaml.safe_load((folder / "study.yaml").read_text())["arms"]["main"]["command"][:2] == ["python", "train.py"]
+    assert yaml.safe_load((folder / "study.yaml").read_text())["arms"]["main"]["command"][:2] == [
+        "python",
+        "train.py",
+    ]
     (folder / "notes.yaml").write_text("a: 1")
     with pytest.raises(SpecError, match=r"^--from: this file holds no sweep that is known, got "):
         converted(folder / "notes.yaml")

@@ -25,7 +25,9 @@ from contrasweep.study.file import to_plain
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas.json"
 ARMS = {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abc"}
-GRID = AblationGrid("grid", ARMS, "digits-lt", seeds=[0, 1, 2, 3], axes={"lr": [0.1, 0.2]}, question="cells")
+GRID = AblationGrid(
+    "grid", ARMS, "digits-lt", seeds=[0, 1, 2, 3], axes={"lr": [0.1, 0.2]}, question="cells"
+)
 
 
 def grid_value(trial):
@@ -38,18 +40,28 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
     storage = folder / "runs"
     drive_looks(GRID, storage, grid_value, failed=lambda trial: (trial.arm, trial.seed) == ("b", 3))
-    drive_looks(dataclasses.replace(GRID, name="twin", arms={"d": ARMS["a"], "e": ARMS["b"]}), storage, grid_value)
+    drive_looks(
+        dataclasses.replace(GRID, name="twin", arms={"d": ARMS["a"], "e": ARMS["b"]}),
+        storage,
+        grid_value,
+    )
     finished(sweep(), storage)
     (folder / "several.yaml").write_text(
         "data: digits-lt\narms: {a: {trainable: finetune}}\nstudies: [{name: p}, {name: q}]"
     )
-    (folder / "more.yaml").write_text(yaml.safe_dump(to_plain(dataclasses.replace(GRID, seeds=[*GRID.seeds, 4]))))
-    (folder / "none.yaml").write_text(yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt"))))
+    (folder / "more.yaml").write_text(
+        yaml.safe_dump(to_plain(dataclasses.replace(GRID, seeds=[*GRID.seeds, 4])))
+    )
+    (folder / "none.yaml").write_text(
+        yaml.safe_dump(to_plain(dataclasses.replace(GRID, data="cifar10-lt")))
+    )
     (folder / "sweep.yaml").write_text(yaml.safe_dump(to_plain(sweep(name="other"))))
     records = StudyRecords(str(storage), "grid")
     now = time.time()
     running = {"t": RunningTrial("t", "a", {"lr": "0.1"}, None, 4, now, 3, 9, 0.5, now)}
-    state = RunState("grid", "accuracy", "max", str(storage), 30, 24, 1, now, updated=now, running=running)
+    state = RunState(
+        "grid", "accuracy", "max", str(storage), 30, 24, 1, now, updated=now, running=running
+    )
     LIVE_FILE.write(records.store, f"grid/{LIVE}", dataclasses.asdict(state))
     archive_trials(records, sorted(records.finished())[:1], reason="a test")
     return folder
@@ -58,7 +70,12 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def dashboard():
     """A cluster's dashboard that knows one job."""
-    job = {"submission_id": "contrasweep-grid-0123abcd", "status": "RUNNING", "start_time": 1e12, "metadata": {}}
+    job = {
+        "submission_id": "contrasweep-grid-0123abcd",
+        "status": "RUNNING",
+        "start_time": 1e12,
+        "metadata": {},
+    }
     answers = {"/api/jobs/": [job], "/api/jobs/contrasweep-grid-0123abcd": job}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -81,7 +98,9 @@ def document(name: str, *words: str, folder: Path, status: int = 0) -> dict:
     """What a command prints, which has the published schema `name`; its numbers are JSON's."""
     done = contrasweep(*words, "--json", folder=folder)
     assert done.returncode == status, done.stderr
-    printed = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    printed = json.loads(
+        done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON")
+    )
     jsonschema.validate(printed, json.loads(PUBLISHED.read_text())[name])
     return printed
 
@@ -125,7 +144,9 @@ def test_what_a_command_prints_has_its_published_schema(name, words, folder):
 
 
 def test_what_is_said_of_jobs_has_the_published_schema(dashboard, tmp_path):
-    job = document("status", "status", "contrasweep-grid-0123abcd", "--address", dashboard, folder=tmp_path)
+    job = document(
+        "status", "status", "contrasweep-grid-0123abcd", "--address", dashboard, folder=tmp_path
+    )
     assert job["status"] == "RUNNING"
     document("jobs", "jobs", "--address", dashboard, folder=tmp_path)
 
@@ -135,7 +156,9 @@ def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path):
     words = ("changed", "--storage", str(tmp_path))
     removed = document("remove", "remove", *words, "--arm", "a", "--yes", folder=tmp_path)
     restored = document("restore", "restore", *words, "--yes", folder=tmp_path)
-    assert sorted(removed["removed"]) == sorted(restored["restored"]) and len(removed["removed"]) == 8
+    assert (
+        sorted(removed["removed"]) == sorted(restored["restored"]) and len(removed["removed"]) == 8
+    )
     records = StudyRecords(str(tmp_path), "changed")
     records.store.write(records.key(removed["removed"][0], "record.json"), b"\x00")
     assert not document("verify", "verify", *words, folder=tmp_path, status=1)["sound"]
@@ -144,7 +167,9 @@ def test_what_changes_a_study_prints_the_published_schema(folder, tmp_path):
 
 @pytest.mark.slow
 def test_what_is_said_of_campaigns_has_the_published_schema(tmp_path, monkeypatch):
-    monkeypatch.setattr("contrasweep.campaign.campaign.run", lambda study, storage, **_: calm_run(study, storage))
+    monkeypatch.setattr(
+        "contrasweep.campaign.campaign.run", lambda study, storage, **_: calm_run(study, storage)
+    )
     (tmp_path / "speed.yaml").write_text(
         "{type: campaign, name: speed, incumbent: {trainable: candidates:train}, data: digits-lt,"
         " seeds: {first: 2, step: 2, most: 8}}"
@@ -158,7 +183,10 @@ def test_what_is_said_of_campaigns_has_the_published_schema(tmp_path, monkeypatc
         document("outlook", *words, "--dry-run", folder=tmp_path)
         decided = document("decide", *words, folder=tmp_path)
         assert decided["kept"] == (gain > 0)
-        assert document("outlook", *words, "--dry-run", folder=tmp_path)["decided"]["verdict"] == decided["verdict"]
+        assert (
+            document("outlook", *words, "--dry-run", folder=tmp_path)["decided"]["verdict"]
+            == decided["verdict"]
+        )
     assert len(document("ledger", "ledger", "speed", *stored, folder=tmp_path)["rows"]) == 2
     document("comparisons", "ledger", *stored, folder=tmp_path)
 
@@ -181,7 +209,9 @@ ERRORS = [
 @pytest.mark.parametrize(("words", "kind", "place", "value"), ERRORS)
 def test_an_error_is_a_document_with_its_parts(words, kind, place, value, folder):
     shown = document("error", *words.split(), folder=folder, status=2)
-    assert (shown["kind"], shown["value"] if value else None) == (kind, value) and shown["place"].startswith(place)
+    assert (shown["kind"], shown["value"] if value else None) == (kind, value) and shown[
+        "place"
+    ].startswith(place)
     assert shown["error"] and "\n" not in shown["error"] and (shown["rule"] or kind != "SpecError")
 
 
@@ -204,7 +234,9 @@ def test_the_published_schema_is_the_one_that_is_printed(name):
     def bare(part):  # docstrings may change
         if isinstance(part, dict):
             return {
-                key: bare(inner) for key, inner in part.items() if not (key == "description" and isinstance(inner, str))
+                key: bare(inner)
+                for key, inner in part.items()
+                if not (key == "description" and isinstance(inner, str))
             }
         return [bare(inner) for inner in part] if isinstance(part, list) else part
 
@@ -230,4 +262,6 @@ def test_a_schema_lets_no_unknown_member_pass(name):
 
 
 if __name__ == "__main__":
-    PUBLISHED.write_text(json.dumps({name: document_schema(name) for name in TYPES}, indent=1) + "\n")
+    PUBLISHED.write_text(
+        json.dumps({name: document_schema(name) for name in TYPES}, indent=1) + "\n"
+    )

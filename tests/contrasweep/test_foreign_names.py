@@ -62,11 +62,14 @@ def forge_study(folder, **fields):
 
 def forge_trial(folder, trainable, config):
     """Put a trial of a foreign trainable in place of a planned one, with all that makes it whole."""
-    records, planned = records_of(folder), plan(STUDY, storage=str(folder / "runs"))
+    records = records_of(folder)
+    planned = plan(STUDY, storage=str(folder / "runs"))
     own = planned.trials[0]
     forged = replace(own, trainable=trainable, config=config)
     records.write(Record.of(forged, status=Status.DONE, metrics={"accuracy": 1.0}, step=1))
-    Checkpoints(records.store, records.key(forged.id, "checkpoint")).save(folder / "runs" / "datasets", 1)
+    Checkpoints(records.store, records.key(forged.id, "checkpoint")).save(
+        folder / "runs" / "datasets", 1
+    )
     frame = read_planned(records)
     write_planned(records, frame.assign(trial_id=[forged.id, *frame["trial_id"][1:]]), "")
     return planned
@@ -87,7 +90,8 @@ def test_evaluate_imports_nothing_that_a_storage_names(trainable, config, here):
     (here / "runs" / "datasets" / "x").write_text("x")
     forge_trial(here, trainable, config)
     with pytest.raises(
-        cs.SpecError, match=r"what only a storage names is not used.* file or module:NAME that declares"
+        cs.SpecError,
+        match=r"what only a storage names is not used.* file or module:NAME that declares",
     ):
         driver.evaluate("small", on=["digits"], storage=str(here / "runs"), tracking=None)
     assert "evil" not in sys.modules and not (here / "ran").exists()
@@ -103,7 +107,9 @@ def test_evaluate_reads_no_dataset_of_an_address_or_a_module_that_a_storage_name
 
 
 @pytest.mark.slow
-def test_code_of_ones_own_is_evaluated_by_the_study_that_declares_it_or_the_package_that_is_named(here, monkeypatch):
+def test_code_of_ones_own_is_evaluated_by_the_study_that_declares_it_or_the_package_that_is_named(
+    here, monkeypatch
+):
     """toy has no loader, which is asked for once the code may be imported."""
     for study in (STUDY, "small"):
         with pytest.raises(cs.SpecError, match="the loader's module has no such function"):
@@ -119,12 +125,17 @@ def test_a_run_logs_no_model_by_code_that_a_storage_names(mlflow_uri, here, caps
     for trainable, config in [FORGED[0], ("toy:train", {"encoder": "evil:Net"})]:
         planned = forge_trial(here, trainable, config)
         results = Results.load("small", str(here / "runs"))
-        assert results.trial_records and {r.trainable for r in results.trial_records.values()} >= {trainable}
-        tracked = TrackedStudy.of("small", planned.trials, metric="accuracy", storage=str(here / "runs"))
+        assert results.trial_records and {r.trainable for r in results.trial_records.values()} >= {
+            trainable
+        }
+        tracked = TrackedStudy.of(
+            "small", planned.trials, metric="accuracy", storage=str(here / "runs")
+        )
         publish(results, checked_tracking(mlflow_uri), tracked, trained=planned)
         assert "evil" not in sys.modules and not (here / "ran").exists()
     assert (
-        "the model of arm a is not in MLflow (SpecError: config: what only a storage names" in capsys.readouterr().err
+        "the model of arm a is not in MLflow (SpecError: config: what only a storage names"
+        in capsys.readouterr().err
     )
 
 
@@ -151,7 +162,9 @@ def server():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tracking", ["evil:Tracker", "runs.small.evil:X", "tensorboard:/tmp/x", ["SERVER", "evil:X"]])
+@pytest.mark.parametrize(
+    "tracking", ["evil:Tracker", "runs.small.evil:X", "tensorboard:/tmp/x", ["SERVER", "evil:X"]]
+)
 def test_sync_opens_no_tracker_that_only_the_storage_names(tracking, here, server, monkeypatch):
     address, asked = server
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "alice")
@@ -161,7 +174,10 @@ def test_sync_opens_no_tracker_that_only_the_storage_names(tracking, here, serve
         forge_study(here, tracking=[address, "evil:X"] if isinstance(named, list) else named)
         for words in (("sync",), ("sync", "--follow")):
             done = contrasweep(*words, "small", "--storage", "runs", folder=here)
-            assert done.returncode == 2 and "the address that a storage names is not used" in done.stderr
+            assert (
+                done.returncode == 2
+                and "the address that a storage names is not used" in done.stderr
+            )
     assert not asked and not (here / "ran").exists() and not (here / "other.db").exists()
     assert not {"evil", "runs.small.evil"} & sys.modules.keys()
 
@@ -179,7 +195,9 @@ def test_sync_takes_the_address_of_the_study_that_the_user_names(here):
 
 
 @pytest.mark.slow
-def test_scores_go_where_the_study_is_shown_only_if_the_user_says_that_place_too(here, server, capsys):
+def test_scores_go_where_the_study_is_shown_only_if_the_user_says_that_place_too(
+    here, server, capsys
+):
     """What evaluate does at its end with the address in the storage's mlflow.json."""
     address, asked = server
     records = records_of(here)
@@ -188,7 +206,9 @@ def test_scores_go_where_the_study_is_shown_only_if_the_user_says_that_place_too
     assert driver._where_shown(records, "sqlite:///mlflow.db") is None
     assert f"contrasweep sync small --tracking {address}" in capsys.readouterr().err
     assert driver._where_shown(records, [address]) == [address] and not asked
-    LINKS_FILE.write(records.store, "small/mlflow.json", links | {"tracking": f"sqlite:///{here}/mlflow.db"})
+    LINKS_FILE.write(
+        records.store, "small/mlflow.json", links | {"tracking": f"sqlite:///{here}/mlflow.db"}
+    )
     assert driver._where_shown(records, "sqlite:///mlflow.db") == "sqlite:///mlflow.db"
 
 
@@ -196,7 +216,11 @@ def test_words_of_a_command_and_files_and_options_among_its_settings_are_named_b
     """A command has no colon; whoever runs `train.py` has not named `sh`, nor any other file."""
     mine = {"command": ["python", "train.py", "{lr}"], "lr": 0.1, "mode": "fast"}
     check_named({"command": mine["command"], "lr": 0.7, "mode": "cosine-decay"}, mine, "", "")
-    for change in ({"command": ["sh", "-c", "{lr}"]}, {"mode": "--config=evil"}, {"mode": "runs/evil.py"}):
+    for change in (
+        {"command": ["sh", "-c", "{lr}"]},
+        {"mode": "--config=evil"},
+        {"mode": "runs/evil.py"},
+    ):
         with pytest.raises(cs.SpecError, match="what only a storage names"):
             check_named(mine | change, mine, "", "")
 
@@ -205,10 +229,19 @@ def test_words_of_a_command_and_files_and_options_among_its_settings_are_named_b
 @pytest.mark.parametrize(("folder", "storage"), [("runs", "."), ("runs/small", "..")])
 def test_no_module_is_imported_that_lies_in_a_storage(folder, storage, here):
     """The current folder is one to import from, and a file of a storage there would be any package."""
-    (here / folder / "study.yaml").write_text("name: new\narms: {a: {trainable: 'lying:train'}}\ndata: digits-lt\n")
+    (here / folder / "study.yaml").write_text(
+        "name: new\narms: {a: {trainable: 'lying:train'}}\ndata: digits-lt\n"
+    )
     (here / folder / "lying.py").write_text("open('ran', 'w').close()\n")
-    for words in (["plan", "study.yaml"], ["run", "study.yaml"], ["evaluate", "study.yaml"], ["sync", "study.yaml"]):
+    for words in (
+        ["plan", "study.yaml"],
+        ["run", "study.yaml"],
+        ["evaluate", "study.yaml"],
+        ["sync", "study.yaml"],
+    ):
         done = contrasweep(*words, "--storage", storage, folder=here / folder)
         assert done.returncode == 2 and "a storage is no folder to import from" in done.stderr, done
-    assert contrasweep("report", "small", "--storage", storage, folder=here / folder).returncode == 0
+    assert (
+        contrasweep("report", "small", "--storage", storage, folder=here / folder).returncode == 0
+    )
     assert not list(here.rglob("ran"))

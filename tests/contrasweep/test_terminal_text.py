@@ -54,7 +54,9 @@ def test_a_hostile_log_does_not_reach_the_terminal(tmp_path, monkeypatch):
     records.claim(StudyDocument(name="study", metric="accuracy"))
     (tmp_path / "study/trials/abc").mkdir(parents=True)
     (tmp_path / "study/trials/abc" / LOG).write_bytes(HOSTILE.encode())
-    monkeypatch.setattr(sys, "argv", ["contrasweep", "logs", records.study, "abc", "--storage", str(tmp_path)])
+    monkeypatch.setattr(
+        sys, "argv", ["contrasweep", "logs", records.study, "abc", "--storage", str(tmp_path)]
+    )
     with terminal(monkeypatch) as sent, contextlib.suppress(SystemExit):
         main()
     assert SHOWN in sent[0]
@@ -67,7 +69,9 @@ def test_a_run_is_drawn_on_a_terminal_and_obeys_no_message(monkeypatch):
         assert guarded(sys.stderr) is sys.stderr
         display = display_here()
         assert isinstance(display, Terminal)
-        assert isinstance(display.console, Console) and display.console.file is unguarded(sys.stderr)
+        assert isinstance(display.console, Console) and display.console.file is unguarded(
+            sys.stderr
+        )
         display.say(f"failed: {HOSTILE}")
     assert "\\x1b]0;title\\x07\\x1b[2J" in sent[0]
     assert "\x1b[2J" not in sent[0] and "\x1b]" not in sent[0]

@@ -13,9 +13,17 @@ STUDIES = ("grid.yaml", "sweep.yaml")
 def seen(storage: str, name: str) -> dict[str, object]:
     """What a later version has to read of a study in the storage: cells of its table, comparisons, values of trials."""
     results = cs.load(name, storage=storage)
-    cells = {" ".join((*row, *col)): [c.mean, c.low, c.high] for (row, col), c in results.table().cells.items()}
-    compared = {f"{p.a} {p.b}": [p.comparison.difference, p.comparison.p_value] for p in results.answer.pairs}
-    trials = {i: record.metrics[results.metric] for i, record in sorted(results.trial_records.items())}
+    cells = {
+        " ".join((*row, *col)): [c.mean, c.low, c.high]
+        for (row, col), c in results.table().cells.items()
+    }
+    compared = {
+        f"{p.a} {p.b}": [p.comparison.difference, p.comparison.p_value]
+        for p in results.answer.pairs
+    }
+    trials = {
+        i: record.metrics[results.metric] for i, record in sorted(results.trial_records.items())
+    }
     return {"cells": cells, "compared": compared, "trials": trials}
 
 
@@ -29,7 +37,12 @@ def main() -> None:
         results = cs.run(HERE / file, storage=str(storage), tracking="none")
         shutil.copy(HERE / file, folder / file)
         expected[results.name] = seen(str(storage), results.name)
-    for path in [storage / "datasets", storage / "calibration", *storage.glob("*/trials"), *storage.glob("*/lease")]:
+    for path in [
+        storage / "datasets",
+        storage / "calibration",
+        *storage.glob("*/trials"),
+        *storage.glob("*/lease"),
+    ]:
         shutil.rmtree(path)
     for path in storage.glob("*/live.json"):  # of this machine
         path.unlink()

@@ -9,7 +9,18 @@ import pytest
 from command_line import Done, contrasweep
 from docs import methods_board, papers_page
 from docs.claims_ledger import CLAIMS, Claim
-from docs.claims_page import NOT_RUN, Estimate, Kept, Row, fresh_study, held, load_study, main, page, read
+from docs.claims_page import (
+    NOT_RUN,
+    Estimate,
+    Kept,
+    Row,
+    fresh_study,
+    held,
+    load_study,
+    main,
+    page,
+    read,
+)
 from drivers import ray_folder, start_driver
 
 from contrasweep import SpecError
@@ -56,29 +67,49 @@ def test_fresh_seeds_are_seeds_that_a_study_never_used():
         study = load_study(claim.study)
         if claim.fresh:
             fresh = fresh_study(study, claim.fresh)
-            assert not set(fresh.all_seeds) & set(study.all_seeds) and len(fresh.all_seeds) == claim.fresh
+            assert (
+                not set(fresh.all_seeds) & set(study.all_seeds)
+                and len(fresh.all_seeds) == claim.fresh
+            )
             assert fresh.arms == study.arms and fresh.name != study.name
             assert {other.fresh for other in CLAIMS if other.study == claim.study} == {claim.fresh}
 
 
 def test_the_study_of_a_claim_and_the_one_at_the_papers_scale_have_its_arms(tmp_path):
     claim = Claim(
-        "x", "y", "contrasweep.search_spaces.survey:MINING", "semi-hard", "all", full=survey.__name__ + ":SETS"
+        "x",
+        "y",
+        "contrasweep.search_spaces.survey:MINING",
+        "semi-hard",
+        "all",
+        full=survey.__name__ + ":SETS",
     )
     with pytest.raises(SpecError, match=r"full: the study survey-sets has no such arm, got 'all'"):
         read(claim, str(tmp_path))
-    with pytest.raises(SpecError, match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere"):
-        read(Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"), str(tmp_path))
+    with pytest.raises(
+        SpecError,
+        match=r"arm: the study survey-sincere has no such arm, got 'ocl'; its arms: sincere",
+    ):
+        read(
+            Claim("x", "y", "contrasweep.search_spaces.survey:SUPERVISED", "ocl", "supcon"),
+            str(tmp_path),
+        )
 
 
 @pytest.mark.parametrize(
-    "study", [value for value in vars(survey).values() if isinstance(value, AblationGrid)], ids=lambda study: study.name
+    "study",
+    [value for value in vars(survey).values() if isinstance(value, AblationGrid)],
+    ids=lambda study: study.name,
 )
 def test_the_surveys_studies_decide_with_seeds_of_their_own(study, tmp_path):
-    assert min(study.all_seeds) >= 100 and study.folds is None, "settings were chosen on folds, with seed 0"
+    assert min(study.all_seeds) >= 100 and study.folds is None, (
+        "settings were chosen on folds, with seed 0"
+    )
     assert plan(study, storage=str(tmp_path)).total > 0, "its data come with the packages"
     learned = [arm.config for arm in study.arms.values() if arm.trainable != survey.PIXELS]
-    differ = {key for one in learned for key in one if any(other[key] != one[key] for other in learned)}
+    differ = {
+        key for one in learned for key in one if any(other[key] != one[key] for other in learned)
+    }
     assert differ <= {"loss", "learning_rate"}
 
 
@@ -90,19 +121,31 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path):
     with ray_folder() as ray:
         here = {"PYTHONPATH": str(PAGE.parents[1])}
         words = ["--of", "toyclaims:CLAIMS", "--run", "--output", "page.md", "--reports", "reports"]
-        driver = start_driver(*words, folder=tmp_path, ray=ray, environment=here, module="docs.claims_page")
+        driver = start_driver(
+            *words, folder=tmp_path, ray=ray, environment=here, module="docs.claims_page"
+        )
         errors = driver.communicate()[1]
     assert driver.returncode == 0, errors
     text = (tmp_path / "page.md").read_text()
     decided = "| 1 | A is better than B | **held on a toy** | +0.100 [+0.100, +0.100], n 8 | 0.05 | 0.109 | – |"
-    assert decided in text and "Of 1 claims: 1 held." in text and "contrasweep run toyclaims:STUDY" in text
-    assert "accuracy: a is better and it matters, p = 0.016; a 0.509 [" in text and "; first +0.100 [" in text
+    assert (
+        decided in text
+        and "Of 1 claims: 1 held." in text
+        and "contrasweep run toyclaims:STUDY" in text
+    )
+    assert (
+        "accuracy: a is better and it matters, p = 0.016; a 0.509 [" in text
+        and "; first +0.100 [" in text
+    )
     assert "| digits, the test part | 1 | 2 | 2 |" in text
     elsewhere = ["--storage", "another", "--reports", "reports"]
     kept = claims("--of", "toyclaims:CLAIMS", *elsewhere, folder=tmp_path)
     assert decided in kept.stdout, "the estimates of the page before"
     again = claims("--of", "toyclaims:CLAIMS", folder=tmp_path)
-    assert [path.name for path in sorted((tmp_path / "reports").iterdir())] == ["estimates.json", "toy-fresh.md"]
+    assert [path.name for path in sorted((tmp_path / "reports").iterdir())] == [
+        "estimates.json",
+        "toy-fresh.md",
+    ]
     report = (tmp_path / "reports" / "toy-fresh.md").read_text()
     assert "- a is better than b and it matters: +0.10 [+0.10, +0.10]" in report
     linked = " [Its report](reports/toy-fresh.md)."
@@ -110,7 +153,9 @@ def test_the_command_runs_the_studies_and_writes_the_page(tmp_path):
 
 
 def estimate(decision, low, high, **scores):
-    return Estimate(decision, (low + high) / 2, low, high, 0.01, 8, scores, 16, 1.0, 0, "2026-01-01")
+    return Estimate(
+        decision, (low + high) / 2, low, high, 0.01, 8, scores, 16, 1.0, 0, "2026-01-01"
+    )
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
@@ -124,13 +169,19 @@ def test_the_arm_that_is_ahead_is_surely_above_the_floor_by_the_smallest_differe
     assert row.held == "held on toys" and row.stands("b")
     wide = replace(seen, ends={"a": (sign * 0.45, sign * 1.2), "b": (sign * 0.47, sign * 0.53)})
     unsure = replace(row, first=wide)
-    assert unsure.held == "not shown here: a is not surely 0.05 above the floor" and not unsure.stands("b")
+    assert (
+        unsure.held == "not shown here: a is not surely 0.05 above the floor"
+        and not unsure.stands("b")
+    )
     assert replace(unsure, claim=replace(row.claim, floor=None)).held == "held on toys"
     # The arm that loses may have learned nothing: that is what the claim says, or what contradicts it.
-    assert replace(row, first=replace(wide, ends={"b": (sign * 0.1, sign * 0.9)})).held == "held on toys"
-    assert replace(row, claim=replace(row.claim, arm="b", against="a"), first=replace(seen, decision="worse")).held == (
-        "contradicted on toys"
+    assert (
+        replace(row, first=replace(wide, ends={"b": (sign * 0.1, sign * 0.9)})).held
+        == "held on toys"
     )
+    assert replace(
+        row, claim=replace(row.claim, arm="b", against="a"), first=replace(seen, decision="worse")
+    ).held == ("contradicted on toys")
     same = replace(row, first=replace(wide, decision="equivalent", low=-0.01, high=0.02))
     assert same.held == "not shown here: a and b are not surely 0.05 above the floor"
     made = replace(row, claim=replace(row.claim, construction="it is so"))
@@ -157,7 +208,8 @@ def test_a_claim_held_or_not(decision, relevance, better, same):
 def test_fresh_seeds_decide_and_a_study_that_asked_otherwise_does_not():
     claim = Claim("x", "y", "m:S", "a", "b", on="toys", under="at temperature .2")
     study = SimpleNamespace(mode="max", smallest_difference=0.01)
-    first, fresh = estimate("better", 0.02, 0.04), estimate("undecided", -0.02, 0.04)
+    first = estimate("better", 0.02, 0.04)
+    fresh = estimate("undecided", -0.02, 0.04)
     assert Row(claim, study, first).held == "held on toys, at temperature .2"
     assert Row(claim, study, first, fresh).held == "not shown here"
     assert Row(claim, study, None, None, first).held == NOT_RUN
@@ -181,7 +233,10 @@ def test_the_committed_page_is_what_the_kept_estimates_say(tmp_path):
     kept = Kept.of(folder)
     written = page([read(one, str(tmp_path), kept) for one in CLAIMS], folder, "claims")
     hours = "- At the paper's scale: "
-    shown = [[line for line in text.splitlines() if not line.startswith(hours)] for text in (written, PAGE.read_text())]
+    shown = [
+        [line for line in text.splitlines() if not line.startswith(hours)]
+        for text in (written, PAGE.read_text())
+    ]
     assert shown[0] == shown[1]
 
 
@@ -194,13 +249,19 @@ def test_an_estimate_is_that_of_its_report(fresh):
             continue
         (cell,) = at or [""]
         about = rf"- {cell.replace('=', ' ')}[: ]*(?:{arm}|{against}) .*(?:{arm}|{against})\b(?!-)"
-        (line,) = (each for each in (folder / f"{name}.md").read_text().splitlines() if re.match(about, each))
+        (line,) = (
+            each
+            for each in (folder / f"{name}.md").read_text().splitlines()
+            if re.match(about, each)
+        )
         first = re.search(rf"\b({arm}|{against}) ", line)
         numbers = [float(number) for number in re.findall(r"[+-]\d\.\d+", line)[:3]]
         sign = 1 if first and first[1] == arm else -1
         expected = [one.difference, *sorted([sign * one.low, sign * one.high])]
         digits = len(re.findall(r"[+-]\d\.(\d+)", line)[0])
-        assert numbers == pytest.approx([sign * expected[0], *expected[1:]], abs=0.51 * 10**-digits), line
+        assert numbers == pytest.approx(
+            [sign * expected[0], *expected[1:]], abs=0.51 * 10**-digits
+        ), line
 
 
 def test_commands_stage_what_does_not_come_with_the_packages(tmp_path):
@@ -209,5 +270,6 @@ def test_commands_stage_what_does_not_come_with_the_packages(tmp_path):
         assert bool(claim.stage) == bool(missing), claim.study
         assert (
             not claim.stage
-            or f"contrasweep data stage {claim.stage}\ncontrasweep run {claim.study}" in PAGE.read_text()
+            or f"contrasweep data stage {claim.stage}\ncontrasweep run {claim.study}"
+            in PAGE.read_text()
         )

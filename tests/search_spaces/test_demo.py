@@ -6,7 +6,8 @@ from contrasweep.search_spaces.demo import STUDY
 
 
 def test_the_demo_is_small_and_can_decide_something(tmp_path):
-    planned, power = plan(STUDY, storage=str(tmp_path)), study_power(STUDY)
+    planned = plan(STUDY, storage=str(tmp_path))
+    power = study_power(STUDY)
     assert planned.total == 60 and planned.totals({})["cells"] == 3
     assert power is not None and power.family.size == 2 and power.least < 2
     assert STUDY.smallest_difference is not None and STUDY.replicates is not None

@@ -41,7 +41,11 @@ def test_every_study_is_planned_with_nothing_staged(name, tmp_path):
     planned, missing = plan_staged(study, storage=str(tmp_path))
     assert planned is not None, "what is not staged is planned by its paper"
     if isinstance(study, AblationGrid):
-        assert 0 < (planned.total or 0) <= len(study.all_folds) * len(study.all_seeds) * len(list(study.cells()))
+        assert (
+            0
+            < (planned.total or 0)
+            <= len(study.all_folds) * len(study.all_seeds) * len(list(study.cells()))
+        )
     for one in missing:
         assert one.described
         dataset = parse(one.name)
@@ -54,11 +58,19 @@ def test_every_study_is_planned_with_nothing_staged(name, tmp_path):
 def test_table_1_needs_no_data(tmp_path):
     inventory = Path(__file__).resolve().parents[2] / "docs/cluster/example-inventory.yaml"
     done = contrasweep(
-        "plan", "contrasweep.search_spaces.local:TABLE_1", "--cluster", str(inventory), "--json", folder=tmp_path
+        "plan",
+        "contrasweep.search_spaces.local:TABLE_1",
+        "--cluster",
+        str(inventory),
+        "--json",
+        folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
-    memory = {(row["axes"]["batch_size"], row["axes"]["image_size"]): row["memory_gib"] for row in shown["table"]}
+    memory = {
+        (row["axes"]["batch_size"], row["axes"]["image_size"]): row["memory_gib"]
+        for row in shown["table"]
+    }
     paper = {(8, 512): 9.5, (16, 512): 17.0}
     assert shown["missing"] == [] and memory.keys() == {(8, 512), (16, 512), (8, 256), (16, 256)}
     assert all(memory[cell] == pytest.approx(gib, rel=0.2) for cell, gib in paper.items())
@@ -67,14 +79,24 @@ def test_table_1_needs_no_data(tmp_path):
 def test_a_study_none_of_whose_data_is_staged_names_the_commands(tmp_path):
     assert cells_by_dataset(local.TABLE_2) == {"hra": 12, "xbd?size=224": 9, "xbd": 12}
     few = 'zipped=[{data: [hra, "xbd?size=224", xbd], batch_size: [8, 8, 8], image_size: [256, 224, 128]}]'
-    done = contrasweep("plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path)
+    done = contrasweep(
+        "plan", "contrasweep.search_spaces.local:TABLE_2", "--set", few, folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     missing = [line for line in done.stdout.splitlines() if line.startswith("missing")]
-    assert missing[0].startswith("missing   hra: 3 cells, 45 trials, planned by what its paper says; not staged: ")
+    assert missing[0].startswith(
+        "missing   hra: 3 cells, 45 trials, planned by what its paper says; not staged: "
+    )
     assert "contrasweep data stage hra --source " in missing[0] and len(missing) == 3
     assert "--set size=224 --to ./contrasweep-runs/datasets/xbd-size-224 " in missing[1]
-    shown = json.loads(contrasweep("plan", "contrasweep.search_spaces.local:SWEEP", "--json", folder=tmp_path).stdout)
-    assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [("xbd", 4, None)]
+    shown = json.loads(
+        contrasweep(
+            "plan", "contrasweep.search_spaces.local:SWEEP", "--json", folder=tmp_path
+        ).stdout
+    )
+    assert [(one["name"], one["cells"], one["trials"]) for one in shown["missing"]] == [
+        ("xbd", 4, None)
+    ]
 
 
 OWN = """
@@ -131,7 +153,10 @@ def test_a_run_is_refused_before_anything_is_written_and_names_every_command(tmp
     done = contrasweep("run", "partly.yaml", folder=tmp_path)
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
     assert "several datasets are not staged" in done.stderr
-    assert "data stage mnist --source PATH" in done.stderr and "data stage cifar10-lt --source PATH" in done.stderr
+    assert (
+        "data stage mnist --source PATH" in done.stderr
+        and "data stage cifar10-lt --source PATH" in done.stderr
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["partly.yaml"]
     with pytest.raises(DataError, match="dataset 'ombria' is not staged"):
         plan(local.TABLE_2_SMALL, storage=str(tmp_path))
@@ -142,6 +167,10 @@ def test_settings_of_cells_that_wait_are_checked_too(tmp_path):
     done = contrasweep("plan", "wrong.yaml", "--set", "axes.data=[mnist]", folder=tmp_path)
     assert done.returncode == 2 and "did you mean 'supcon'?" in done.stderr
     sweep = contrasweep(
-        "plan", "contrasweep.search_spaces.local:SWEEP", "--set", "arms.scl.config.epoch=3", folder=tmp_path
+        "plan",
+        "contrasweep.search_spaces.local:SWEEP",
+        "--set",
+        "arms.scl.config.epoch=3",
+        folder=tmp_path,
     )
     assert sweep.returncode == 2 and "did you mean 'epochs'?" in sweep.stderr

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from contrasweep.errors import SpecError
 from contrasweep.schema import validate
 from contrasweep.search_spaces import quickstart, similarity_losses
-from contrasweep.search_spaces.similarity_losses import CROSS_ENTROPY, LOSSES, PAIRS, TEMPERATURE, loss_space, space
+from contrasweep.search_spaces.similarity_losses import (
+    CROSS_ENTROPY,
+    LOSSES,
+    PAIRS,
+    TEMPERATURE,
+    loss_space,
+    space,
+)
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.space import active, sample
@@ -32,7 +39,10 @@ def test_every_point_of_a_space_is_a_valid_trial(loss, similarity, data):
 
 
 def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built():
-    arms = {arm: Settings(**dict(one.config)) for arm, one in similarity_losses.SIMILARITY_BY_LOSS.arms.items()}
+    arms = {
+        arm: Settings(**dict(one.config))
+        for arm, one in similarity_losses.SIMILARITY_BY_LOSS.arms.items()
+    }
     for loss, similarity in itertools.product(LOSSES, TEMPERATURE):
         try:
             Settings(loss={"name": loss, "similarity": similarity})
@@ -44,7 +54,9 @@ def test_one_study_has_every_pair_of_a_loss_and_a_similarity_that_can_be_built()
 
 
 def test_what_there_is_to_tune_depends_on_the_loss():
-    assert [loss for loss in LOSSES if "loss.temperature" in loss_space(loss, "cosine")] == list(CROSS_ENTROPY)
+    assert [loss for loss in LOSSES if "loss.temperature" in loss_space(loss, "cosine")] == list(
+        CROSS_ENTROPY
+    )
 
 
 def test_unknown_names_list_the_known_ones():

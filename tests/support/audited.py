@@ -29,9 +29,16 @@ LIMIT_S = 120.0
 """A command that takes longer hangs."""
 SECRET = "s3cr3t-of-alice"
 """Stands in the user's environment, and in files of theirs to which links of a storage lead."""
-PROGRAMS = {"git": "which commit there is", "uname": "Python's `platform` asks for the machine's name"}
+PROGRAMS = {
+    "git": "which commit there is",
+    "uname": "Python's `platform` asks for the machine's name",
+}
 """Programs that may be started, and why."""
-IMPORTING = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", "<frozen zipimport>")
+IMPORTING = (
+    "<frozen importlib._bootstrap>",
+    "<frozen importlib._bootstrap_external>",
+    "<frozen zipimport>",
+)
 COMPILING = {
     "dataclasses.py": "methods of dataclasses",
     "collections/__init__.py": "named tuples",
@@ -41,7 +48,11 @@ COMPILING = {
 """Files of the standard library that compile texts of their own, and which."""
 TEMPLATES = Path(contrasweep.__file__).parent
 """Where the templates of pages lie, which Jinja2 compiles."""
-MAY = {"report": ["page.html"], "bundle": ["looked.zip"], "sync": ["board", "mlflow.db", "mlflow.db-journal", ".tmp-*"]}
+MAY = {
+    "report": ["page.html"],
+    "bundle": ["looked.zip"],
+    "sync": ["board", "mlflow.db", "mlflow.db-journal", ".tmp-*"],
+}
 """What commands write into the current folder, because the user asks for it or by default."""
 CHANGING = {"run", "evaluate", "decide", "sync", "clean", "remove", "restore", "verify"}
 """Commands that change a storage, so that each has a copy of its own."""
@@ -52,25 +63,39 @@ class Auditor:
     """Collects what an audit hook hears while a command runs."""
 
     def __init__(self, folder, known):
-        self.folder, self.known, self.on = folder, known, False
-        self.findings, self.places, self.files = list[str](), list[Path](), list[str]()
+        self.folder = folder
+        self.known = known
+        self.on = False
+        self.findings = list[str]()
+        self.places = list[Path]()
+        self.files = list[str]()
         self.outside = folder / "outside"
         self.heard = {
             "import": self._imports,
             "exec": self._runs,
             "compile": self._compiles,
-            "marshal.loads": lambda *_: "" if _caller() in IMPORTING else f"loads code, in {_caller()}",
+            "marshal.loads": lambda *_: (
+                "" if _caller() in IMPORTING else f"loads code, in {_caller()}"
+            ),
             # a queue between threads of one process: what it unpickles it has pickled itself
             "pickle.find_class": lambda module, name: (
-                "" if _named(_caller(), ["multiprocessing/queues.py"]) else f"unpickles {module}.{name}, in {_caller()}"
+                ""
+                if _named(_caller(), ["multiprocessing/queues.py"])
+                else f"unpickles {module}.{name}, in {_caller()}"
             ),
             "subprocess.Popen": self._starts,
             "os.system": lambda command: f"starts {command!r}",
-            **dict.fromkeys(("os.posix_spawn", "os.exec", "os.spawn"), lambda path, *_: f"starts {path}"),
+            **dict.fromkeys(
+                ("os.posix_spawn", "os.exec", "os.spawn"), lambda path, *_: f"starts {path}"
+            ),
             **dict.fromkeys(("os.fork", "os.forkpty"), lambda: "starts a process"),
-            "os.kill": lambda pid, number: f"sends signal {number} to process {pid}" if number else "",
+            "os.kill": lambda pid, number: (
+                f"sends signal {number} to process {pid}" if number else ""
+            ),
             "os.killpg": lambda pid, number: f"sends signal {number} to the group {pid}",
-            "socket.connect": lambda _, address: "" if _of_ours(address) else f"connects to {address}",
+            "socket.connect": lambda _, address: (
+                "" if _of_ours(address) else f"connects to {address}"
+            ),
             "socket.sendto": lambda _, address: f"sends to {address}",
             "socket.bind": lambda _, address: "" if _of_ours(address) else f"listens at {address}",
             "socket.getaddrinfo": lambda host, *_: f"looks up {host}",
@@ -79,8 +104,13 @@ class Auditor:
             "sqlite3.connect": lambda database: self._writes(database),
             "open": self._opens,
             **dict.fromkeys(("os.remove", "os.rmdir", "os.truncate"), self._changes),
-            "os.mkdir": lambda path, mode, at: "" if os.path.isdir(path) else self._writes(path, at),
-            **dict.fromkeys(("os.chmod", "os.chown", "os.utime", "os.setxattr"), lambda path, *_: self._writes(path)),
+            "os.mkdir": lambda path, mode, at: (
+                "" if os.path.isdir(path) else self._writes(path, at)
+            ),
+            **dict.fromkeys(
+                ("os.chmod", "os.chown", "os.utime", "os.setxattr"),
+                lambda path, *_: self._writes(path),
+            ),
             "os.rename": self._moves,
             "os.link": lambda source, to, source_at, at: self._writes(to, at),
             "os.symlink": lambda source, to, at: self._writes(to, at),
@@ -89,9 +119,14 @@ class Auditor:
     @contextlib.contextmanager
     def listening(self, words):
         """Yield the findings of a command, which may write the storage and what it is asked for."""
-        self.places = [*(self.folder / name for name in ("mine/runs", "tmp", "cache")), Path("/dev"), Path("/proc")]
+        self.places = [
+            *(self.folder / name for name in ("mine/runs", "tmp", "cache")),
+            Path("/dev"),
+            Path("/proc"),
+        ]
         self.files = MAY.get(words[0], [])
-        self.findings, self.on = [], True
+        self.findings = []
+        self.on = True
         try:
             yield self.findings
         finally:
@@ -108,10 +143,16 @@ class Auditor:
             self.findings.append(finding)
 
     def _imports(self, module, *_):
-        return "" if module in self.known or module.split(".")[0] == "contrasweep" else f"imports {module}"
+        return (
+            ""
+            if module in self.known or module.split(".")[0] == "contrasweep"
+            else f"imports {module}"
+        )
 
     def _runs(self, code):
-        usual = _caller() in IMPORTING or _named(_caller(), COMPILING) or _is_template(code.co_filename)
+        usual = (
+            _caller() in IMPORTING or _named(_caller(), COMPILING) or _is_template(code.co_filename)
+        )
         return "" if usual else f"runs code, in {_caller()}"
 
     def _compiles(self, source, file):
@@ -147,8 +188,16 @@ class Auditor:
         text = text.removeprefix("file:").partition("?")[0]  # as SQLite has it
         place = Path(os.path.realpath(os.path.dirname(text) or "."), os.path.basename(text))
         mine = [self.folder / "mine" / name for name in self.files]
-        asked = any(fnmatch.fnmatch(str(part), str(name)) for part in (place, *place.parents) for name in mine)
-        return "" if asked or any(place.is_relative_to(allowed) for allowed in self.places) else f"writes {place}"
+        asked = any(
+            fnmatch.fnmatch(str(part), str(name))
+            for part in (place, *place.parents)
+            for name in mine
+        )
+        return (
+            ""
+            if asked or any(place.is_relative_to(allowed) for allowed in self.places)
+            else f"writes {place}"
+        )
 
 
 def _caller():
@@ -160,11 +209,15 @@ def _caller():
 
 
 def _is_template(file):
-    return _named(_caller(), ["jinja2/environment.py"]) and Path(os.fsdecode(file)).is_relative_to(TEMPLATES)
+    return _named(_caller(), ["jinja2/environment.py"]) and Path(os.fsdecode(file)).is_relative_to(
+        TEMPLATES
+    )
 
 
 def _named(file, files):
-    return any(file.endswith(f"/{name}") for name in files) or file in [f"<frozen {name}>" for name in files]
+    return any(file.endswith(f"/{name}") for name in files) or file in [
+        f"<frozen {name}>" for name in files
+    ]
 
 
 def _of_ours(address):
@@ -176,7 +229,8 @@ class InProcess:
     """In place of Ray: trains the trials of a loop in this process, one after another, as a worker does."""
 
     def __init__(self, context, loop, **_):
-        self.context, self.loop = context, loop
+        self.context = context
+        self.loop = loop
 
     def run(self):
         from contrasweep.running.worker.execution import Execution
@@ -184,14 +238,17 @@ class InProcess:
         from contrasweep.storage.records import StudyRecords
         from contrasweep.tuning.source import Finished
 
-        loop, context = self.loop, self.context
+        loop = self.loop
+        context = self.context
         records = StudyRecords(context.storage, context.study)
         while (active := loop.next()) is not None and not isinstance(active, Finished):
-            trial, function = active.trial, context.function(active.trial.trainable)
+            trial = active.trial
+            function = context.function(active.trial.trainable)
             if getattr(function, "reads_storage", False):
                 function = functools.partial(function, storage=context.storage)
             loop.started(trial.id)
-            code, notes = loop.code.of(trial), loop.notes(active)
+            code = loop.code.of(trial)
+            notes = loop.notes(active)
             output = Output(records, trial.id).open()
             with contextlib.closing(
                 Execution(
@@ -227,7 +284,10 @@ def run(folder, words, auditor=None):
     for number in (1, 2):
         os.dup2(file, number)
     os.close(file)
-    sys.argv, status, findings, began = ["contrasweep", *words], 0, list[str](), time.process_time()
+    sys.argv = ["contrasweep", *words]
+    status = 0
+    findings = list[str]()
+    began = time.process_time()
     with auditor.listening(words) if auditor else contextlib.nullcontext(findings) as findings:
         try:
             cli.main()
@@ -244,7 +304,13 @@ def run(folder, words, auditor=None):
     if SECRET in text or "Traceback (most recent" in text:
         findings.append(f"says {text[-2000:]}")
     seconds = round(time.process_time() - began, 3)
-    return {"words": words, "status": status, "findings": findings, "said": text[-1500:], "seconds": seconds}
+    return {
+        "words": words,
+        "status": status,
+        "findings": findings,
+        "said": text[-1500:],
+        "seconds": seconds,
+    }
 
 
 def take(made, folder):
@@ -268,7 +334,9 @@ def audit(folder, made, commands, known):
         if not (child := os.fork()):
             try:
                 os.setpgid(0, 0)
-                auditor, out, taken = Auditor(folder, known), os.fdopen(writing, "w"), False
+                auditor = Auditor(folder, known)
+                out = os.fdopen(writing, "w")
+                taken = False
                 sys.addaudithook(auditor)
                 for words in commands[len(answers) :]:
                     if not taken or words[0] in CHANGING:
@@ -287,21 +355,29 @@ def audit(folder, made, commands, known):
         status = os.waitpid(child, 0)[1]
         if len(answers) < len(commands):
             said = (folder / "tmp" / "said").read_text(errors="replace")[-1500:]
-            lost = {"status": -1, "findings": [f"hangs, or ends the process ({status})"], "said": said}
+            lost = {
+                "status": -1,
+                "findings": [f"hangs, or ends the process ({status})"],
+                "said": said,
+            }
             answers.append({"words": commands[len(answers)], **lost})
     return answers
 
 
 def main():
-    folder, out = Path(sys.argv[1]), os.fdopen(os.dup(1), "w")
+    folder = Path(sys.argv[1])
+    out = os.fdopen(os.dup(1), "w")
     os.chdir(folder / "mine")
     from contrasweep.running.engine import training
     from contrasweep.storage import lease
 
-    training.connected, training.TuneEngine = connected, InProcess
+    training.connected = connected
+    training.TuneEngine = InProcess
     lease.EXPIRY_S = 0.5  # a storage may say that somebody runs the study
     asked = set[str]()  # a module that is not there is asked for again and again
-    sys.addaudithook(lambda event, arguments: asked.add(arguments[0]) if event == "import" else None)
+    sys.addaudithook(
+        lambda event, arguments: asked.add(arguments[0]) if event == "import" else None
+    )
     gc.disable()
     for line in sys.stdin:
         case = json.loads(line)

@@ -14,7 +14,9 @@ def calm_run(study, storage):
     for trial in planned.trials:
         if trial.id in finished:
             continue
-        execution = Execution(trial, import_path(trial.trainable, "trainable"), records, metric=study.metric)
+        execution = Execution(
+            trial, import_path(trial.trainable, "trainable"), records, metric=study.metric
+        )
         while execution.advance().record is None:
             pass
     return Results.load(study.name, str(storage))

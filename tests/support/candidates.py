@@ -31,7 +31,11 @@ def train(trial, resume=None):
     digest = hashlib.sha256(f"{settings.who} {trial.seed}".encode()).digest()
     noise = (sum(byte / 255 for byte in digest[:12]) - 6) * 0.01
     yield Report(
-        1, {"accuracy": 0.7 + settings.gain + noise, "parameters": settings.parameters * (1 + settings.jitter * noise)}
+        1,
+        {
+            "accuracy": 0.7 + settings.gain + noise,
+            "parameters": settings.parameters * (1 + settings.jitter * noise),
+        },
     )
 
 

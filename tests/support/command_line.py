@@ -23,8 +23,11 @@ class Done:
 
 def contrasweep(*words, folder, program=main):
     """`contrasweep *words`, or another program, in `folder`, whose modules are forgotten again."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    places, status = list(sys.path), 0
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)
+    )
+    places = list(sys.path)
+    status = 0
     importlib.invalidate_caches()
     with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

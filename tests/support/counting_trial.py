@@ -16,7 +16,11 @@ def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
     with tempfile.TemporaryDirectory() as scratch:
         for n in range(done + 1, 4):
             (Path(scratch) / "n").write_text(str(n))
-            last = {"items": {"hits": [1.0, 0.0]}, "artifacts": {"n.txt": Path(scratch) / "n"}} if n == 3 else {}
+            last = (
+                {"items": {"hits": [1.0, 0.0]}, "artifacts": {"n.txt": Path(scratch) / "n"}}
+                if n == 3
+                else {}
+            )
             yield Report(n, {"accuracy": n / 10}, Path(scratch), **last)
 
 

@@ -16,7 +16,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     import ray
     from ray.util import placement_group_table
 
-    folder, most = Path(os.environ[FOLDER]), 0
+    folder = Path(os.environ[FOLDER])
+    most = 0
     kind = ray.get_runtime_context().get_node_labels()["ray.io/accelerator-type"]
     while not (folder / "go").exists():
         waiting = sum(group["state"] == "PENDING" for group in placement_group_table().values())

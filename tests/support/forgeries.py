@@ -39,18 +39,75 @@ class Payload:
 
 def hostile(draw, harm):
     """A value that does harm where it is imported, run, opened, asked, ended, or taken for a place."""
-    outside, server = harm["outside"], f"127.0.0.1:{harm['port']}"
+    outside = harm["outside"]
+    server = f"127.0.0.1:{harm['port']}"
     return draw.choice(
         [
-            *("planted:X", "planted:train", "planted.deeper:X", "planted", "runs.small.evil:X", "antigravity:fly"),
-            *("mlflow.pyfunc:load_model", "builtins:exec", "os:system", "subprocess:run", "contrasweep.cli:main"),
+            *(
+                "planted:X",
+                "planted:train",
+                "planted.deeper:X",
+                "planted",
+                "runs.small.evil:X",
+                "antigravity:fly",
+            ),
+            *(
+                "mlflow.pyfunc:load_model",
+                "builtins:exec",
+                "os:system",
+                "subprocess:run",
+                "contrasweep.cli:main",
+            ),
             *(f"http://{server}", f"http://alice:pw@{server}/x?y", f"s3://bucket@{server}/x"),
-            *(f"gs://{server}/x", f"hf:{server}", f"http://{server}", f"postgresql://{server}/db", f"file://{outside}"),
-            *(f"sqlite:///{outside}/x.db", f"tensorboard:{outside}/tb", f"wandb:{outside}/w", f"memory://{outside}"),
-            *(f"{outside}/x", "../../outside/x", "../../../outside/secret", f"{outside}/secret", "/dev/stdin", "~"),
-            *(f"$(touch {outside}/x)", f"x; touch {outside}/x", f"`touch {outside}/x`", f"\x1b]0;{outside}\x07", "\0"),
-            *("env:MLFLOW_TRACKING_PASSWORD", "{env}", "${MLFLOW_TRACKING_PASSWORD}", "%s%n", "x" * 100_000, "\ud800"),
-            *(harm["pid"], -1, 0, 2**63, 1e308, None, True, [], {}, ["planted:X"], {"planted:X": "planted:X"}),
+            *(
+                f"gs://{server}/x",
+                f"hf:{server}",
+                f"http://{server}",
+                f"postgresql://{server}/db",
+                f"file://{outside}",
+            ),
+            *(
+                f"sqlite:///{outside}/x.db",
+                f"tensorboard:{outside}/tb",
+                f"wandb:{outside}/w",
+                f"memory://{outside}",
+            ),
+            *(
+                f"{outside}/x",
+                "../../outside/x",
+                "../../../outside/secret",
+                f"{outside}/secret",
+                "/dev/stdin",
+                "~",
+            ),
+            *(
+                f"$(touch {outside}/x)",
+                f"x; touch {outside}/x",
+                f"`touch {outside}/x`",
+                f"\x1b]0;{outside}\x07",
+                "\0",
+            ),
+            *(
+                "env:MLFLOW_TRACKING_PASSWORD",
+                "{env}",
+                "${MLFLOW_TRACKING_PASSWORD}",
+                "%s%n",
+                "x" * 100_000,
+                "\ud800",
+            ),
+            *(
+                harm["pid"],
+                -1,
+                0,
+                2**63,
+                1e308,
+                None,
+                True,
+                [],
+                {},
+                ["planted:X"],
+                {"planted:X": "planted:X"},
+            ),
         ]
     )
 
@@ -81,7 +138,11 @@ def put(document, path, value):
 
 def named(document, draw, harm):
     """Values on which a command may act become hostile ones."""
-    known = [path for path in places(document) if NAMING.search(str(path)) and isinstance(at(document, path), str)]
+    known = [
+        path
+        for path in places(document)
+        if NAMING.search(str(path)) and isinstance(at(document, path), str)
+    ]
     for path in some(draw, known):
         put(document, path, hostile(draw, harm))
 
@@ -93,7 +154,9 @@ def values(document, draw, harm):
 
 def texts(document, draw, harm):
     """Texts become hostile ones, so that types stay."""
-    for path in some(draw, [path for path in places(document) if isinstance(at(document, path), str)]):
+    for path in some(
+        draw, [path for path in places(document) if isinstance(at(document, path), str)]
+    ):
         put(document, path, str(hostile(draw, harm)))
 
 
@@ -104,18 +167,33 @@ def lacking(document, draw, harm):
 
 def shapes(document, draw, harm):
     for path in some(draw, list(places(document))):
-        put(document, path, draw.choice([None, [], {}, "", 0, -1, [[]], {"": {}}, True, "x", [None]]))
+        put(
+            document,
+            path,
+            draw.choice([None, [], {}, "", 0, -1, [[]], {"": {}}, True, "x", [None]]),
+        )
 
 
 def keys(document, draw, harm):
     """A mapping has a member of a hostile name."""
     inner = draw.choice(
-        [at(document, path) for path in [(), *places(document)] if isinstance(at(document, path), dict)]
+        [
+            at(document, path)
+            for path in [(), *places(document)]
+            if isinstance(at(document, path), dict)
+        ]
     )
     inner[str(hostile(draw, harm))] = draw.choice([*inner.values(), None])
 
 
-JSON = {"named": named, "values": values, "texts": texts, "lacking": lacking, "shapes": shapes, "keys": keys}
+JSON = {
+    "named": named,
+    "values": values,
+    "texts": texts,
+    "lacking": lacking,
+    "shapes": shapes,
+    "keys": keys,
+}
 
 
 def in_json(change):
@@ -140,11 +218,14 @@ def in_json(change):
 def another_trial(path, draw, harm):
     """A record of another trainable or other settings, under the id that these give, with the trial's other files."""
     record = json.loads(b"{" + path.read_bytes().partition(b"\n")[2])
-    record[draw.choice(["trainable", "arm"])] = str(hostile(draw, harm))[:100].replace("\ud800", "x")
+    record[draw.choice(["trainable", "arm"])] = str(hostile(draw, harm))[:100].replace(
+        "\ud800", "x"
+    )
     record["config"][draw.choice(list(record["config"]))] = str(hostile(draw, harm))
     seen = RECORD_FILE.decode(path.read_bytes(), path.name)
     like = type("Trial", (), {**vars(seen), "trainable": record["trainable"], "arm": record["arm"]})
-    old, new = record["trial_id"], id_of(like, canonical.dumps(record["config"]))
+    old = record["trial_id"]
+    new = id_of(like, canonical.dumps(record["config"]))
     record["trial_id"] = new
     path.write_bytes(RECORD_FILE.encode(record))
     study = path.parents[2]
@@ -153,7 +234,10 @@ def another_trial(path, draw, harm):
         (study / "trials" / old).rename(study / "trials" / new)
     table = pq.read_table(study / "plan.parquet")
     ids = [new if value == old else value for value in table["trial_id"].to_pylist()]
-    arms = [record["arm"] if value == new else arm for value, arm in zip(ids, table["arm"].to_pylist(), strict=True)]
+    arms = [
+        record["arm"] if value == new else arm
+        for value, arm in zip(ids, table["arm"].to_pylist(), strict=True)
+    ]
     for name, column in {"trial_id": ids, "arm": arms}.items():
         table = table.set_column(table.column_names.index(name), name, [pa.array(column)])
     pq.write_table(table, study / "plan.parquet")
@@ -163,7 +247,10 @@ def columns(path, draw, harm):
     table = pq.read_table(path)
     name = draw.choice(table.column_names)
     pq.write_table(
-        table.drop_columns([name]) if draw.random() < 0.5 else table.rename_columns({name: "planted:X"}), path
+        table.drop_columns([name])
+        if draw.random() < 0.5
+        else table.rename_columns({name: "planted:X"}),
+        path,
     )
 
 
@@ -171,11 +258,15 @@ def column_values(path, draw, harm):
     """A column of texts has hostile ones; one of numbers has others, or is one of texts."""
     table = pq.read_table(path)
     for name in draw.sample(table.column_names, min(len(table.column_names), 2)):
-        kind, draws = table[name].type, [str(hostile(draw, harm)).replace("\ud800", "x") for _ in range(len(table))]
+        kind = table[name].type
+        draws = [str(hostile(draw, harm)).replace("\ud800", "x") for _ in range(len(table))]
         if pa.types.is_integer(kind) and draw.random() < 0.5:
             column = pa.array([draw.choice([-1, 0, 2**40, None]) for _ in draws], pa.int64())
         elif pa.types.is_floating(kind) and draw.random() < 0.5:
-            column = pa.array([draw.choice([float("nan"), float("inf"), -1e308, None]) for _ in draws], pa.float64())
+            column = pa.array(
+                [draw.choice([float("nan"), float("inf"), -1e308, None]) for _ in draws],
+                pa.float64(),
+            )
         else:
             column = pa.array(draws)
         table = table.set_column(table.column_names.index(name), name, column)
@@ -184,18 +275,29 @@ def column_values(path, draw, harm):
 
 def rows(path, draw, harm):
     table = pq.read_table(path)
-    pq.write_table(draw.choice([table.slice(0, 0), pa.concat_tables([table, table]), table.slice(1)]), path)
+    pq.write_table(
+        draw.choice([table.slice(0, 0), pa.concat_tables([table, table]), table.slice(1)]), path
+    )
 
 
 def metadata(path, draw, harm):
     """What a reader may take for settings: pandas' metadata, and the table's own."""
-    entries = {"pandas": json.dumps({"index_columns": ["planted:X"], "columns": []}), "planted": "planted:X"}
+    entries = {
+        "pandas": json.dumps({"index_columns": ["planted:X"], "columns": []}),
+        "planted": "planted:X",
+    }
     pq.write_table(pq.read_table(path).replace_schema_metadata(entries), path)
 
 
 def archive_members(path, draw, harm):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("../../../outside/x", f"{harm['outside']}/x", "planted/__init__.py", "a" * 500, "link"):
+        for name in (
+            "../../../outside/x",
+            f"{harm['outside']}/x",
+            "planted/__init__.py",
+            "a" * 500,
+            "link",
+        ):
             archive.writestr(name, "import planted\n" * draw.randint(1, 10**5))
 
 
@@ -211,7 +313,10 @@ def torch_other(path, draw, harm):
     import torch
 
     state = torch.load(path, weights_only=True)
-    plain = {str(key): draw.choice([value, torch.zeros(3), "planted:X", None, {}]) for key, value in state.items()}
+    plain = {
+        str(key): draw.choice([value, torch.zeros(3), "planted:X", None, {}])
+        for key, value in state.items()
+    }
     torch.save(draw.choice([plain, [], "planted:X", {}, torch.zeros(2)]), path)
 
 
@@ -232,7 +337,11 @@ def pickled(path, draw, harm):
 
 
 def noise(path, draw, harm):
-    path.write_bytes(draw.choice([b"import planted\n", b"\x1b]0;x\x07" * 9, draw.randbytes(300), b"[" * 10**5, b"{}"]))
+    path.write_bytes(
+        draw.choice(
+            [b"import planted\n", b"\x1b]0;x\x07" * 9, draw.randbytes(300), b"[" * 10**5, b"{}"]
+        )
+    )
 
 
 def pipe(path, draw, harm):
@@ -254,7 +363,12 @@ def folder(path, draw, harm):
 ANY = {"cut": cut, "pickled": pickled, "noise": noise, "pipe": pipe, "link": link, "folder": folder}
 BY_SUFFIX: dict[str, dict[str, Callable[[Path, Draw, dict[str, Any]], None]]] = {
     ".json": {name: in_json(change) for name, change in JSON.items()},
-    ".parquet": {"columns": columns, "column values": column_values, "rows": rows, "metadata": metadata},
+    ".parquet": {
+        "columns": columns,
+        "column values": column_values,
+        "rows": rows,
+        "metadata": metadata,
+    },
     ".zip": {"members": archive_members},
     ".pt": {"payload": torch_payload, "other": torch_other},
     ".npz": {"payload": array_payload},
@@ -282,7 +396,10 @@ def cells(made):
     return [
         (kind, way)
         for kind, files in kinds(made).items()
-        for way in (*ways(kind), *(["another trial"] if kind == "runs/*/records/*/record.json" else []))
+        for way in (
+            *ways(kind),
+            *(["another trial"] if kind == "runs/*/records/*/record.json" else []),
+        )
     ]
 
 

@@ -17,7 +17,9 @@ from contrasweep.trainables.losses.negatives import counted
 
 def encoder(dim: int, seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(dim, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(dim, 6), torch.nn.Tanh(), torch.nn.Linear(6, 4)
+    ).double()
 
 
 def alike(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -29,7 +31,9 @@ def alike(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def value_and_gradients(network, job, rows):
     """The loss, its gradients, and what was counted of its negatives."""
     network.zero_grad()
-    loss, tally = counted(build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"]))
+    loss, tally = counted(
+        build(job["loss"], job["similarity"], reduction=job["reduction"], **job["params"])
+    )
     value = loss(network(job["inputs"][rows]), job["labels"][rows], job["ids"][rows])
     value.backward()
     gradients = [p.grad.clone() for p in network.parameters()]
@@ -39,7 +43,11 @@ def value_and_gradients(network, job, rows):
 def main(rank, size, rendezvous, jobs_file, output):
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=size, timeout=timedelta(seconds=600)
+        "gloo",
+        init_method=f"file://{rendezvous}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=600),
     )
     torch.save([part(job, rank) for job in torch.load(jobs_file)], output)
     # No network may outlive this line: it would keep the group, whose threads then run while the process ends.

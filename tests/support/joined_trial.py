@@ -34,7 +34,9 @@ def first_step(trial):
 def main(rank, size, folder):
     torch.set_num_threads(1)
     meet = f"file://{folder / 'meet'}"
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=size, timeout=timedelta(seconds=600))
+    dist.init_process_group(
+        "gloo", init_method=meet, rank=rank, world_size=size, timeout=timedelta(seconds=600)
+    )
     trials = pickle.loads((folder / "trials").read_bytes())
     torch.save([first_step(trial) for trial in trials], folder / f"{rank}.pt")
     dist.destroy_process_group()

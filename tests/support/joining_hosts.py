@@ -18,14 +18,19 @@ from contrasweep.storage.record import Record, Status
 
 def host(kind, group="", memory_gib=16.0):
     labels = {ACCELERATOR_LABEL: kind} | ({hosts.NODE_GROUP_LABEL: group} if group else {})
-    return {"Alive": True, "Labels": labels, "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0}}
+    return {
+        "Alive": True,
+        "Labels": labels,
+        "Resources": {"CPU": 4.0, "memory": memory_gib * 2**30, "GPU": 1.0},
+    }
 
 
 class Cluster:
     """Nodes and a clock that tests move; what is requested of it."""
 
     def __init__(self, *kinds):
-        self.listed, self.now = [host(kind) for kind in kinds], 0.0
+        self.listed = [host(kind) for kind in kinds]
+        self.now = 0.0
         self.hosts = ClusterHosts(ray_inventory(self.listed), lambda: self.listed, lambda: self.now)
         self.requested = set()
         self.hosts.request = self._request
@@ -44,7 +49,8 @@ class Shown:
     def __init__(self):
         self.records = []
         self.messages = []
-        self.say, self.ended = self.messages.append, self.records.append
+        self.say = self.messages.append
+        self.ended = self.records.append
 
     def lost(self, trial_id):
         """Not kept."""
@@ -56,12 +62,19 @@ class Driver:
     def __init__(self, study, source, hosts, records, infeasible, inventory=None):
         """`inventory` is that of fixed hosts; None: one T4."""
         fixed = inventory or ray_inventory([host("T4")])
-        footprints = Footprints(study, hosts.inventory if isinstance(hosts, ClusterHosts) else fixed, Learned())
-        self.study, self.source, self.records, self.shown = study, source, records, Shown()
-        self.placements, say = Placements(footprints), self.shown.say
+        footprints = Footprints(
+            study, hosts.inventory if isinstance(hosts, ClusterHosts) else fixed, Learned()
+        )
+        self.study = study
+        self.source = source
+        self.records = records
+        self.shown = Shown()
+        self.placements = Placements(footprints)
+        say = self.shown.say
         self.queue = TrialQueue(source, self.placements, hosts, records, say, infeasible)
         self.accounts = Accounts(Budget(study, records), Overdue(), SimpleNamespace(lost=""))
-        code, compactor = StudyCode(records, CurrentCode({}), say), SimpleNamespace(trial_ended=lambda: None)
+        code = StudyCode(records, CurrentCode({}), say)
+        compactor = SimpleNamespace(trial_ended=lambda: None)
         self.loop = TrialLoop(self.queue, self.accounts, records, code, self.shown, compactor)
 
     def next(self):

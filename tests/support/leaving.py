@@ -61,9 +61,13 @@ def observed() -> dict[str, float]:
         "device": torch.ones(1).device.type,
         "loggers": [logging.getLogger(name).getEffectiveLevel() for name in ("", "left")],
         "filters": any(entry[0] == "error" for entry in warnings.filters),
-        "handlers": any(isinstance(handler, logging.NullHandler) for handler in logging.root.handlers),
+        "handlers": any(
+            isinstance(handler, logging.NullHandler) for handler in logging.root.handlers
+        ),
         "out": isinstance(sys.stdout, io.StringIO),
-        "rc": sys.modules["matplotlib"].rcParams["lines.linewidth"] if "matplotlib" in sys.modules else 1.5,
+        "rc": sys.modules["matplotlib"].rcParams["lines.linewidth"]
+        if "matplotlib" in sys.modules
+        else 1.5,
         "patched": [
             time.time.__name__,
             print.__name__,
@@ -77,7 +81,9 @@ def observed() -> dict[str, float]:
         "python": random.random(),
         "numpy": np.random.rand(),
         "torch": torch.rand(1, device="cpu", dtype=torch.float64).item(),
-        "module": float(len(KEPT) + COUNT + zlib.crc32(str(GENERATOR.bit_generator.state).encode())),
+        "module": float(
+            len(KEPT) + COUNT + zlib.crc32(str(GENERATOR.bit_generator.state).encode())
+        ),
         "dtype": float(torch.get_default_dtype().itemsize),
         "grad": float(torch.is_grad_enabled()),
         "threads": float(torch.get_num_threads()),
@@ -177,7 +183,18 @@ def output():
 
 
 PUT_BACK = (
-    *(dtype, device, grad, threads, determinism, numpy_settings, random_states, environment, folder, interpreter),
+    *(
+        dtype,
+        device,
+        grad,
+        threads,
+        determinism,
+        numpy_settings,
+        random_states,
+        environment,
+        folder,
+        interpreter,
+    ),
     *(logs, handlers, language, figures, output),
 )
 
@@ -273,12 +290,18 @@ MISBEHAVING = [
 def study(order, **fields):
     """One trial of each of these arms, in this order."""
     kinds = {"calm-a": Arm("leaving:calm"), "calm-b": Arm("leaving:calm", config={"b": 1})}
-    arms = {a: kinds.get(a) or Arm("leaving:changes", config={"change": a.replace("-", "_")}) for a in order}
+    arms = {
+        a: kinds.get(a) or Arm("leaving:changes", config={"change": a.replace("-", "_")})
+        for a in order
+    }
     return AblationGrid("leaving", arms, "digits", **{"seeds": [0], "reference": "calm-a"} | fields)
 
 
 def calm_records(results):
     """All that the calm arms reported, by trial."""
     calm = {i: record for i, record in results.trial_records.items() if record.arm in CALM}
-    rows = {i: [{k: v for k, v in row.items() if k != "time"} for row in results.records.metrics(i)] for i in calm}
+    rows = {
+        i: [{k: v for k, v in row.items() if k != "time"} for row in results.records.metrics(i)]
+        for i in calm
+    }
     return {i: (record.arm, record.status, record.metrics, rows[i]) for i, record in calm.items()}

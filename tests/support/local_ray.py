@@ -13,7 +13,11 @@ SUPPORT = Path(__file__).resolve().parent
 KINDS = {
     "cpu": {"num_cpus": 1},
     "cpus": {"num_cpus": 2},
-    "gpu": {"num_cpus": 4, "num_gpus": 1, "labels": {"ray.io/accelerator-type": "T4", "cost-per-hour": "3"}},
+    "gpu": {
+        "num_cpus": 4,
+        "num_gpus": 1,
+        "labels": {"ray.io/accelerator-type": "T4", "cost-per-hour": "3"},
+    },
 }
 """`cpu` starts one worker a study, which takes seconds, where two at a time would show nothing more. `gpu` is told of
 one T4, for 3 an hour, and has none."""
@@ -23,7 +27,9 @@ class LocalRay:
     """`importable` is a folder from which its workers import, beside the tests' support."""
 
     def __init__(self, importable):
-        self.importable, self.folder, self.kind = importable, "", ""
+        self.importable = importable
+        self.folder = ""
+        self.kind = ""
         importable.mkdir(parents=True)
 
     def use(self, kind):
@@ -34,7 +40,9 @@ class LocalRay:
         from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 
         os.environ.update(TUNE_ENVIRONMENT)  # Ray reads its part as it starts
-        self.kind, self.folder = kind, tempfile.mkdtemp(prefix="cs-")  # short: Ray puts sockets below it
+        # short: Ray puts sockets below it
+        self.kind = kind
+        self.folder = tempfile.mkdtemp(prefix="cs-")
         places = [str(SUPPORT), str(self.importable), os.environ.get("PYTHONPATH", "")]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", os.pathsep.join(places))
@@ -42,7 +50,9 @@ class LocalRay:
                 try:
                     self._start(kind)
                     break
-                except Exception as error:  # a plain one, where a busy machine took it over 30 s to start
+                except (
+                    Exception
+                ) as error:  # a plain one, where a busy machine took it over 30 s to start
                     ray.shutdown()
                     if not attempts_left or "timed out during startup" not in str(error):
                         raise

@@ -21,7 +21,9 @@ def noise(*parts):
 def three_arms():
     """A study with looks of which one arm is better."""
     arms = {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abc"}
-    return AblationGrid("looked-at", arms, "digits-lt", replicates=Replicates(first=4, step=4, most=12))
+    return AblationGrid(
+        "looked-at", arms, "digits-lt", replicates=Replicates(first=4, step=4, most=12)
+    )
 
 
 def value_of(trial):
@@ -30,20 +32,36 @@ def value_of(trial):
 
 
 def drive_looks(
-    study, storage, value, *, stop_after=10**9, extend=False, failed=lambda trial: False, metric="accuracy", **options
+    study,
+    storage,
+    value,
+    *,
+    stop_after=10**9,
+    extend=False,
+    failed=lambda trial: False,
+    metric="accuracy",
+    **options,
 ):
     """Run `study`; what its looks said, and how many trials ended. Stopped after so many, as if killed. A trial's
     value may be a mapping of several metrics."""
-    planned, records, said, ended = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name), [], 0
+    planned = plan(study, storage=str(storage))
+    records = StudyRecords(str(storage), study.name)
+    said = []
+    ended = 0
     code = CurrentCode(planned.study.functions)
-    prepared = prepare(planned, records, code, **{"extend": extend, "retry_failed": False} | options)
+    prepared = prepare(
+        planned, records, code, **{"extend": extend, "retry_failed": False} | options
+    )
     if prepared.complete:
         return said, 0
-    source = InterimSource(planned, planned.source(records, prepared.finished), records, said.append)
+    source = InterimSource(
+        planned, planned.source(records, prepared.finished), records, said.append
+    )
     while not isinstance(answer := source.next(), Finished):
         if ended == stop_after:
             return said, ended
-        trial, lost = answer.trial, failed(answer.trial)
+        trial = answer.trial
+        lost = failed(answer.trial)
         values = {} if lost else value(trial)
         values = values if isinstance(values, dict) else {metric: values}
         record = Record.of(

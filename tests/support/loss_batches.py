@@ -23,7 +23,10 @@ EDGES = {
     "zeros": (torch.zeros(6, 4), [0, 0, 1, 1, 2, 2]),
     "some zeros": (torch.eye(6, 4), [0, 1, 0, 1, 0, 1]),
     "antipodes": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), [0, 0, 1, 1]),
-    "antipodal negatives": (torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1e-4], [-1.0, 1e-4]]), [0, 1, 0, 1]),
+    "antipodal negatives": (
+        torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1e-4], [-1.0, 1e-4]]),
+        [0, 1, 0, 1],
+    ),
     "near duplicates": (torch.ones(4, 3) + 1e-6 * torch.eye(4, 3), [0, 0, 1, 1]),
     "singletons": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 1, 2, 3, 4]),
     "one class": (torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), [0, 0, 0, 0, 0]),
@@ -31,6 +34,12 @@ EDGES = {
     "two alike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 0]),
     "two unlike": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), [0, 1]),
     "no row": (torch.zeros(0, 3), []),
-    "large": (1e4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
-    "tiny": (1e-18 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), [0, 0, 1, 1, 2, 2]),
+    "large": (
+        1e4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)),
+        [0, 0, 1, 1, 2, 2],
+    ),
+    "tiny": (
+        1e-18 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1)),
+        [0, 0, 1, 1, 2, 2],
+    ),
 }

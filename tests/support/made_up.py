@@ -16,7 +16,8 @@ from contrasweep.tracking.links import LINKS_FILE, Links
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 9, 1, "bb"),)}
 ENDS = (None, Cause.METHOD, Cause.HOST_LOST, "pending")
-A_STEP, SYSTEM_STEP = {"step": 1, "time": 5.0}, {"step": 2, "time": 7.0}
+A_STEP = {"step": 1, "time": 5.0}
+SYSTEM_STEP = {"step": 2, "time": 7.0}
 
 
 def train(trial, resume=None):
@@ -36,7 +37,17 @@ def declared(plan, storage):
     return plan, records
 
 
-def made(folder, name, arms=("a", "b"), seeds=range(8), ends=(None,), items=False, folds=None, axes=(8,), **fields):
+def made(
+    folder,
+    name,
+    arms=("a", "b"),
+    seeds=range(8),
+    ends=(None,),
+    items=False,
+    folds=None,
+    axes=(8,),
+    **fields,
+):
     """Write a study of made-up trials and return its plan.
 
     Equal settings give equal ids in all studies, and every value is the study's own. `ends` are what becomes of its
@@ -53,16 +64,30 @@ def made(folder, name, arms=("a", "b"), seeds=range(8), ends=(None,), items=Fals
         rng = np.random.default_rng([int(trial.id, 16), *name.encode()])
         scores = rng.random(4)
         score = float(scores.mean())
-        records.write_metrics(trial.id, [A_STEP | {"accuracy": score / 2}, {"step": 2, "time": 6.0, "accuracy": score}])
+        records.write_metrics(
+            trial.id,
+            [A_STEP | {"accuracy": score / 2}, {"step": 2, "time": 6.0, "accuracy": score}],
+        )
         records.write_system(trial.id, [SYSTEM_STEP | {"gpu_memory_gib": score}])
-        measured = {"seconds": 10 * score, "gpu_memory_gib": score, "started": 1.0, "ended": 2.0 + score}
+        measured = {
+            "seconds": 10 * score,
+            "gpu_memory_gib": score,
+            "started": 1.0,
+            "ended": 2.0 + score,
+        }
         if end is None:
-            measured |= {"metrics": {"accuracy": score} | ({"even": score} if trial.seed % 2 == 0 else {})}
+            measured |= {
+                "metrics": {"accuracy": score} | ({"even": score} if trial.seed % 2 == 0 else {})
+            }
         if items:
             records.write_items(trial.id, {"accuracy": scores})
             measured |= {"items": ("accuracy",)}
         status = Status.DONE if end is None else Status.FAILED
-        records.write(Record.of(trial, status=status, cause=end, error=None if end is None else name, **measured))
+        records.write(
+            Record.of(
+                trial, status=status, cause=end, error=None if end is None else name, **measured
+            )
+        )
     runs = {trial.id: f"http://mlflow/{name}/{trial.id}" for trial in plan.trials}
     LINKS_FILE.write(records.store, f"{name}/mlflow.json", asdict(Links("http://mlflow", "", runs)))
     return plan

@@ -51,7 +51,9 @@ class Node:
             *words,
         ]
         with log.open("a") as file:
-            self.process = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
 
     def processes(self):
         """All that live: raylet, agents, workers; on a head also the jobs' drivers, which have sessions of their
@@ -62,7 +64,11 @@ class Node:
 
     def running(self, *words):
         """Of those that live, the ones whose command line has all `words`."""
-        return {process for process in self.processes() if all(word in _command(process) for word in words)}
+        return {
+            process
+            for process in self.processes()
+            if all(word in _command(process) for word in words)
+        }
 
     def kill(self):
         """`kill -9` of everything, as a power cut does."""
@@ -77,7 +83,9 @@ class RayCluster:
     host = "127.0.0.1"
 
     def __init__(self):
-        self.folder = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))  # short: Ray puts sockets below it
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="cs-", dir="/tmp")
+        )  # short: Ray puts sockets below it
         self.environment = (
             {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
             | QUICK
@@ -117,7 +125,8 @@ class RayCluster:
                 f"--num-cpus={cpus}",
                 "--num-gpus=1",
                 *([f"--memory={int(memory_gib * 2**30)}"] if memory_gib else []),
-                f"--labels=ray.io/accelerator-type={accelerator}" + (f",{NODE_GROUP_LABEL}={group}" if group else ""),
+                f"--labels=ray.io/accelerator-type={accelerator}"
+                + (f",{NODE_GROUP_LABEL}={group}" if group else ""),
             ],
         )
 
@@ -130,12 +139,17 @@ class RayCluster:
         return alive_nodes(self.address)
 
     def wait_for_nodes(self, count):
-        wait_for(lambda: self.alive() == count, lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()))
+        wait_for(
+            lambda: self.alive() == count,
+            lambda: "".join(n.log.read_text()[-2000:] for n in self.nodes.values()),
+        )
 
     def wait_until_idle(self):
         """Until no raylet and no worker of the nodes lives; their agents, which take a minute longer, are killed."""
         nodes = [node for name, node in self.nodes.items() if name != "head"]
-        wait_for(lambda: not any(node.running(TRIAL) or node.running("raylet/raylet") for node in nodes))
+        wait_for(
+            lambda: not any(node.running(TRIAL) or node.running("raylet/raylet") for node in nodes)
+        )
         for node in nodes:
             node.kill()
 

@@ -22,4 +22,6 @@ def report_of(frame, document, **more):
         return build_table(frame, rule=rule, links=more.get("links"), **layout)
 
     own = table(axes or ["arm"], ["arm"] if axes else [])
-    return ReportData(frame, document, table=own, overall=table(["arm"], []) if axes else None, **more)
+    return ReportData(
+        frame, document, table=own, overall=table(["arm"], []) if axes else None, **more
+    )

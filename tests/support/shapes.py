@@ -22,8 +22,12 @@ def _checker() -> Callable[..., Any]:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    number = float | int | jaxtyping.Float[Tensor, ""]  # an int, as mypy has it, or a tensor that is learned
-    overrides = BeartypeHintOverrides({ArrayLike: object, float: number})  # ArrayLike's protocols refuse tuples
+    number = (
+        float | int | jaxtyping.Float[Tensor, ""]
+    )  # an int, as mypy has it, or a tensor that is learned
+    overrides = BeartypeHintOverrides(
+        {ArrayLike: object, float: number}
+    )  # ArrayLike's protocols refuse tuples
     return functools.partial(beartype, conf=BeartypeConf(hint_overrides=overrides))
 
 

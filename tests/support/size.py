@@ -18,10 +18,15 @@ SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 def tokens(text):
     """The tokens of a module."""
     documented = sum(
-        isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str)
+        isinstance(part, ast.Expr)
+        and isinstance(part.value, ast.Constant)
+        and isinstance(part.value.value, str)
         for part in ast.walk(ast.parse(text))
     )
-    return sum(t.type not in SILENT for t in tokenize.generate_tokens(io.StringIO(text).readline)) - documented
+    return (
+        sum(t.type not in SILENT for t in tokenize.generate_tokens(io.StringIO(text).readline))
+        - documented
+    )
 
 
 def sizes():

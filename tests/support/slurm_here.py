@@ -57,7 +57,12 @@ class Slurm:
     def command(self, *words: object, folder: Path | None = None, timeout_s: float = 60.0) -> str:
         """Return what a command prints."""
         done = subprocess.run(
-            list(map(str, words)), cwd=folder, env=self.environment, capture_output=True, text=True, timeout=timeout_s
+            list(map(str, words)),
+            cwd=folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
@@ -79,23 +84,40 @@ class Slurm:
 @contextmanager
 def slurm(folder: Path) -> Iterator[Slurm]:
     """Start Slurm with all of its files in `folder`, whose path is short; end it with the block."""
-    user, host = getpass.getuser(), socket.gethostname()
+    user = getpass.getuser()
+    host = socket.gethostname()
     (folder / "munge").mkdir(mode=0o711, parents=True)
     (folder / "state").mkdir()
     key = folder / "munge" / "key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
     (folder / "slurm.conf").write_text(
-        CONFIGURATION.format(host=host, user=user, folder=folder, ports=[_free_port() for _ in range(3)])
+        CONFIGURATION.format(
+            host=host, user=user, folder=folder, ports=[_free_port() for _ in range(3)]
+        )
     )
     for name in ("gpu0", "gpu1"):
         (folder / name).touch()
-    (folder / "gres.conf").write_text(f"AutoDetect=off\nNodeName=n[1-2] Name=gpu File={folder}/gpu[0-1]\n")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_", "SBATCH_"))}
+    (folder / "gres.conf").write_text(
+        f"AutoDetect=off\nNodeName=n[1-2] Name=gpu File={folder}/gpu[0-1]\n"
+    )
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_", "SBATCH_"))
+    }
     environment |= {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": PATHS}
-    munge = [f"--{name}={folder}/munge/{name}" for name in ("socket", "pid-file", "log-file", "seed-file")]
+    munge = [
+        f"--{name}={folder}/munge/{name}"
+        for name in ("socket", "pid-file", "log-file", "seed-file")
+    ]
     daemons = {
-        "munged": ["munged", "--foreground", "--force", "--num-threads=2", f"--key-file={key}", *munge],
+        "munged": [
+            "munged",
+            "--foreground",
+            "--force",
+            "--num-threads=2",
+            f"--key-file={key}",
+            *munge,
+        ],
         "slurmctld": ["slurmctld", "-D", "-c"],
         "n1": ["slurmd", "-D", "-N", "n1"],
         "n2": ["slurmd", "-D", "-N", "n2"],
@@ -103,13 +125,17 @@ def slurm(folder: Path) -> Iterator[Slurm]:
     with ExitStack() as opened:
         for name, words in daemons.items():
             log = opened.enter_context((folder / f"{name}.log").open("w"))
-            daemon = subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
+            daemon = subprocess.Popen(
+                words, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
             opened.callback(_end, daemon)
             time.sleep(1.0 if name == "munged" else 0.0)
         here = Slurm(environment)
         deadline = time.monotonic() + 60
         while True:
-            done = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=environment, capture_output=True, text=True)
+            done = subprocess.run(
+                ["sinfo", "-h", "-o", "%T %D"], env=environment, capture_output=True, text=True
+            )
             if done.stdout.strip() == "idle 2":
                 break
             assert time.monotonic() < deadline, (
@@ -118,7 +144,9 @@ def slurm(folder: Path) -> Iterator[Slurm]:
             time.sleep(0.5)
         yield here
         subprocess.run(["scancel", "--full", f"--user={user}"], env=environment, check=False)
-        while subprocess.run(["squeue", "-h"], env=environment, capture_output=True, text=True).stdout.strip():
+        while subprocess.run(
+            ["squeue", "-h"], env=environment, capture_output=True, text=True
+        ).stdout.strip():
             assert time.monotonic() < deadline + 600
             time.sleep(0.5)
 

@@ -10,7 +10,11 @@ from contrasweep.storage.store import open_store
 def check_staged(manifest, labelled=True):
     """The shards are as the manifest says, every column is readable as its spec says, and the counts are right."""
     assert inspecting.verify(manifest) == []
-    assert bool(manifest.classes) == labelled and manifest.rows("train") > 0 and manifest.source["licence"]
+    assert (
+        bool(manifest.classes) == labelled
+        and manifest.rows("train") > 0
+        and manifest.source["licence"]
+    )
     dataset = open_dataset(manifest)
     for split in (split for split in manifest.splits if manifest.rows(split)):
         part = dataset.split(split)
@@ -20,6 +24,7 @@ def check_staged(manifest, labelled=True):
             assert list(array.shape[1:]) == spec["shape"] and array.dtype == spec["dtype"]
         if split != "products" and labelled:
             assert (
-                np.bincount(part.labels, minlength=len(manifest.classes)).tolist() == manifest.counts[split]["classes"]
+                np.bincount(part.labels, minlength=len(manifest.classes)).tolist()
+                == manifest.counts[split]["classes"]
             )
     assert Manifest.from_json(open_store(manifest.uri).read(MANIFEST), manifest.uri) == manifest

@@ -43,10 +43,22 @@ from types import SimpleNamespace
 from contrasweep.trial import Report, Trial
 
 SUPPORT = Path(__file__).resolve().parent
-WARM = [f"contrasweep.{name}" for name in ("cli.app", "running.engine.training", "report", "storage.s3")]
+WARM = [
+    f"contrasweep.{name}" for name in ("cli.app", "running.engine.training", "report", "storage.s3")
+]
 """What a life imports, but for Ray's and its own."""
-EVENTS = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.scandir", "os.truncate"}
-LIMIT_S, HANGS = 120, 1000
+EVENTS = {
+    "open",
+    "os.link",
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.scandir",
+    "os.truncate",
+}
+LIMIT_S = 120
+HANGS = 1000
 """After so long a life is ended, with this exit status."""
 STUDY = """
 name: life
@@ -61,7 +73,8 @@ arms:
 
 def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
     """Two epochs of arithmetic, a line in the log for each."""
-    first, value = 1, float(trial.seed)
+    first = 1
+    value = float(trial.seed)
     if resume is not None:
         first, value = json.loads((resume / "state.json").read_text())
     with tempfile.TemporaryDirectory() as scratch:
@@ -86,12 +99,15 @@ def live(folder, storage, n=0, fault="", environment=None, begun=lambda pid: Non
     """Run the command of the study in `folder`, with `fault` at the n-th call of a folder as its storage.
 
     `begun` is called with the process that does."""
-    output, calls = folder / "output", folder / "calls"
+    output = folder / "output"
+    calls = folder / "calls"
     output.write_text("")
     calls.write_text("")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*WARM, "scipy.stats", "pandas"])
-    process = context.Process(target=_life, args=(folder, storage, n, fault, dict(environment or {})))
+    process = context.Process(
+        target=_life, args=(folder, storage, n, fault, dict(environment or {}))
+    )
     process.start()
     begun(process.pid)
     process.join(LIMIT_S)
@@ -99,7 +115,9 @@ def live(folder, storage, n=0, fault="", environment=None, begun=lambda pid: Non
         process.kill()
         process.join()
     assert process.exitcode is not None
-    return Ended(HANGS if hangs else process.exitcode, output.read_text(), calls.read_text().splitlines())
+    return Ended(
+        HANGS if hangs else process.exitcode, output.read_text(), calls.read_text().splitlines()
+    )
 
 
 def _life(folder, storage, n, fault, environment):
@@ -107,11 +125,21 @@ def _life(folder, storage, n, fault, environment):
     file = os.open(folder / "output", os.O_WRONLY | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    os.environ.update(environment | {"TMPDIR": str(folder / "tmp"), "LIFE_LOG": str(folder / "log")})
+    os.environ.update(
+        environment | {"TMPDIR": str(folder / "tmp"), "LIFE_LOG": str(folder / "log")}
+    )
     tempfile.tempdir = None
     os.chdir(folder)
     sys.path.insert(0, str(SUPPORT))
-    sys.argv = ["contrasweep", "run", str(folder / "study.yaml"), "--storage", storage, "--tracking", "none"]
+    sys.argv = [
+        "contrasweep",
+        "run",
+        str(folder / "study.yaml"),
+        "--storage",
+        storage,
+        "--tracking",
+        "none",
+    ]
     from contrasweep.cli import main
 
     _without_tune()
@@ -133,10 +161,14 @@ class FolderFaults:
     """Counts the calls for a folder, and lets one of them meet a fault."""
 
     def __init__(self, folder, calls, n, fault):
-        self.folder, self.n, self.fault, self.count = folder, n, fault, 0
+        self.folder = folder
+        self.n = n
+        self.fault = fault
+        self.count = 0
         self.calls = os.open(calls, os.O_WRONLY | os.O_APPEND)
         self.half = False  # the write that is under way ends half
-        self.link, self.fsync = os.link, os.fsync
+        self.link = os.link
+        self.fsync = os.fsync
 
     def begin(self):
         """Watch all calls of this process from now on."""
@@ -181,8 +213,12 @@ class RequestFaults:
     """The same of the requests to S3: the plan of a proxy on their way (see `benchmarks.fault_proxy`)."""
 
     def __init__(self, n, fault):
-        self.n, self.fault, self.calls = n, fault, list[str]()
-        self.pid, self.begun, self.lock = 0, threading.Event(), threading.Lock()
+        self.n = n
+        self.fault = fault
+        self.calls = list[str]()
+        self.pid = 0
+        self.begun = threading.Event()
+        self.lock = threading.Lock()
 
     @property
     def environment(self):
@@ -219,7 +255,9 @@ def _without_tune():
     from contrasweep.storage.record import TrialNotes
 
     host = Inventory((Node(cpus=1.0, memory_gib=4.0),))
-    training.REPORT_INTERVAL_S = 0.0  # a report at a time, so that calls have the same numbers in each life
+    training.REPORT_INTERVAL_S = (
+        0.0  # a report at a time, so that calls have the same numbers in each life
+    )
     training.connected = lambda: contextlib.nullcontext(host)
     training.TuneEngine = EngineHere
     worker.guard_children = lambda: None
@@ -232,7 +270,9 @@ class EngineHere:
     def __init__(self, context, loop, *, max_failures, **options):
         from contrasweep.running.engine import tune_engine
 
-        self.context, self.loop, self.max_failures = context, loop, max_failures
+        self.context = context
+        self.loop = loop
+        self.max_failures = max_failures
         self.searcher = tune_engine.TuneSearcher(loop, context)
         self.scheduler = tune_engine.TuneScheduler(loop)
         self.callback = tune_engine.TuneCallback(loop, lambda: None)
@@ -251,7 +291,9 @@ class EngineHere:
             raise ContrasweepError(self.loop.accounts.fault)
 
     def _run_trial(self, config):
-        trial = SimpleNamespace(config=config, trial_id=config["id"], status="RUNNING", error_file="")
+        trial = SimpleNamespace(
+            config=config, trial_id=config["id"], status="RUNNING", error_file=""
+        )
         for attempt in range(self.max_failures + 1):
             self.callback.on_step_begin(0, [trial])
             worker = self._worker(dict(config))
@@ -261,7 +303,9 @@ class EngineHere:
                     self.callback.on_step_begin(0, [trial])
             except Exception:
                 trial.error_file = tempfile.mkstemp()[1]
-                Path(trial.error_file).write_text(f"ray::TuneTrial.train()\n{traceback.format_exc()}")
+                Path(trial.error_file).write_text(
+                    f"ray::TuneTrial.train()\n{traceback.format_exc()}"
+                )
                 worker.stop()
                 if attempt < self.max_failures:
                     self.callback.on_trial_recover(0, [trial], trial)

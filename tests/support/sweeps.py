@@ -40,7 +40,9 @@ def value_of(trial):
 def record_of(trial, notes, status="done", **fields):
     metrics = {} if "metrics" in fields else {"metrics": {"accuracy": value_of(trial)}}
     code = {"code": CodeRef(CODE.of(trial.trainable, trial.config).version.digest)}
-    return Record.of(trial, status=Status(status), notes=notes, **{"step": 4} | code | metrics | fields)
+    return Record.of(
+        trial, status=Status(status), notes=notes, **{"step": 4} | code | metrics | fields
+    )
 
 
 def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", record=None):
@@ -48,7 +50,8 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", re
     their order with their notes, and the plans it confirmed."""
     record = record or record_of
     records = StudyRecords(str(storage), study.name)
-    collected, confirmed = [], []
+    collected = []
+    confirmed = []
     source = SweepSource(plan(study, storage=str(storage)), records, confirmed.append)
     while not isinstance(answer := source.next(), Finished):
         assert answer is not None, "one at a time, there is always a next"
@@ -64,10 +67,16 @@ def drive(study, storage, *, stop_after=10**9, statuses=lambda trial: "done", re
 def step_by_step(study, storage, *, stop_after=10**9):
     """What an engine does with a sweep's search, one report at a time in turns on three places. Killed after so many
     reports it leaves some written and not heard. Returns (trial id, step) of each report in its order."""
-    records, created, places = StudyRecords(str(storage), study.name), [], []
+    records = StudyRecords(str(storage), study.name)
+    created = []
+    places = []
     source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
     while len(created) < stop_after:
-        while len(places) < 3 and isinstance(answer := source.next(), Next) and answer.notes.phase == Phase.SEARCH:
+        while (
+            len(places) < 3
+            and isinstance(answer := source.next(), Next)
+            and answer.notes.phase == Phase.SEARCH
+        ):
             if not answer.stopped:
                 places.append(answer)
                 continue
@@ -78,8 +87,11 @@ def step_by_step(study, storage, *, stop_after=10**9):
         if not places:
             return created
         answer = places.pop(0)
-        trial, rows = answer.trial, records.metrics(answer.trial.id)
-        rows.append({"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)})
+        trial = answer.trial
+        rows = records.metrics(answer.trial.id)
+        rows.append(
+            {"step": len(rows) + 1, "time": 0.0, "accuracy": value_of(trial) + 0.01 * len(rows)}
+        )
         records.write_metrics(trial.id, rows)
         created.append((trial.id, len(rows)))
         last = len(rows) == trial.config["epochs"]
@@ -103,5 +115,7 @@ def finished(study, storage, **options):
     records = StudyRecords(str(storage), study.name)
     records.claim(study_document(plan(study, storage=str(storage))))
     trials, confirmed = drive(study, storage, **options)
-    write_planned(records, (confirmed[-1] if confirmed else plan(study, storage=str(storage))).to_frame())
+    write_planned(
+        records, (confirmed[-1] if confirmed else plan(study, storage=str(storage))).to_frame()
+    )
     return cs.load(study.name, storage=str(storage)), [trial for trial, _ in trials]

@@ -18,11 +18,18 @@ class Train(Protocol):
 
 def numbers(reports: Iterable[Report]) -> list[tuple[Any, ...]]:
     """Everything that reports say, in a form that compares to the bit."""
-    return [(r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()}) for r in reports]
+    return [
+        (r.step, dict(r.metrics), {k: np.asarray(v).tobytes() for k, v in r.items.items()})
+        for r in reports
+    ]
 
 
 def trained_and_resumed(
-    train: Train, trial: Trial, folder: Path, again: Trial | None = None, steps: Iterable[int] = (1,)
+    train: Train,
+    trial: Trial,
+    folder: Path,
+    again: Trial | None = None,
+    steps: Iterable[int] = (1,),
 ) -> list[Report]:
     """The reports of a trial, which goes on from its checkpoints at these steps as it went on at first.
 
@@ -34,5 +41,7 @@ def trained_and_resumed(
             shutil.copytree(report.checkpoint, folder / str(report.step))
         reports.append(report)
     for step in steps:
-        assert numbers(train(again or trial, resume=folder / str(step))) == numbers(reports[step:]), step
+        assert numbers(train(again or trial, resume=folder / str(step))) == numbers(
+            reports[step:]
+        ), step
     return reports

@@ -38,13 +38,15 @@ class Settings:
 def train(trial, resume: Path | None = None):
     settings = Settings(**trial.config)
     train_part, test_part = open_dataset(trial.data).parts(trial.fold)
-    x, y = _features(train_part), train_part.labels
+    x = _features(train_part)
+    y = train_part.labels
     classes = int(y.max()) + 1
     weights = np.random.default_rng([trial.seed, 7]).normal(0, 0.01, (x.shape[1], classes))
     first = 1
     if resume is not None:
         with np.load(resume / "weights.npz") as saved:
-            weights, first = saved["weights"], int(saved["epoch"]) + 1
+            weights = saved["weights"]
+            first = int(saved["epoch"]) + 1
     with tempfile.TemporaryDirectory() as scratch:
         for epoch in range(first, settings.epochs + 1):
             while settings.wait_at == epoch and Path(settings.gate).exists():
@@ -53,7 +55,10 @@ def train(trial, resume: Path | None = None):
             for start in range(0, len(y), settings.batch_size):
                 rows = order[start : start + settings.batch_size]
                 weights -= (
-                    settings.lr * x[rows].T @ (_softmax(x[rows] @ weights) - np.eye(classes)[y[rows]]) / len(rows)
+                    settings.lr
+                    * x[rows].T
+                    @ (_softmax(x[rows] @ weights) - np.eye(classes)[y[rows]])
+                    / len(rows)
                 )
             time.sleep(settings.pause_s)
             _misbehave(settings, epoch)

@@ -12,7 +12,9 @@ import threading
 import contrasweep
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(contrasweep.__file__))))
-PRODUCT = tuple(f"{ROOT}/{folder}/" for folder in ("platform", "trainables", "search_spaces", "cluster"))
+PRODUCT = tuple(
+    f"{ROOT}/{folder}/" for folder in ("platform", "trainables", "search_spaces", "cluster")
+)
 FIRST_TRIAL = ("tune_engine.py", "suggest")
 MAIN = threading.get_ident()
 
@@ -47,7 +49,10 @@ def follow(frame, event, _):
         sys.setprofile(None)
         stays = [module for at, module in enumerate(way) if not at or way[at - 1] != module]
         print("", *(os.path.relpath(module, ROOT) for module in stays), sep="\n")
-        print(f"\nmodules entered {len(set(stays))}, returns {len(stays) - len(set(stays))}", flush=True)
+        print(
+            f"\nmodules entered {len(set(stays))}, returns {len(stays) - len(set(stays))}",
+            flush=True,
+        )
         os._exit(0)
     functions.add((here, code.co_qualname))
     way.append(here)

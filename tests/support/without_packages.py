@@ -1,6 +1,17 @@
 """A process like that of a machine that only plans, submits and watches: no torch, Ray, pandas, SciPy or Optuna."""
 
-HIDDEN = ("torch", "torchvision", "ray", "scipy", "pandas", "sklearn", "mlflow", "optuna", "matplotlib", "cmaes")
+HIDDEN = (
+    "torch",
+    "torchvision",
+    "ray",
+    "scipy",
+    "pandas",
+    "sklearn",
+    "mlflow",
+    "optuna",
+    "matplotlib",
+    "cmaes",
+)
 HIDE = f"""
 import sys
 from importlib.machinery import PathFinder

@@ -19,8 +19,15 @@ from contrasweep.trainables.contrastive import transfer
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
-SMALL = {"view_size": 32, "encoder": {"name": "cnn", "width": 4}, "batch_size": 8, "epochs": 1, "device": "cpu"}
-AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
+SMALL = {
+    "view_size": 32,
+    "encoder": {"name": "cnn", "width": 4},
+    "batch_size": 8,
+    "epochs": 1,
+    "device": "cpu",
+}
+AREA = (0.08, 1.0)
+ASPECT = (3 / 4, 4 / 3)
 
 
 def photographs(folder: Path, sizes: list[tuple[int, int]]) -> Path:
@@ -51,7 +58,9 @@ def test_areas_ratios_and_positions_of_crops_are_torchvisions(size):
     theirs = np.array([[p["top"], p["left"], p["height"], p["width"]] for p in params])
     measured = [[*b.T, b[:, 2] * b[:, 3], b[:, 3] / b[:, 2]] for b in (ours, theirs)]
     assert min(ks_2samp(one, other).pvalue for one, other in zip(*measured, strict=True)) > 0.001
-    assert ks_2samp(measured[0][4], 1.2 * measured[0][4]).pvalue < 0.001, "other areas are told apart"
+    assert ks_2samp(measured[0][4], 1.2 * measured[0][4]).pvalue < 0.001, (
+        "other areas are told apart"
+    )
 
 
 def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged):
@@ -59,7 +68,9 @@ def test_an_evaluation_sees_the_centre_of_the_shorter_side(ragged):
     pixels = part.file("image").item(5)
     expected = CenterCrop(28)(Resize(32, antialias=True)(Image.fromarray(pixels)))
     (seen,) = images.open_images(part, torch.device("cpu"), 8.0, 28).take(torch.tensor([5]))
-    assert (seen.permute(1, 2, 0).float() - torch.tensor(np.asarray(expected)).float()).abs().mean() < 6
+    assert (
+        seen.permute(1, 2, 0).float() - torch.tensor(np.asarray(expected)).float()
+    ).abs().mean() < 6
 
 
 def test_the_memory_planned_is_that_of_the_views_and_not_of_the_images(ragged):
@@ -77,25 +88,34 @@ def views(manifest: Manifest, gib: float = 8.0, size: int = 8) -> list[torch.Ten
     policy = AUGMENTATIONS.choose("imagenet").settings
     normalise = images.Normalise(opened)
     order = torch.arange(16)
-    return [batch for batch, _ in images.batches(opened, normalise, [policy] * 2, order, size, 0, 0, 1)]
+    return [
+        batch for batch, _ in images.batches(opened, normalise, [policy] * 2, order, size, 0, 0, 1)
+    ]
 
 
 def test_views_are_equal_to_the_bit_streamed_decoded_or_not(tmp_path, monkeypatch, ragged):
-    alike = stage("image-folder", str(tmp_path / "to"), source=photographs(tmp_path / "from", [(60, 80)] * 32))
+    alike = stage(
+        "image-folder", str(tmp_path / "to"), source=photographs(tmp_path / "from", [(60, 80)] * 32)
+    )
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "cache"))
     decoded = views(alike)
     monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", "0")
     assert all(map(torch.equal, decoded, views(alike, gib=0.0)))
-    whole, halves = views(ragged, size=16), views(ragged, size=8)
+    whole = views(ragged, size=16)
+    halves = views(ragged, size=8)
     first = [torch.cat([half[:8] for half in halves]), torch.cat([half[8:] for half in halves])]
     assert torch.equal(whole[0], torch.cat(first)) and not torch.equal(*first)
     monkeypatch.setattr(images, "CHUNK", {"cpu": 3 * whole[0][0].numel()})
-    assert all(map(torch.equal, whole, views(ragged, size=16))), "a batch that is augmented three images at a time"
+    assert all(map(torch.equal, whole, views(ragged, size=16))), (
+        "a batch that is augmented three images at a time"
+    )
 
 
 @pytest.mark.slow
 def test_a_trial_trains_on_photographs_of_any_size_and_again_gives_the_same(ragged):
-    trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", SMALL, ragged, None, 0)
+    trial = Trial(
+        "study", "arm", "contrasweep.trainables.contrastive:train", SMALL, ragged, None, 0
+    )
     one, other = (list(contrastive.train(trial))[-1] for _ in range(2))
     assert one.metrics == other.metrics and 0 <= one.metrics["knn1"] <= 1
 
@@ -105,7 +125,9 @@ def test_two_towers_take_photographs_of_any_size(ragged):
     with pytest.raises(DataError, match=r"differ in size: train on views of them"):
         two_tower.Settings().resolve(ragged)
     small = SMALL | {"text_encoder": {"width": 8}, "dim": 8, "max_words": 8}
-    assert two_tower.memory(small, ragged).resident_bytes == 0, "they are read from the node's cache"
+    assert two_tower.memory(small, ragged).resident_bytes == 0, (
+        "they are read from the node's cache"
+    )
     trial = Trial("study", "arm", "contrasweep.trainables.two_tower:train", small, ragged, None, 0)
     one, other = (list(two_tower.train(trial))[-1].metrics for _ in range(2))
     assert one == other and 0 <= one["zero_shot"] <= 1
@@ -114,5 +136,7 @@ def test_two_towers_take_photographs_of_any_size(ragged):
 def test_features_transfer_to_photographs_of_any_size(ragged):
     part = open_dataset(ragged).split("test")
     seen = torch.cat(list(transfer.pixels(part, (3, 32, 32))))
-    assert torch.equal(seen, images.CroppedImages(part, torch.device("cpu"), 32).take(torch.arange(len(part))))
+    assert torch.equal(
+        seen, images.CroppedImages(part, torch.device("cpu"), 32).take(torch.arange(len(part)))
+    )
     assert torch.cat(list(transfer.pixels(part, (1, 32, 32)))).shape == (len(part), 1, 32, 32)

@@ -12,7 +12,9 @@ from contrasweep.errors import SpecError
 from contrasweep.trainables.augmentations import AUGMENTATIONS, Draws, Policy, apply, draw, resolved
 
 torch.set_num_threads(1)
-POLICIES: dict[str, Policy] = {name: policy() for name, policy in AUGMENTATIONS.items() if issubclass(policy, Policy)}
+POLICIES: dict[str, Policy] = {
+    name: policy() for name, policy in AUGMENTATIONS.items() if issubclass(policy, Policy)
+}
 IMAGES = torch.rand(6, 3, 12, 10, generator=torch.Generator().manual_seed(0))
 
 
@@ -49,7 +51,9 @@ def test_a_flip_is_a_mirror_image():
 def test_a_quarter_turn_is_a_transposed_mirror_image():
     square = IMAGES[..., :10, :]
     draws = draw(POLICIES["none"], 6, 3, torch.Generator().manual_seed(0))
-    turned = dataclasses.replace(draws, affine=torch.tensor([[0.0, -1, 0], [1, 0, 0]]).expand(6, 2, 3))
+    turned = dataclasses.replace(
+        draws, affine=torch.tensor([[0.0, -1, 0], [1, 0, 0]]).expand(6, 2, 3)
+    )
     assert torch.allclose(apply(square, turned), square.transpose(-1, -2).flip(-2), atol=1e-5)
 
 
@@ -63,10 +67,15 @@ def test_digits_are_never_mirrored_and_photos_half_the_time(name, share):
 def test_crops_keep_the_area_asked_for_and_stay_inside():
     policy = Policy(area=(0.2, 1.0))
     affine = draw(policy, 2000, 3, torch.Generator().manual_seed(0)).affine
-    width, height = affine[:, 0, 0].abs(), affine[:, 1, 1].abs()
-    assert (affine[:, 0, 2].abs() + width <= 1 + 1e-6).all() and (affine[:, 1, 2].abs() + height <= 1 + 1e-6).all()
+    width = affine[:, 0, 0].abs()
+    height = affine[:, 1, 1].abs()
+    assert (affine[:, 0, 2].abs() + width <= 1 + 1e-6).all() and (
+        affine[:, 1, 2].abs() + height <= 1 + 1e-6
+    ).all()
     area = width * height
-    assert 0.14 < area.min() < 0.22 and 0.9 < area.max() <= 1  # a side cut to the image's own makes it smaller
+    assert (
+        0.14 < area.min() < 0.22 and 0.9 < area.max() <= 1
+    )  # a side cut to the image's own makes it smaller
     assert area.mean().item() == pytest.approx(0.6, abs=0.04)
 
 
@@ -82,7 +91,9 @@ def test_colours_are_torchvisions(brightness, contrast, saturation):
     one = torch.ones(6)
     colour = _colour(brightness * one, saturation * one, 0 * one, 3)
     changed = apply(images, dataclasses.replace(base, colour=colour, contrast=contrast * one))
-    expected = reference.adjust_saturation(reference.adjust_brightness(images, brightness), saturation)
+    expected = reference.adjust_saturation(
+        reference.adjust_brightness(images, brightness), saturation
+    )
     expected = reference.adjust_contrast(expected, contrast)
     assert torch.allclose(changed, expected, atol=2e-3)  # torchvision rounds the luma weights
 
@@ -92,7 +103,9 @@ def test_hue_turns_back_to_where_it_was():
 
     one = torch.ones(3)
     turned = _colour(one, one, torch.tensor([0.0, 0.3, 1.0]), 3)
-    assert torch.allclose(turned[0], torch.eye(3), atol=1e-3) and torch.allclose(turned[2], torch.eye(3), atol=1e-3)
+    assert torch.allclose(turned[0], torch.eye(3), atol=1e-3) and torch.allclose(
+        turned[2], torch.eye(3), atol=1e-3
+    )
     assert (turned[1] - torch.eye(3)).abs().max() > 0.5
     grey = torch.full((3,), 0.4)
     assert torch.allclose(turned[1] @ grey, grey, atol=1e-3)
@@ -136,7 +149,11 @@ def test_an_unknown_augmentation_lists_the_known_ones():
 
 def test_a_policys_own_values_may_be_changed():
     policy = AUGMENTATIONS.choose({"name": "photos", "flip": 0, "area": [0.5, 1]}).settings
-    assert (policy.flip, policy.area, policy.grayscale) == (0, (0.5, 1), POLICIES["photos"].grayscale)
+    assert (policy.flip, policy.area, policy.grayscale) == (
+        0,
+        (0.5, 1),
+        POLICIES["photos"].grayscale,
+    )
 
 
 def test_blur_and_solarization_are_torchvisions():
@@ -145,7 +162,9 @@ def test_blur_and_solarization_are_torchvisions():
     effects = torch.tensor([[1.5, 0.0], [0.0, 1.0], [0.0, 0.0]])
     views = apply(images, Draws(identity, None, None, effects))
     functional = pytest.importorskip("torchvision.transforms.v2.functional")
-    torch.testing.assert_close(views[0], functional.gaussian_blur(images[0], 13, 1.5), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        views[0], functional.gaussian_blur(images[0], 13, 1.5), rtol=1e-4, atol=1e-5
+    )
     torch.testing.assert_close(views[1], functional.solarize(images[1], 0.5), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(views[2], images[2], rtol=1e-4, atol=1e-5)
 
@@ -155,7 +174,9 @@ def test_a_policy_with_effects_draws_the_rest_as_one_without():
     blurred = AUGMENTATIONS.choose({"name": "photos", "blur": 0.3, "solarize": 0.5})
     assert "blur" not in plain.to_plain() and blurred.to_plain()["blur"] == 0.3
     drawn = [draw(c.settings, 500, 3, torch.Generator().manual_seed(1)) for c in (plain, blurred)]
-    assert torch.equal(drawn[0].affine, drawn[1].affine) and torch.equal(drawn[0].contrast, drawn[1].contrast)
+    assert torch.equal(drawn[0].affine, drawn[1].affine) and torch.equal(
+        drawn[0].contrast, drawn[1].contrast
+    )
     effects = drawn[1].effects
     assert drawn[0].effects is None and 0.2 < (effects[:, 0] > 0).double().mean() < 0.4
     assert 0.4 < effects[:, 1].mean() < 0.6 and effects[:, 0].max() <= 2

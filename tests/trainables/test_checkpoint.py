@@ -12,7 +12,8 @@ from contrasweep.trainables import checkpoint, seeding
 
 
 def test_parts_facts_and_random_state_come_back(tmp_path):
-    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    model = nn.Linear(3, 2)
+    other = nn.Linear(3, 2)
     torch.manual_seed(5)
     checkpoint.save(tmp_path / "new", {"model": model}, epoch=3, nonfinite=0)
     expected = torch.rand(4)
@@ -61,7 +62,9 @@ def test_loading_runs_no_code_of_the_file(tmp_path, monkeypatch):
 
 def test_seeds_are_the_same_on_every_machine():
     assert seeding.derive(0, None, 1, "order") == 4734353820861084841
-    assert len({seeding.derive(*key) for key in [(0, 1), (1, 0), (0, 11), (0, 1, ""), ("01",)]}) == 5
+    assert (
+        len({seeding.derive(*key) for key in [(0, 1), (1, 0), (0, 11), (0, 1, ""), ("01",)]}) == 5
+    )
 
 
 def test_reseeding_makes_every_global_generator_repeat_itself():

@@ -24,13 +24,26 @@ from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
-QUICK = {"encoder": {"name": "mlp", "width": 64}, "epochs": 4, "batch_size": 64, "checkpoint_every": 1}
+QUICK = {
+    "encoder": {"name": "mlp", "width": 64},
+    "epochs": 4,
+    "batch_size": 64,
+    "checkpoint_every": 1,
+}
 
 
 @pytest.fixture(scope="session")
 def make_trial(digits):
     def make(fold=0, seed=0, data=digits, **config):
-        return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, seed)
+        return Trial(
+            "study",
+            "arm",
+            "contrasweep.trainables.contrastive:train",
+            QUICK | config,
+            data,
+            fold,
+            seed,
+        )
 
     return make
 
@@ -38,7 +51,9 @@ def make_trial(digits):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl", "infonce"])
 def test_it_learns(make_trial, loss):
-    reports = list(train(make_trial(loss={"name": loss, "temperature": 0.1}, encoder="cnn", epochs=10)))
+    reports = list(
+        train(make_trial(loss={"name": loss, "temperature": 0.1}, encoder="cnn", epochs=10))
+    )
     assert [r.step for r in reports] == list(range(1, 11))
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     last = reports[-1].metrics
@@ -69,7 +84,9 @@ def test_the_headline_scores_are_those_of_the_classifier(make_trial):
 
 @pytest.mark.slow
 def test_retrieval_has_a_curve_where_it_is_always_wanted_and_no_number_differs(make_trial):
-    last, always = (list(train(make_trial(evaluate_every=2, retrieval=wanted))) for wanted in (True, "always"))
+    last, always = (
+        list(train(make_trial(evaluate_every=2, retrieval=wanted))) for wanted in (True, "always")
+    )
     assert ["map_at_r" in report.metrics for report in last] == [False, False, False, True]
     assert ["map_at_r" in report.metrics for report in always] == [False, True, False, True]
     assert numbers(last)[-1] == numbers(always)[-1]
@@ -131,7 +148,8 @@ def test_views_and_order_do_not_depend_on_the_batch_size(make_trial):
     trial = make_trial()
     data = contrastive_method.Contrastive(trial, Settings(**trial.config)).train
     order = SAMPLINGS["shuffled"](data.labels, seeding.generator(0), 16, 4)
-    policy, seen = augmentations.AUGMENTATIONS["glyphs"](), []
+    policy = augmentations.AUGMENTATIONS["glyphs"]()
+    seen = []
     for size in (7, 64):
         stream = images.batches(data, images.Normalise(data), [policy] * 2, order, size, 0, 0, 1)
         views, rows = zip(*stream, strict=True)
@@ -155,14 +173,18 @@ def test_training_images_have_mean_zero_and_standard_deviation_one(make_trial):
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     values = run.normalise(run.train.pixels.float() / 255)
-    assert values.mean().item() == pytest.approx(0, abs=1e-5) and values.std().item() == pytest.approx(1, abs=1e-4)
+    assert values.mean().item() == pytest.approx(
+        0, abs=1e-5
+    ) and values.std().item() == pytest.approx(1, abs=1e-4)
 
 
 def test_an_image_drawn_twice_looks_different_each_time(make_trial):
     trial = make_trial()
     run = contrastive_method.Contrastive(trial, Settings(**trial.config))
     views, _ = next(
-        images.batches(run.train, run.normalise, run.policies, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1)
+        images.batches(
+            run.train, run.normalise, run.policies, torch.zeros(8, dtype=torch.int64), 8, 0, 0, 1
+        )
     )
     assert len(torch.unique(views, dim=0)) == 16
 
@@ -178,7 +200,10 @@ def test_class_balanced_batches_draw_every_class_alike():
 @pytest.mark.slow
 def test_the_test_split_is_looked_at_once(make_trial):
     on_fold, on_test = (
-        [("accuracy" in r.metrics) for r in train(make_trial(fold=fold, evaluate_every=2, epochs=3))]
+        [
+            ("accuracy" in r.metrics)
+            for r in train(make_trial(fold=fold, evaluate_every=2, epochs=3))
+        ]
         for fold in (0, None)
     )
     assert on_fold == [False, True, True]
@@ -188,13 +213,19 @@ def test_the_test_split_is_looked_at_once(make_trial):
 def test_every_report_has_diagnostics(make_trial):
     for report in train(make_trial(epochs=2)):
         metrics = report.metrics
-        assert metrics["valid_anchors"] == 128 and metrics["collapsed"] == 0 and metrics["nonfinite_steps"] == 0
+        assert (
+            metrics["valid_anchors"] == 128
+            and metrics["collapsed"] == 0
+            and metrics["nonfinite_steps"] == 0
+        )
         assert metrics["collapse_value"] == pytest.approx(np.log(127), abs=1e-6)
         assert {"alignment", "uniformity", "grad_norm", "collapse_distance"} <= set(metrics)
 
 
 def test_a_collapsed_trial_says_so_once(make_trial, caplog):
-    stuck = make_trial(projection="linear", learning_rate=1e-6, optimizer={"weight_decay": 0.0}, epochs=3)
+    stuck = make_trial(
+        projection="linear", learning_rate=1e-6, optimizer={"weight_decay": 0.0}, epochs=3
+    )
     run = contrastive_method.Contrastive(stuck, Settings(**stuck.config))
     with torch.no_grad():
         run.model[1].weight.zero_()
@@ -207,22 +238,31 @@ def test_a_collapsed_trial_says_so_once(make_trial, caplog):
 
 @pytest.mark.slow
 def test_encoding_in_chunks_is_recorded_and_learns_the_same(make_trial):
-    whole, chunked = (list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32))
+    whole, chunked = (
+        list(train(make_trial(chunk_rows=rows, projection="linear", epochs=2))) for rows in (0, 32)
+    )
     assert "gradcache_chunks" not in whole[-1].metrics
-    assert chunked[-1].metrics["gradcache_chunks"] == 4 and chunked[-1].metrics["gradcache_exact"] == 0
+    assert (
+        chunked[-1].metrics["gradcache_chunks"] == 4 and chunked[-1].metrics["gradcache_exact"] == 0
+    )
     assert chunked[-1].metrics["loss"] == pytest.approx(whole[-1].metrics["loss"], rel=0.1)
 
 
 @pytest.mark.parametrize("targets", ["moco", "byol", "dino"])
 def test_a_momentum_encoder_normalises_by_its_batches(make_trial, targets):
     """As the network does that it follows: its statistics move away from the mean 0 that they begin with."""
-    trial = make_trial(encoder={"name": "cnn", "width": 2}, targets=targets, loss="infonce", epochs=1)
+    trial = make_trial(
+        encoder={"name": "cnn", "width": 2}, targets=targets, loss="infonce", epochs=1
+    )
     training = contrastive_method.build(trial)
     follower = training.targets.parts["momentum_encoder"]
     assert isinstance(follower, torch.nn.Module)
     norms = [part for part in follower.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     training.epoch(1)
-    assert norms and all(part.training and part.running_mean is not None and part.running_mean.any() for part in norms)
+    assert norms and all(
+        part.training and part.running_mean is not None and part.running_mean.any()
+        for part in norms
+    )
 
 
 @pytest.mark.slow
@@ -230,8 +270,14 @@ def test_figures_are_artifacts_of_the_last_report(make_trial):
     plain = list(train(make_trial(epochs=2)))
     for report in train(make_trial(figures="first_fold", epochs=2)):
         result = {name: path.read_bytes()[:4] for name, path in report.artifacts.items()}
-    names = [f"similarities_{name}{part}.png" for name in ("cosine", "neg_arc_length") for part in ("", "_by_class")]
-    names += [f"{name}.png" for name in ("embeddings", "neighbours", "confusions", "centres", "views")]
+    names = [
+        f"similarities_{name}{part}.png"
+        for name in ("cosine", "neg_arc_length")
+        for part in ("", "_by_class")
+    ]
+    names += [
+        f"{name}.png" for name in ("embeddings", "neighbours", "confusions", "centres", "views")
+    ]
     assert result == dict.fromkeys(names, b"\x89PNG")
     assert report.metrics == plain[-1].metrics, "pictures change no number"
     (*_, last) = train(dataclasses.replace(make_trial(figures="first_fold", epochs=1), fold=1))
@@ -247,7 +293,9 @@ def test_figures_are_artifacts_of_the_last_report(make_trial):
     ],
 )
 def test_a_diverging_trial_is_told_to_change_settings_that_it_has(make_trial, changes, warmer):
-    with pytest.raises(FloatingPointError, match=rf"not finite.*: lower learning_rate \(1e\+30\){warmer}$"):
+    with pytest.raises(
+        FloatingPointError, match=rf"not finite.*: lower learning_rate \(1e\+30\){warmer}$"
+    ):
         list(train(make_trial(learning_rate=1e30, epochs=3, **changes)))
 
 
@@ -276,10 +324,22 @@ def test_every_setting_trains(make_trial, changes):
         ({"los": "supcon"}, "los: there is no such field; did you mean 'loss'"),
         ({"loss": "supcom"}, "loss: .*supcon"),
         ({"loss": {"similarity": "cosinus"}}, "loss.similarity: .*did you mean 'cosine'"),
-        ({"loss": {"name": "ocl", "similarity": "neg_euclidean"}}, "loss.similarity: .*of ocl: cosine, dot"),
-        ({"loss": {"name": "triplet", "temperature": 0.1}}, "loss.temperature: loss 'triplet' has no such parameter"),
-        ({"temperature": 0.1}, "temperature: there is no such field; did you mean 'loss.temperature'"),
-        ({"loss": {"temperature": -1.0}}, "loss.temperature: input should be greater than 0, got -1.0"),
+        (
+            {"loss": {"name": "ocl", "similarity": "neg_euclidean"}},
+            "loss.similarity: .*of ocl: cosine, dot",
+        ),
+        (
+            {"loss": {"name": "triplet", "temperature": 0.1}},
+            "loss.temperature: loss 'triplet' has no such parameter",
+        ),
+        (
+            {"temperature": 0.1},
+            "temperature: there is no such field; did you mean 'loss.temperature'",
+        ),
+        (
+            {"loss": {"temperature": -1.0}},
+            "loss.temperature: input should be greater than 0, got -1.0",
+        ),
         ({"encoder": "vgg"}, "encoder: there is no such encoder, got 'vgg'; .*resnet18"),
         ({"augmentation": "strong"}, "augmentation: .*photos"),
         ({"batch_size": "many"}, "batch_size: .*'many'"),
@@ -300,14 +360,22 @@ def test_settings_are_checked_before_anything_is_spent(config, message):
 @pytest.mark.parametrize("name", ["", "cifar-faces"])
 def test_the_datasets_name_decides_nothing(make_trial, digits, name):
     named = list(train(make_trial(epochs=1)))
-    assert numbers(list(train(make_trial(epochs=1, data=replace(digits, name=name))))) == numbers(named)
+    assert numbers(list(train(make_trial(epochs=1, data=replace(digits, name=name))))) == numbers(
+        named
+    )
     assert Settings().resolve(replace(digits, name=name)).augmentation.name == "glyphs"
 
 
 def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digits):
-    settings = Settings(batch_size=512, epochs=100, loss={"sigma": 2, "name": f"{__name__}:scaled"}).resolve(digits)
+    settings = Settings(
+        batch_size=512, epochs=100, loss={"sigma": 2, "name": f"{__name__}:scaled"}
+    ).resolve(digits)
     config = resolved_config(settings)
-    assert config["warmup_epochs"] == 10 and config["augmentation"]["flip"] == 0 and config["encoder"]["width"] == 16
+    assert (
+        config["warmup_epochs"] == 10
+        and config["augmentation"]["flip"] == 0
+        and config["encoder"]["width"] == 16
+    )
     assert config["loss"] == {
         "name": f"{__name__}:scaled",
         "similarity": "cosine",
@@ -319,22 +387,32 @@ def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digi
     assert Settings().resolve(digits).warmup_epochs == 0
 
 
-def scaled(scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, sigma: float) -> torch.Tensor:
+def scaled(
+    scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, sigma: float
+) -> torch.Tensor:
     """A user's own loss, with a parameter of its own that has no default."""
-    return (scores / sigma).exp().masked_fill(~negatives, 0).sum(1) - scores.masked_fill(~positives, 0).sum(1)
+    return (scores / sigma).exp().masked_fill(~negatives, 0).sum(1) - scores.masked_fill(
+        ~positives, 0
+    ).sum(1)
 
 
 def test_a_loss_by_its_path_is_swept_over_its_own_parameter(digits):
     arm = Arm("contrasweep.trainables.contrastive:train", config={"loss": f"{__name__}:scaled"})
-    grid = AblationGrid("own", {"a": arm}, digits.uri, axes={"loss.sigma": [0.5, 2.0]}, folds=2, metric="knn1")
+    grid = AblationGrid(
+        "own", {"a": arm}, digits.uri, axes={"loss.sigma": [0.5, 2.0]}, folds=2, metric="knn1"
+    )
     sigmas = sorted(trial.config["loss"]["sigma"] for trial in plan(grid).trials)
     assert sigmas == [0.5, 0.5, 2, 2]
-    with pytest.raises(SpecError, match=r"loss\.sigmma: loss .*scaled' has no such parameter; did you mean 'sigma'"):
+    with pytest.raises(
+        SpecError, match=r"loss\.sigmma: loss .*scaled' has no such parameter; did you mean 'sigma'"
+    ):
         plan(replace(grid, axes={"loss.sigmma": [1.0]}))
 
 
 def test_other_kinds_of_data_are_refused(make_trial, digits):
-    with pytest.raises(DataError, match="contrastive trains on images; dataset digits-lt is of kind 'text-pair'"):
+    with pytest.raises(
+        DataError, match="contrastive trains on images; dataset digits-lt is of kind 'text-pair'"
+    ):
         next(train(make_trial(data=replace(digits, kind="text-pair"))))
 
 

@@ -34,17 +34,22 @@ def log_of_negatives(labels):
 )
 def test_collapse_constants(loss, params, expected):
     ids = torch.tensor([0, 0, 1, 1, 2, 2, 3]) if loss == "infonce" else LABELS
-    assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(expected, abs=1e-12)
+    assert diagnostics.collapse_value(build(loss, "cosine", **params), ids) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
-    ("loss", "similarity"), [(x.name, s) for x in LOSSES.values() if isinstance(x, Loss) for s in x.similarities]
+    ("loss", "similarity"),
+    [(x.name, s) for x in LOSSES.values() if isinstance(x, Loss) for s in x.similarities],
 )
 def test_the_collapse_value_is_the_loss_of_equal_embeddings(loss, similarity):
     z = torch.tensor([[0.6, -0.8, 1.1]], dtype=torch.float64).repeat(len(LABELS), 1)
     built = build(loss, similarity)
     values = diagnostics.of_batch(built, built(z, LABELS, LABELS), z, LABELS, LABELS)
-    assert values["collapse_distance"] == pytest.approx(0, abs=1e-5)  # the arc's clamp: 1e-7 / temperature
+    assert values["collapse_distance"] == pytest.approx(
+        0, abs=1e-5
+    )  # the arc's clamp: 1e-7 / temperature
     assert values["collapsed"] == 1 and values["alignment"] == pytest.approx(0, abs=1e-12)
 
 
@@ -63,7 +68,11 @@ def test_a_healthy_batch_is_not_collapsed():
     z = torch.eye(3)[LABELS]
     built = build("supcon", "cosine")
     values = diagnostics.of_batch(built, built(z, LABELS), z, LABELS)
-    assert values["valid_anchors"] == 6 and values["collapsed"] == 0 and values["collapse_distance"] < -0.3
+    assert (
+        values["valid_anchors"] == 6
+        and values["collapsed"] == 0
+        and values["collapse_distance"] < -0.3
+    )
     hot = build("supcon", "cosine", temperature=1000.0)  # near log(n - 1) whatever the embeddings
     assert diagnostics.of_batch(hot, hot(z, LABELS), z, LABELS)["collapsed"] == 0
 
@@ -72,16 +81,22 @@ def test_a_trial_at_its_collapse_value_says_so(caplog):
     z = torch.ones(7, 3)
     built = build("sincere", "cosine")
     with caplog.at_level(logging.WARNING):
-        assert diagnostics.warn_if_stuck(diagnostics.of_batch(built, built(z, LABELS), z, LABELS), 3, "arm a", "heat")
+        assert diagnostics.warn_if_stuck(
+            diagnostics.of_batch(built, built(z, LABELS), z, LABELS), 3, "arm a", "heat"
+        )
         assert "arm a: after epoch 3" in caplog.text and "coincide: heat, or" in caplog.text
         caplog.clear()
-        assert not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a", "heat") and not caplog.text
+        assert (
+            not diagnostics.warn_if_stuck({"collapsed": 0.0}, 3, "arm a", "heat")
+            and not caplog.text
+        )
 
 
 def test_small_batches_have_diagnostics():
     built = build("supcon", "cosine")
     for n in (1, 2):
-        z, labels = torch.randn(n, 3, generator=torch.Generator().manual_seed(n)), torch.arange(n)
+        z = torch.randn(n, 3, generator=torch.Generator().manual_seed(n))
+        labels = torch.arange(n)
         values = diagnostics.of_batch(built, built(z, labels), z, labels)
         assert values["valid_anchors"] == 0 and math.isnan(values["alignment"])
 
@@ -90,7 +105,11 @@ def test_an_outside_loss_has_what_needs_no_formula():
     pytest.importorskip("pytorch_metric_learning")
     z = torch.eye(3)[LABELS]
     built = build("pytorch_metric_learning.losses:CircleLoss")
-    assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {"valid_anchors", "alignment", "uniformity"}
+    assert set(diagnostics.of_batch(built, built(z, LABELS), z, LABELS)) == {
+        "valid_anchors",
+        "alignment",
+        "uniformity",
+    }
 
 
 def test_gradient_norm():

@@ -10,7 +10,11 @@ from contrasweep.trainables.dual_encoder.method import clamp, learned_of
 
 
 def scores(n, m):
-    return torch.rand(n, m, generator=torch.Generator().manual_seed(100 * n + m), dtype=torch.float64) * 2 - 1
+    return (
+        torch.rand(n, m, generator=torch.Generator().manual_seed(100 * n + m), dtype=torch.float64)
+        * 2
+        - 1
+    )
 
 
 def log_softmax(row, at):
@@ -24,7 +28,9 @@ def test_infonce_over_rows_and_in_both_directions_are_the_papers(temperature, mo
     rows = [[float(x) / temperature for x in row] for row in s]
     over_rows = [-log_softmax(rows[i], i) for i in range(5)]
     over_columns = [-log_softmax([rows[j][i] for j in range(5)], i) for i in range(5)]
-    assert float(multiple_negatives(s, temperature=temperature)) == pytest.approx(sum(over_rows) / 5, abs=1e-12)
+    assert float(multiple_negatives(s, temperature=temperature)) == pytest.approx(
+        sum(over_rows) / 5, abs=1e-12
+    )
     expected = (sum(over_rows) / 5 + sum(over_columns) / 5) / 2
     assert float(clip(s, temperature=temperature)) == pytest.approx(expected, abs=1e-12)
 
@@ -37,14 +43,18 @@ def test_siglip_is_the_papers(temperature, bias):
         for j in range(6):
             logit = (1 if i == j else -1) * (float(s[i, j]) / temperature + bias)
             total += math.log1p(math.exp(-logit))
-    assert float(siglip(s, temperature=temperature, bias=bias)) == pytest.approx(total / 6, abs=1e-12)
+    assert float(siglip(s, temperature=temperature, bias=bias)) == pytest.approx(
+        total / 6, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_what_is_learned_starts_at_the_given_numbers_and_is_clamped_as_in_clip(name):
     given = LOSSES.choose(name).parameters
     learned = learned_of(given)
-    assert learned.metrics() == pytest.approx({f"loss_{key}": value for key, value in given.items()})
+    assert learned.metrics() == pytest.approx(
+        {f"loss_{key}": value for key, value in given.items()}
+    )
     s = scores(4, 4).float()
     value = LOSSES[name](s, **learned.values())
     slopes = torch.autograd.grad(value, list(learned.parameters()))

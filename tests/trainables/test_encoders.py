@@ -28,12 +28,16 @@ def test_an_encoder_gives_as_many_features_as_it_says(name, shape):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18"])  # larger ResNets are built by the same function
+@pytest.mark.parametrize(
+    "name", ["mlp", "cnn", "resnet18"]
+)  # larger ResNets are built by the same function
 def test_the_same_seed_gives_the_same_weights(name):
     weights = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        weights.append(torch.cat([p.detach().flatten() for p in ENCODERS[name]((1, 8, 8)).parameters()]))
+        weights.append(
+            torch.cat([p.detach().flatten() for p in ENCODERS[name]((1, 8, 8)).parameters()])
+        )
     assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
@@ -54,11 +58,15 @@ def test_a_resnet_has_no_width():
 
 
 def test_an_unknown_encoder_lists_the_known_ones():
-    with pytest.raises(SpecError, match=r"did you mean 'resnet18'.*cnn, mlp, resnet18, resnet34, resnet50"):
+    with pytest.raises(
+        SpecError, match=r"did you mean 'resnet18'.*cnn, mlp, resnet18, resnet34, resnet50"
+    ):
         ENCODERS.choose("resnet_18")
 
 
-@pytest.mark.parametrize(("kind", "out", "layers"), [("mlp", 32, 2), ("linear", 32, 1), ("none", 16, 0)])
+@pytest.mark.parametrize(
+    ("kind", "out", "layers"), [("mlp", 32, 2), ("linear", 32, 1), ("none", 16, 0)]
+)
 def test_projection_heads(kind, out, layers):
     head = HEADS.choose({"name": kind} if kind == "none" else {"name": kind, "dim": 32}).build(16)
     assert head(torch.randn(4, 16)).shape == (4, out)

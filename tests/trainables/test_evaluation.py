@@ -24,7 +24,8 @@ def golden(shared):
 
 @pytest.fixture(scope="module")
 def golden_neighbours(golden):
-    train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
+    train = torch.tensor(golden["train_embeddings"])
+    test = torch.tensor(golden["test_embeddings"])
     labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
     return neighbours.search(train, labels[0], test, labels[1], ks=(1, 3, 5))
 
@@ -46,35 +47,50 @@ def test_target_and_noise_are_the_reference(golden, golden_neighbours):
 
 
 def test_the_similarity_margin_is_the_reference(golden):
-    train, test = torch.tensor(golden["train_embeddings"]), torch.tensor(golden["test_embeddings"])
+    train = torch.tensor(golden["train_embeddings"])
+    test = torch.tensor(golden["test_embeddings"])
     labels = torch.tensor(golden["train_labels"]), torch.tensor(golden["test_labels"])
     evaluation = evaluate(train, labels[0], test, labels[1], 3)
-    assert evaluation.metrics["similarity_margin"] == pytest.approx(golden["target_noise"]["median_margin"], abs=1e-6)
+    assert evaluation.metrics["similarity_margin"] == pytest.approx(
+        golden["target_noise"]["median_margin"], abs=1e-6
+    )
 
 
 def test_histogram_is_the_reference(golden):
     series = golden["target_noise"]
-    histogram_ = target_noise.histogram(np.array(series["target_sim"]), np.array(series["noise_sim"]))
+    histogram_ = target_noise.histogram(
+        np.array(series["target_sim"]), np.array(series["noise_sim"])
+    )
     for counts, name in ((histogram_.target, "target"), (histogram_.noise, "noise")):
-        assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][f"{name}_counts_nonzero"]
+        assert {str(i): int(counts[i]) for i in np.flatnonzero(counts)} == golden["histogram"][
+            f"{name}_counts_nonzero"
+        ]
     assert [share.sum() for share in histogram_.shares()] == pytest.approx([1, 1])
 
 
 def test_histogram_drops_nothing():
-    histogram_ = target_noise.histogram(np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11)
-    assert histogram_.target.sum() == 3 and histogram_.noise.sum() == 2 and histogram_.missing == (0, 1)
+    histogram_ = target_noise.histogram(
+        np.array([-1.0, 0.5, 1.0]), np.array([-np.inf, 2.0, -0.1]), bins=11
+    )
+    assert (
+        histogram_.target.sum() == 3
+        and histogram_.noise.sum() == 2
+        and histogram_.missing == (0, 1)
+    )
     assert histogram_.target[0] == 1 and histogram_.noise[-1] == 1
 
 
 def test_histograms_by_class_are_of_its_own_items_and_of_the_most_frequent_classes():
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat(np.arange(25), [3] * 5 + [8] * 20))
-    target, noise = rng.random(len(labels)), rng.random(len(labels))
+    target = rng.random(len(labels))
+    noise = rng.random(len(labels))
     counted = target_noise.by_class(target, noise, labels)
     assert list(counted) == list(range(5, 25))
     for label, one in counted.items():
         assert one.target.sum() == one.noise.sum() == 8
-        low, high = one.edges[:-1][one.target > 0].min(), one.edges[1:][one.target > 0].max()
+        low = one.edges[:-1][one.target > 0].min()
+        high = one.edges[1:][one.target > 0].max()
         assert low <= target[labels == label].min() and target[labels == label].max() <= high
 
 
@@ -93,7 +109,11 @@ def test_the_figure_is_a_png(tmp_path):
 def test_ties_go_to_the_lowest_label():
     index = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
     near = neighbours.search(
-        index, torch.tensor([2, 1, 3, 0]), torch.tensor([[1.0, 0], [0, 1]]), torch.tensor([2, 3]), ks=(1, 2)
+        index,
+        torch.tensor([2, 1, 3, 0]),
+        torch.tensor([[1.0, 0], [0, 1]]),
+        torch.tensor([2, 3]),
+        ks=(1, 2),
     )
     assert near.votes[1].tolist() == [1, 0]
     assert near.votes[2].tolist() == [1, 0]
@@ -105,15 +125,21 @@ def test_an_absent_class_never_wins_the_vote():
 
 
 def test_a_class_without_index_items_has_no_target():
-    near = neighbours.search(torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3)[:1], torch.tensor([2]), retrieval=True)
+    near = neighbours.search(
+        torch.eye(3), torch.tensor([0, 0, 1]), torch.eye(3)[:1], torch.tensor([2]), retrieval=True
+    )
     assert near.target.tolist() == [-math.inf]
     assert near.noise.tolist() == [1.0]
     assert near.retrieval["map_at_r"].tolist() == [0.0]
-    alone = neighbours.search(torch.eye(2), torch.tensor([0, 0]), torch.eye(2), torch.tensor([0, 0]))
+    alone = neighbours.search(
+        torch.eye(2), torch.tensor([0, 0]), torch.eye(2), torch.tensor([0, 0])
+    )
     assert alone.noise.tolist() == [-math.inf] * 2
 
 
-problems = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), st.integers(0, 10_000))
+problems = st.tuples(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), st.integers(0, 10_000)
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -121,8 +147,10 @@ problems = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4), 
 def test_one_pass_equals_the_definitions_in_loops(problem):
     m, n, classes, seed = problem
     rng = np.random.default_rng(seed)
-    train, test = rng.normal(size=(m, 3)), rng.normal(size=(n, 3))
-    train_labels, test_labels = rng.integers(classes, size=m), rng.integers(classes, size=n)
+    train = rng.normal(size=(m, 3))
+    test = rng.normal(size=(n, 3))
+    train_labels = rng.integers(classes, size=m)
+    test_labels = rng.integers(classes, size=n)
     near = neighbours.search(
         *(torch.tensor(x) for x in (train, train_labels, test, test_labels)),
         ks=(1, 5),
@@ -134,18 +162,24 @@ def test_one_pass_equals_the_definitions_in_loops(problem):
         ranking = sorted(range(m), key=lambda j: -cosine[j])
         same = [train_labels[j] == test_labels[i] for j in ranking]
         assert near.votes[1][i] == train_labels[ranking[0]]
-        sums = {c: sum(cosine[j] for j in ranking[:5] if train_labels[j] == c) for c in train_labels[ranking[:5]]}
+        sums = {
+            c: sum(cosine[j] for j in ranking[:5] if train_labels[j] == c)
+            for c in train_labels[ranking[:5]]
+        }
         assert near.votes[5][i] == max(sorted(sums), key=lambda c: sums[c])
         r = sum(same)
         average = sum(sum(same[: k + 1]) / (k + 1) for k in range(r) if same[k]) / max(r, 1)
         assert near.retrieval["map_at_r"][i] == pytest.approx(average, abs=1e-9)
-        assert near.retrieval["r_precision"][i] == pytest.approx(sum(same[:r]) / max(r, 1), abs=1e-9)
+        assert near.retrieval["r_precision"][i] == pytest.approx(
+            sum(same[:r]) / max(r, 1), abs=1e-9
+        )
         assert near.retrieval["recall_at_3"][i] == float(any(same[:3]))
 
 
 def test_tiles_change_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(0)
-    z, labels = torch.randn(50, 4, generator=generator), torch.randint(3, (50,), generator=generator)
+    z = torch.randn(50, 4, generator=generator)
+    labels = torch.randint(3, (50,), generator=generator)
     whole = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
     monkeypatch.setattr(neighbours, "TILE", 100)
     tiled = neighbours.search(z[:30], labels[:30], z[30:], labels[30:], retrieval=True)
@@ -160,7 +194,8 @@ def test_scores_are_scikit_learns(n, classes, seed):
     from sklearn.metrics import accuracy_score, f1_score
 
     rng = np.random.default_rng(seed)
-    labels, predicted = rng.integers(classes, size=n), rng.integers(classes, size=n)
+    labels = rng.integers(classes, size=n)
+    predicted = rng.integers(classes, size=n)
     scored = scores.classification(torch.tensor(predicted), torch.tensor(labels), classes)
     assert scored["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
     assert scored["f1_macro"] == pytest.approx(f1_score(labels, predicted, average="macro"))
@@ -176,12 +211,15 @@ def test_the_probe_is_scikit_learns_logistic_regression():
     from sklearn.linear_model import LogisticRegression
 
     digits = load_digits()
-    x, y = torch.tensor(digits.data).float(), torch.tensor(digits.target)
+    x = torch.tensor(digits.data).float()
+    y = torch.tensor(digits.target)
     x = x[:, x.std(0) > 0]
     ours = probe.linear_probe(x[:900], y[:900], x[900:], 10, iterations=1000)
     standard = ((x - x[:900].mean(0)) / (x[:900].std(0, correction=0) + 1e-6)).numpy()
     theirs = (
-        LogisticRegression(C=1.0, max_iter=2000, tol=1e-6).fit(standard[:900], y[:900].numpy()).predict(standard[900:])
+        LogisticRegression(C=1.0, max_iter=2000, tol=1e-6)
+        .fit(standard[:900], y[:900].numpy())
+        .predict(standard[900:])
     )
     assert (ours.numpy() == theirs).mean() > 0.995
     assert (ours == y[900:]).double().mean() > 0.9
@@ -189,7 +227,8 @@ def test_the_probe_is_scikit_learns_logistic_regression():
 
 def test_the_probe_repeats_itself_to_the_bit_and_copes_with_constant_features():
     generator = torch.Generator().manual_seed(3)
-    x, y = torch.randn(60, 5, generator=generator), torch.randint(3, (60,), generator=generator)
+    x = torch.randn(60, 5, generator=generator)
+    y = torch.randint(3, (60,), generator=generator)
     x[:, 2] = 7.0
     assert torch.equal(probe.linear_probe(x, y, x, 3), probe.linear_probe(x, y, x, 3))
 
@@ -216,7 +255,9 @@ def test_evaluate_gives_every_score_from_one_call():
     } <= set(evaluation.metrics)
     assert evaluation.metrics["accuracy"] == evaluation.metrics["probe"] == 1.0
     assert evaluation.metrics["similarity_margin"] > 0.5
-    assert {name: len(values) for name, values in evaluation.items.items()} == dict.fromkeys(evaluation.items, 20)
+    assert {name: len(values) for name, values in evaluation.items.items()} == dict.fromkeys(
+        evaluation.items, 20
+    )
     assert evaluation.items["knn1"].mean() == evaluation.metrics["knn1"]
 
 
@@ -227,13 +268,17 @@ def test_weighted_neighbours_vote_by_the_papers_weights():
     """Wu et al. 2018, section 3.4: w_c = sum_i exp(cosine / .07) over the k nearest of class c."""
     generator = torch.Generator().manual_seed(1)
     train, test = (torch.randn(n, 3, generator=generator) for n in (60, 15))
-    labels, wanted = torch.randint(4, (60,), generator=generator), torch.randint(4, (15,), generator=generator)
+    labels = torch.randint(4, (60,), generator=generator)
+    wanted = torch.randint(4, (15,), generator=generator)
     metrics, items = weighted_knn(train, labels, test, wanted, 4)
     for k in (20, 200):
         for i, query in enumerate(test):
             cosines = [float(torch.cosine_similarity(query, row, dim=0)) for row in train]
             nearest = sorted(range(60), key=lambda j, cosines=cosines: -cosines[j])[:k]
-            weights = [sum(math.exp(cosines[j] / 0.07) for j in nearest if labels[j] == c) for c in range(4)]
+            weights = [
+                sum(math.exp(cosines[j] / 0.07) for j in nearest if labels[j] == c)
+                for c in range(4)
+            ]
             assert items[f"weighted_knn{k}"][i] == (weights.index(max(weights)) == int(wanted[i]))
         assert metrics[f"weighted_knn{k}"] == pytest.approx(items[f"weighted_knn{k}"].mean())
 
@@ -248,20 +293,34 @@ def test_a_probe_by_sgd_and_clusters_find_what_is_there():
         int((exact == labels[60:]).sum()), abs=3
     )
     found, _ = nmi(features[:60], labels[:60], features[60:], labels[60:], 3)
-    chance, _ = nmi(features[:60], labels[:60], torch.randn(60, 5, generator=generator), labels[60:], 3)
+    chance, _ = nmi(
+        features[:60], labels[:60], torch.randn(60, 5, generator=generator), labels[60:], 3
+    )
     assert found["nmi"] > 0.8 > 0.3 > chance["nmi"]
 
 
 def test_a_probe_on_few_labels_sees_one_in_a_hundred_of_each_class_and_one_at_least():
     labels = torch.arange(3).repeat_interleave(torch.tensor([250, 100, 1]))
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    seen = [row for label, count in enumerate((3, 1, 1)) for row in order[labels[order] == label][:count].tolist()]
-    features = torch.full((len(labels), 3), torch.nan)  # a row that is not to be seen makes the fit fail
+    seen = [
+        row
+        for label, count in enumerate((3, 1, 1))
+        for row in order[labels[order] == label][:count].tolist()
+    ]
+    features = torch.full(
+        (len(labels), 3), torch.nan
+    )  # a row that is not to be seen makes the fit fail
     features[seen] = torch.eye(3)[labels[seen]]
     metrics, items = few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)
-    assert metrics["few_labels"] == pytest.approx(2 / 3) and items["few_labels"].tolist() == [1, 1, 0]
+    assert metrics["few_labels"] == pytest.approx(2 / 3) and items["few_labels"].tolist() == [
+        1,
+        1,
+        0,
+    ]
     features[seen[2]] = torch.nan
-    assert few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)[1]["few_labels"].tolist() != [1, 1, 0]
+    assert few_labels(features, labels, torch.eye(3), torch.tensor([0, 1, 1]), 3)[1][
+        "few_labels"
+    ].tolist() != [1, 1, 0]
 
 
 def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():
@@ -269,7 +328,8 @@ def test_what_is_asked_for_is_in_metrics_and_items_and_changes_nothing_else():
     labels = torch.arange(3).repeat(20)
     features = torch.eye(5)[labels] + torch.randn(60, 5, generator=generator)
     data = (features[:30], labels[:30], features[30:], labels[30:], 3)
-    plain, more = evaluate(*data), evaluate(*data, extra=tuple(EXTRA))
+    plain = evaluate(*data)
+    more = evaluate(*data, extra=tuple(EXTRA))
     names = {"weighted_knn20", "weighted_knn200", "sgd_probe", "nmi", "few_labels"}
     assert set(more.metrics) - set(plain.metrics) == names and names - set(more.items) == {"nmi"}
     assert {name: more.metrics[name] for name in plain.metrics} == dict(plain.metrics)

@@ -24,7 +24,10 @@ def test_an_encoder_embeds_raw_images_as_in_its_trial(tmp_path, evaluate_on):
     checkpoint.restore(tmp_path / "saved", run.parts)
     module = load_model(tmp_path / "saved", trial)
     with torch.no_grad():
-        rows = [module(pixels) for pixels in torch.split(run.test.pixels, min(1024, 4 * run.settings.batch_size))]
+        rows = [
+            module(pixels)
+            for pixels in torch.split(run.test.pixels, min(1024, 4 * run.settings.batch_size))
+        ]
     assert torch.equal(torch.cat(rows), run.embed(run.test))
     assert rows[0].shape[1] == (32 if evaluate_on == "features" else 128)
     assert not module.training

@@ -16,7 +16,9 @@ DATA = Manifest("d", "/nowhere", "reviews", {"train": (Shard("a", 100, 1, "aa"),
 
 def trial_of(**config):
     whole = resolved(train, Config(config), DATA)
-    return Trial("s", "a", "contrasweep.trainables.review_helpfulness.training:train", whole, DATA, None, 0)
+    return Trial(
+        "s", "a", "contrasweep.trainables.review_helpfulness.training:train", whole, DATA, None, 0
+    )
 
 
 def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path):
@@ -28,7 +30,9 @@ def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path):
     file.write_text("a 1 2 4\n")
     second = trial_of(word_vectors=str(file))
     assert second.id != first.id
-    with pytest.raises(DataError, match=r"has digest \w{16} here and had \w{16} when the study was planned"):
+    with pytest.raises(
+        DataError, match=r"has digest \w{16} here and had \w{16} when the study was planned"
+    ):
         checked_file(first.config["word_vectors"], "word_vectors")
     file.write_text("a 1 2 3\n")
     assert trial_of(word_vectors=str(file)).id == first.id
@@ -42,4 +46,6 @@ def test_other_word_vectors_in_the_same_file_are_another_trial(tmp_path):
 
 
 def test_without_a_file_nothing_is_added():
-    assert Settings().resolve(DATA) == Settings(relevance_threshold=1), "but what the dataset would have said"
+    assert Settings().resolve(DATA) == Settings(relevance_threshold=1), (
+        "but what the dataset would have said"
+    )

@@ -21,8 +21,17 @@ from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 CNN = {"name": "cnn", "width": 8}
-QUICK: dict[str, Any] = {"encoder": CNN, "epochs": 3, "batch_size": 64, "checkpoint_every": 1, "augmentation": "none"}
-PATHS = {"finetune": "contrasweep.trainables.finetune:train", "contrastive": "contrasweep.trainables.contrastive:train"}
+QUICK: dict[str, Any] = {
+    "encoder": CNN,
+    "epochs": 3,
+    "batch_size": 64,
+    "checkpoint_every": 1,
+    "augmentation": "none",
+}
+PATHS = {
+    "finetune": "contrasweep.trainables.finetune:train",
+    "contrastive": "contrasweep.trainables.contrastive:train",
+}
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +64,16 @@ def weights(method: Finetune) -> dict[str, torch.Tensor]:
 
 
 def test_it_starts_from_the_averaged_encoder_of_the_checkpoint(digits, pretrained):
-    expected = {k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")}
+    expected = {
+        k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")
+    }
     found = weights(built(digits, pretrained))
-    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
-    assert not all(torch.equal(found[name], value) for name, value in weights(built(digits)).items())
+    assert found.keys() == expected.keys() and all(
+        torch.equal(found[name], expected[name]) for name in found
+    )
+    assert not all(
+        torch.equal(found[name], value) for name, value in weights(built(digits)).items()
+    )
 
 
 def test_a_contrastive_trial_starts_from_it_with_its_copies(digits, pretrained):
@@ -67,8 +82,12 @@ def test_a_contrastive_trial_starts_from_it_with_its_copies(digits, pretrained):
     config = {"encoder": CNN, "loss": "infonce", "targets": "byol"}
     source = StartRef("pretrain", "f" * 16)
     method = build(Trial("s", "a", PATHS["contrastive"], config, digits, 0, 0, source, pretrained))
-    expected = {k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")}
-    assert all(torch.equal(value, expected[name]) for name, value in method.model[0].state_dict().items())
+    expected = {
+        k[2:]: v for k, v in checkpoint.part(pretrained, "average").items() if k.startswith("0.")
+    }
+    assert all(
+        torch.equal(value, expected[name]) for name, value in method.model[0].state_dict().items()
+    )
     copies = [part for part in method.targets.parts.values() if isinstance(part, torch.nn.Module)]
     assert any(
         torch.equal(value, expected["body.0.weight"])
@@ -80,21 +99,30 @@ def test_a_contrastive_trial_starts_from_it_with_its_copies(digits, pretrained):
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("augmentation", ["none", "glyphs"])
-def test_a_frozen_encoder_stays_to_the_bit_and_another_moves(digits, pretrained, frozen, augmentation):
+def test_a_frozen_encoder_stays_to_the_bit_and_another_moves(
+    digits, pretrained, frozen, augmentation
+):
     method = built(digits, pretrained, frozen=frozen, augmentation=augmentation)
-    before, head = weights(method), [p.clone() for p in method.model[1].parameters()]
+    before = weights(method)
+    head = [p.clone() for p in method.model[1].parameters()]
     method.epoch(1)
     same = [torch.equal(value, before[name]) for name, value in weights(method).items()]
     assert all(same) if frozen else not any(same)
-    assert not any(torch.equal(p, q) for p, q in zip(method.model[1].parameters(), head, strict=True))
+    assert not any(
+        torch.equal(p, q) for p, q in zip(method.model[1].parameters(), head, strict=True)
+    )
 
 
-@pytest.mark.parametrize("config", [{}, {"frozen": True}, {"layer_decay": 0.5}, {"label_fraction": 0.1}])
+@pytest.mark.parametrize(
+    "config", [{}, {"frozen": True}, {"layer_decay": 0.5}, {"label_fraction": 0.1}]
+)
 def test_a_resumed_trial_gives_the_same_reports(digits, pretrained, tmp_path, config):
     one = trial(digits, pretrained, **config)
     again = replace(one, start_folder=None)  # what it started from is not needed
     reports = trained_and_resumed(train, one, tmp_path, again)
-    assert {"accuracy", "f1_macro"} <= reports[-1].metrics.keys() and set(reports[-1].items) == {"accuracy"}
+    assert {"accuracy", "f1_macro"} <= reports[-1].metrics.keys() and set(reports[-1].items) == {
+        "accuracy"
+    }
     assert reports[-1].items["accuracy"].mean() == pytest.approx(reports[-1].metrics["accuracy"])
 
 
@@ -130,14 +158,18 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_classifier(digits)
     method.optimizer.lr = 0.4
     rates = [optimizer.lr for optimizer in method.optimizer.optimizers]
     assert rates == pytest.approx([0.4, 0.2, 0.1, 0.05])
-    assert [id(p) for p in method.optimizer.parameters[:2]] == [id(p) for p in method.model[1].parameters()]
+    assert [id(p) for p in method.optimizer.parameters[:2]] == [
+        id(p) for p in method.model[1].parameters()
+    ]
     with pytest.raises(cs.SpecError, match="layer_decay: a frozen encoder has no layers to train"):
         Settings(frozen=True, layer_decay=0.5)
 
 
 def test_another_encoder_is_named_with_its_first_tensor(digits, pretrained):
     says = r"encoder: the encoder in the checkpoint has \d+ of \d+ tensors in other shapes, got 'body.0.weight \[16,"
-    with pytest.raises(cs.SpecError, match=rf"{says} 1, 3, 3\]'; there it is \[8, 1, 3, 3\]: take the same encoder"):
+    with pytest.raises(
+        cs.SpecError, match=rf"{says} 1, 3, 3\]'; there it is \[8, 1, 3, 3\]: take the same encoder"
+    ):
         built(digits, pretrained, encoder={"name": "cnn", "width": 16})
 
 
@@ -146,11 +178,15 @@ class Trap:
         return Path.touch, (Path("sprung"),)
 
 
-def test_a_hostile_or_foreign_checkpoint_runs_nothing_and_is_one_line(digits, tmp_path, monkeypatch):
+def test_a_hostile_or_foreign_checkpoint_runs_nothing_and_is_one_line(
+    digits, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     for content in ({"parts": {"model": Trap()}}, {"weights": 1}, {"parts": {"other": {}}}, [1]):
         torch.save(content, tmp_path / checkpoint.FILE)
-        with pytest.raises(cs.SpecError, match="the checkpoint to start from holds no encoder") as error:
+        with pytest.raises(
+            cs.SpecError, match="the checkpoint to start from holds no encoder"
+        ) as error:
             built(digits, tmp_path)
         assert "\n" not in str(error.value)
     (tmp_path / checkpoint.FILE).unlink()
@@ -172,12 +208,20 @@ def test_its_network_and_its_memory_are_known(digits, pretrained):
 def test_a_plan_takes_the_encoder_of_the_source_and_refuses_another(tmp_path):
     def study(**config):
         return cs.AblationGrid(
-            "probe", {"a": cs.Arm("finetune", config, start=cs.Start("pre", "a"))}, "digits-lt", folds=2
+            "probe",
+            {"a": cs.Arm("finetune", config, start=cs.Start("pre", "a"))},
+            "digits-lt",
+            folds=2,
         )
 
-    pretraining = cs.AblationGrid("pre", {"a": cs.Arm("contrastive", {"encoder": CNN})}, "digits-lt", folds=2)
+    pretraining = cs.AblationGrid(
+        "pre", {"a": cs.Arm("contrastive", {"encoder": CNN})}, "digits-lt", folds=2
+    )
     before = [cs.plan(pretraining)]
     trials = cs.plan(study(frozen=True), before=before, storage=str(tmp_path)).trials
     assert [trial.config["encoder"] for trial in trials] == [CNN, CNN]
-    with pytest.raises(cs.SpecError, match=r"arms\.a\.config\.encoder: .* has the encoder .* leave it out: pre/a has"):
+    with pytest.raises(
+        cs.SpecError,
+        match=r"arms\.a\.config\.encoder: .* has the encoder .* leave it out: pre/a has",
+    ):
         cs.plan(study(encoder="mlp"), before=before, storage=str(tmp_path))

@@ -21,7 +21,9 @@ def inputs():
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 20, 50])
 def test_chunks_give_the_gradient_of_the_whole_batch(rows):
-    encoder, x, loss = network(), inputs(), build("supcon", "cosine")
+    encoder = network()
+    x = inputs()
+    loss = build("supcon", "cosine")
     parameters = list(encoder.parameters())
     value = loss(encoder(x), LABELS)
     expected = torch.autograd.grad(value, parameters)
@@ -34,7 +36,9 @@ def test_chunks_give_the_gradient_of_the_whole_batch(rows):
 
 
 def test_dropout_is_the_same_in_both_passes():
-    encoder, x, loss = network(nn.Dropout(0.5)), inputs(), build("sincere", "cosine")
+    encoder = network(nn.Dropout(0.5))
+    x = inputs()
+    loss = build("sincere", "cosine")
     parameters = list(encoder.parameters())
     torch.manual_seed(5)
     step = gradcache.chunked_step(encoder, x, lambda z: loss(z, LABELS), parameters, 8)
@@ -48,19 +52,25 @@ def test_dropout_is_the_same_in_both_passes():
 
 
 def test_batch_normalisation_is_recorded_and_its_statistics_move_once():
-    encoder, twin = network(nn.BatchNorm1d(8)), network(nn.BatchNorm1d(8))
-    step = gradcache.chunked_step(encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 10)
+    encoder = network(nn.BatchNorm1d(8))
+    twin = network(nn.BatchNorm1d(8))
+    step = gradcache.chunked_step(
+        encoder, inputs(), lambda z: z.square().sum(), list(encoder.parameters()), 10
+    )
     assert not step.exact and step.metrics["gradcache_exact"] == 0
     for part in torch.split(inputs(), 10):
         twin(part)
     for entry, wanted in zip(encoder.buffers(), twin.buffers(), strict=True):
         torch.testing.assert_close(entry, wanted)
     encoder.eval()
-    assert gradcache.chunked_step(encoder, inputs(), lambda z: z.sum(), list(encoder.parameters()), 10).exact
+    assert gradcache.chunked_step(
+        encoder, inputs(), lambda z: z.sum(), list(encoder.parameters()), 10
+    ).exact
 
 
 def test_parameters_without_part_in_the_loss_have_zero_gradient():
-    encoder, unused = network(), torch.ones(3, requires_grad=True)
+    encoder = network()
+    unused = torch.ones(3, requires_grad=True)
     step = gradcache.chunked_step(encoder, inputs(), lambda z: z.sum(), [unused], 10)
     assert step.gradients[0].tolist() == [0, 0, 0]
 

@@ -20,7 +20,9 @@ class Counter:
     """A method whose weights are the number of epochs trained; it ends after `epochs`."""
 
     def __init__(self, epochs):
-        self.guard, self.model, self.epochs = loop.Guard(0.1), torch.nn.Linear(1, 1), epochs
+        self.guard = loop.Guard(0.1)
+        self.model = torch.nn.Linear(1, 1)
+        self.epochs = epochs
         self.events: list[Any] = []
         with torch.no_grad():
             self.model.weight.zero_()
@@ -73,7 +75,10 @@ def test_it_resumes_with_the_guards_counts_and_saves_before_the_last_evaluation(
     assert next(rest).metrics == {"loss": 1 / 3, "nonfinite_steps": 3.0}
     last = next(rest)
     assert last.checkpoint is not None and last.step == 4
-    assert checkpoint.part(last.checkpoint, "model")["weight"].item() == 4 and method.model.weight.item() == 104
+    assert (
+        checkpoint.part(last.checkpoint, "model")["weight"].item() == 4
+        and method.model.weight.item() == 104
+    )
 
 
 def test_a_finished_method_has_nothing_left_to_do():
@@ -91,7 +96,8 @@ def refuses() -> tuple[Tensor, list[Tensor], str]:
 
 
 def test_the_guard_takes_finite_steps_only_and_counts_the_others():
-    weight, guard = torch.nn.Parameter(torch.ones(1)), loop.Guard(0.5)
+    weight = torch.nn.Parameter(torch.ones(1))
+    guard = loop.Guard(0.5)
     sgd = optimisation.SGD([weight], lr=1.0, momentum=0.0)
     for step in (gives(math.inf, 1.0), gives(1.0, math.nan), refuses):
         assert guard.step(sgd, step) is None and weight.item() == 1
@@ -99,9 +105,13 @@ def test_the_guard_takes_finite_steps_only_and_counts_the_others():
     taken = guard.step(sgd, gives(1.0, 4.0), clip=0.5)
     assert taken is not None and taken[0].item() == 4 and taken[1] == "kept"
     assert weight.item() == pytest.approx(0.5) and guard.nonfinite_steps == 3
-    with pytest.raises(FloatingPointError, match=r"every step of epoch 7 .*: lower learning_rate \(0\.5\)$"):
+    with pytest.raises(
+        FloatingPointError, match=r"every step of epoch 7 .*: lower learning_rate \(0\.5\)$"
+    ):
         guard.require_steps(0, 7)
-    with pytest.raises(FloatingPointError, match=r"gives scores .* after 3 steps .*: lower learning_rate"):
+    with pytest.raises(
+        FloatingPointError, match=r"gives scores .* after 3 steps .*: lower learning_rate"
+    ):
         guard.require_finite(torch.tensor([1.0, math.nan]), "scores")
 
 
@@ -109,7 +119,10 @@ class Learner:
     """A method with one weight, whose loss has a gradient from epoch `first` on."""
 
     def __init__(self, first, epochs=3, rate=0.1):
-        self.first, self.epochs, self.rate, self.guard = first, epochs, rate, loop.Guard(rate)
+        self.first = first
+        self.epochs = epochs
+        self.rate = rate
+        self.guard = loop.Guard(rate)
         self.network = torch.nn.Linear(1, 1)
 
     @property
@@ -131,7 +144,12 @@ class Learner:
 
 @pytest.mark.parametrize(
     ("method", "untrained"),
-    [(Learner(1), [0, 0, 0]), (Learner(2), [1, 0, 0]), (Learner(9), [1, 1, 1]), (Learner(1, rate=0.0), [1, 1, 1])],
+    [
+        (Learner(1), [0, 0, 0]),
+        (Learner(2), [1, 0, 0]),
+        (Learner(9), [1, 1, 1]),
+        (Learner(1, rate=0.0), [1, 1, 1]),
+    ],
     ids=["learns", "learns from epoch 2 on", "no gradient", "no weight changes"],
 )
 def test_a_trial_says_until_it_learns_that_nothing_is_learned(method, untrained, caplog):
@@ -143,4 +161,7 @@ def test_a_trial_says_until_it_learns_that_nothing_is_learned(method, untrained,
 def test_a_loss_that_reached_zero_is_learned_also_after_a_resume():
     first = loop.run(Learner(1), trial())
     report = next(first)  # its folder lives as long as the training
-    assert all("untrained" not in later.metrics for later in loop.run(Learner(9), trial(), report.checkpoint))
+    assert all(
+        "untrained" not in later.metrics
+        for later in loop.run(Learner(9), trial(), report.checkpoint)
+    )

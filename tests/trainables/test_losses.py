@@ -73,28 +73,41 @@ def test_values_and_gradients_are_finite_at_edges(edge):
             else [{}, {"soft": True}]
         )
         for params in (p for p in taus if set(p) <= set(LOSSES[loss].parameters)):
-            value, gradient = value_and_gradient(build(loss, similarity, **params), embeddings.to(dtype), labels)
-            assert torch.isfinite(value) and torch.isfinite(gradient).all(), (loss, similarity, params, dtype)
+            value, gradient = value_and_gradient(
+                build(loss, similarity, **params), embeddings.to(dtype), labels
+            )
+            assert torch.isfinite(value) and torch.isfinite(gradient).all(), (
+                loss,
+                similarity,
+                params,
+                dtype,
+            )
 
 
 @pytest.mark.parametrize(("loss", "similarity"), PAIRS, ids=NAMES)
 def test_without_positives_a_loss_is_zero(loss, similarity):
     z, _ = batch(6, 3, 1, seed=5)
     for reduction in REDUCTIONS:
-        value, gradient = value_and_gradient(build(loss, similarity, reduction=reduction), z, torch.arange(6))
+        value, gradient = value_and_gradient(
+            build(loss, similarity, reduction=reduction), z, torch.arange(6)
+        )
         if loss == "margin_contrastive":  # its negative pairs are pairs all the same
             continue
         assert value == 0 and (gradient == 0).all()
 
 
 def losses_of_cross_entropy():
-    return [(loss, similarity) for loss, similarity in PAIRS if LOSSES[loss].family == "cross_entropy"]
+    return [
+        (loss, similarity) for loss, similarity in PAIRS if LOSSES[loss].family == "cross_entropy"
+    ]
 
 
 @pytest.mark.parametrize(("loss", "similarity"), losses_of_cross_entropy())
 @pytest.mark.parametrize("temperature", [0.001, 0.01, 0.1, 1.0, 10.0])
 def test_float32_and_autocast_agree_with_float64(loss, similarity, temperature):
-    z, labels = batch(24, 8, 4, seed=2, dtype=torch.bfloat16)  # values that every type holds exactly
+    z, labels = batch(
+        24, 8, 4, seed=2, dtype=torch.bfloat16
+    )  # values that every type holds exactly
     built = build(loss, similarity, temperature=temperature)
     expected, wanted = value_and_gradient(built, z.double(), labels)
     single = value_and_gradient(built, z.float(), labels)
@@ -117,7 +130,9 @@ def test_float32_and_autocast_agree_with_float64(loss, similarity, temperature):
     temperature=st.sampled_from([0.05, 0.5]),
     epsilon=st.sampled_from([0.0, 0.4]),
 )
-def test_with_one_positive_each_supcon_sincere_and_infonce_agree(pairs, seed, similarity, temperature, epsilon):
+def test_with_one_positive_each_supcon_sincere_and_infonce_agree(
+    pairs, seed, similarity, temperature, epsilon
+):
     z, _ = batch(2 * pairs, 4, 1, seed)
     labels = torch.arange(pairs).repeat(2)
     built = [
@@ -144,7 +159,8 @@ def test_epsilon_lowers_a_loss_to_minus_epsilon_at_most(seed, epsilon):
 def ocl_bound(labels, temperature):
     """LOCAL, Theorem 3.2: sum over anchors of log(l - 1 + (|B| - l) e^{-1/t} ), each l the size of its class, plus the
     1/t that this way of writing takes out of the positive term. The appendix's (|B| - 1)/e is wrong."""
-    counts, size = torch.bincount(labels)[labels].tolist(), len(labels)
+    counts = torch.bincount(labels)[labels].tolist()
+    size = len(labels)
     logs = [math.log(c - 1 + (size - c) * math.exp(-1 / temperature)) for c in counts if c > 1]
     return sum(logs) / len(logs)
 
@@ -171,13 +187,17 @@ def test_ocl_is_never_below_its_bound(n, classes, seed, noise, temperature):
 def trained_class_cosines(loss, counts, steps=600):
     """Cosines between the mean embeddings of classes, after training free embeddings [n d] on `loss` alone."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    z = torch.randn(len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    z = torch.randn(
+        len(labels), 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).requires_grad_()
     built = build(loss, "cosine", temperature=1.0)
     speed = torch.zeros_like(z)
     for step in range(steps):
         (gradient,) = torch.autograd.grad(built(z, labels), z)
         speed = 0.9 * speed + gradient
-        z = (z - (1 - step / steps) * speed).detach()  # |s| has a kink at 0: the steps have to shrink
+        z = (
+            z - (1 - step / steps) * speed
+        ).detach()  # |s| has a kink at 0: the steps have to shrink
         z = (z / z.norm(dim=1, keepdim=True)).requires_grad_()
     means = torch.stack([z.detach()[labels == c].mean(0) for c in range(len(counts))])
     means = means / means.norm(dim=1, keepdim=True)
@@ -187,12 +207,16 @@ def trained_class_cosines(loss, counts, steps=600):
 def test_imbalance_draws_scl_minorities_together_and_not_ocl_ones():
     """LOCAL's central claim, on 6/2/2: free embeddings trained with SCL leave the simplex (cosine -1/2), the two
     small classes closer to each other than to the large one; with OCL all classes stay orthogonal."""
-    scl, ocl = trained_class_cosines("supcon", (6, 2, 2)), trained_class_cosines("ocl", (6, 2, 2))
+    scl = trained_class_cosines("supcon", (6, 2, 2))
+    ocl = trained_class_cosines("ocl", (6, 2, 2))
     assert scl[1, 2] > -0.3 and scl[0, 1] < -0.55 and scl[0, 2] < -0.55
     torch.testing.assert_close(ocl, torch.eye(3, dtype=ocl.dtype), rtol=0, atol=0.02)
     balanced = trained_class_cosines("supcon", (3, 3, 3))
     torch.testing.assert_close(
-        balanced[~torch.eye(3, dtype=torch.bool)], torch.full((6,), -0.5, dtype=ocl.dtype), rtol=0, atol=0.02
+        balanced[~torch.eye(3, dtype=torch.bool)],
+        torch.full((6,), -0.5, dtype=ocl.dtype),
+        rtol=0,
+        atol=0.02,
     )
 
 
@@ -219,13 +243,16 @@ def test_triplets_are_those_of_loops(n, classes, seed, soft, mining, reduction):
         if mining == "all" or (gap > 0 if mining == "hard" else -0.3 < gap <= 0):
             terms.append(math.log1p(math.exp(gap + 0.3)) if soft else max(0.0, gap + 0.3))
     counted = [t for t in terms if t > 0] if reduction == "mean_nonzero" else terms
-    value = build("triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining)(z, labels)
+    value = build(
+        "triplet", "neg_euclidean", reduction=reduction, margin=0.3, soft=soft, mining=mining
+    )(z, labels)
     assert value.item() == pytest.approx(sum(counted) / max(1, len(counted)), abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["triplet", "lifted_structured"])
 def test_no_tensor_is_cubic_in_the_batch(loss):
-    n, largest = 256, 0
+    n = 256
+    largest = 0
     z, labels = batch(n, 8, 4, seed=0)
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -264,7 +291,11 @@ def test_no_tensor_is_cubic_in_the_batch(loss):
         (("no_such_package.losses:Loss",), {}, ["no_such_package"]),
         (("math:no_such_loss",), {}, ["no_such_loss"]),
         (("pytorch_metric_learning.losses:CircleLos",), {}, ["CircleLoss"]),
-        (("pytorch_metric_learning.losses:CircleLoss", "neg_arc_length"), {}, ["neg_arc_length", "cosine"]),
+        (
+            ("pytorch_metric_learning.losses:CircleLoss", "neg_arc_length"),
+            {},
+            ["neg_arc_length", "cosine"],
+        ),
         (("pytorch_metric_learning.losses:CircleLoss",), {"reduction": "mean"}, ["reduction"]),
         (("pytorch_metric_learning.losses:CircleLoss",), {"gama": 3}, ["gama"]),
         (("pytorch_metric_learning.losses:ArcFaceLoss",), {"margin": "wide"}, ["margin", "'wide'"]),
@@ -300,7 +331,9 @@ def hardest(
     scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, *, scale: float = 2.0
 ) -> torch.Tensor:
     """A user's own loss on scores."""
-    return scale * scores.masked_fill(~negatives, -math.inf).amax(1).clamp(min=-9) * positives.any(1)
+    return (
+        scale * scores.masked_fill(~negatives, -math.inf).amax(1).clamp(min=-9) * positives.any(1)
+    )
 
 
 def spread(embeddings: torch.Tensor, labels: torch.Tensor, power: int = 2) -> torch.Tensor:
@@ -309,7 +342,9 @@ def spread(embeddings: torch.Tensor, labels: torch.Tensor, power: int = 2) -> to
 
 
 def test_a_loss_on_scores_from_a_users_package_has_all_similarities(monkeypatch):
-    monkeypatch.setattr(math, "hardest", hardest, raising=False)  # stands in for a module of the user's
+    monkeypatch.setattr(
+        math, "hardest", hardest, raising=False
+    )  # stands in for a module of the user's
     z, labels = batch(6, 3, 2, seed=0)
     value = build("math:hardest", "neg_arc_length", reduction="all_anchors", scale=3.0)(z, labels)
     scores = SIMILARITIES["neg_arc_length"](z, z)
@@ -343,11 +378,17 @@ def metric_learning_losses():
     package = importlib.util.find_spec("pytorch_metric_learning")
     losses = importlib.import_module("pytorch_metric_learning.losses") if package else None
     base = losses.BaseMetricLossFunction if losses else None
-    return sorted(n for n, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, base))
+    return sorted(
+        n for n, kind in vars(losses).items() if isinstance(kind, type) and issubclass(kind, base)
+    )
 
 
 def takes(kind: type, name: str) -> bool:
-    return any(name in inspect.signature(base.__init__).parameters for base in kind.__mro__ if base is not object)
+    return any(
+        name in inspect.signature(base.__init__).parameters
+        for base in kind.__mro__
+        if base is not object
+    )
 
 
 REFUSED = {
@@ -392,7 +433,9 @@ def test_the_table_tells_what_spaces_need():
     for name, loss in LOSSES.items():
         assert loss.name == name and loss.description
         for similarity in loss.similarities:
-            chosen = ALL_LOSSES.choose({"name": name, "similarity": similarity})  # defaults are valid values
+            chosen = ALL_LOSSES.choose(
+                {"name": name, "similarity": similarity}
+            )  # defaults are valid values
             assert set(chosen.parameters) == {"similarity", "reduction", *loss.parameters}
             assert ALL_LOSSES.choose(chosen.to_plain()) == chosen
     chosen = ALL_LOSSES.choose({"name": "margin_contrastive", "similarity": "neg_arc_length"})

@@ -10,7 +10,10 @@ import joined_losses
 import pytest
 import torch
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distributed")]  # one group of processes for all of them
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("distributed"),
+]  # one group of processes for all of them
 SIZE = 2
 JOBS: list[tuple[str, str | None, str | None, dict[str, Any]]] = [
     ("supcon", "cosine", "valid_anchors", {"temperature": 0.1}),
@@ -28,7 +31,9 @@ JOBS: list[tuple[str, str | None, str | None, dict[str, Any]]] = [
 ]
 
 
-def job(loss: str, similarity: str | None, reduction: str | None, params: dict[str, Any]) -> dict[str, Any]:
+def job(
+    loss: str, similarity: str | None, reduction: str | None, params: dict[str, Any]
+) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(23, 5, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (23,), generator=generator)
@@ -77,11 +82,15 @@ def joined(tmp_path_factory):
 @pytest.mark.parametrize("index", range(len(JOBS)), ids=[f"{j[0]}-{j[1]}-{j[2]}" for j in JOBS])
 def test_the_group_equals_one_process(joined, index):
     one = job(*JOBS[index])
-    value, gradients, counts = joined_losses.value_and_gradients(joined_losses.encoder(5), one, slice(None))
+    value, gradients, counts = joined_losses.value_and_gradients(
+        joined_losses.encoder(5), one, slice(None)
+    )
     assert any(g.abs().max() > 1e-4 for g in gradients)
     for rank in range(SIZE):
         theirs, their_gradients, their_counts = joined[rank][index]
-        assert (counts is None) == (their_counts is None) and (counts is None or torch.equal(counts, their_counts))
+        assert (counts is None) == (their_counts is None) and (
+            counts is None or torch.equal(counts, their_counts)
+        )
         torch.testing.assert_close(theirs, value, rtol=1e-12, atol=1e-12)
         for ours, other in zip(gradients, their_gradients, strict=True):
             torch.testing.assert_close(other, ours, rtol=1e-9, atol=1e-12)

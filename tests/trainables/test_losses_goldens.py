@@ -22,7 +22,9 @@ def batch(case, dtype):
 
 def complaint(golden, case, dtype):
     """What is wrong with our value and gradient; empty if nothing."""
-    loss = losses.build(golden["loss"], golden["similarity"], reduction=golden["reduction"], **golden["params"])
+    loss = losses.build(
+        golden["loss"], golden["similarity"], reduction=golden["reduction"], **golden["params"]
+    )
     embeddings, labels, ids = batch(case, dtype)
     value = loss(embeddings, labels, ids)
     (grad,) = torch.autograd.grad(value, embeddings)
@@ -43,18 +45,25 @@ def complaint(golden, case, dtype):
         if not ((grad.double() - wanted).abs() <= slack).all():
             return f"{golden['id']}: gradient is off by {(grad.double() - wanted).abs().max().item():.3g}"
     norm = grad.double().norm().item()
-    if golden["grad_norm"] is not None and not abs(norm - golden["grad_norm"]) <= atol + rtol * golden["grad_norm"]:
+    if (
+        golden["grad_norm"] is not None
+        and not abs(norm - golden["grad_norm"]) <= atol + rtol * golden["grad_norm"]
+    ):
         return f"{golden['id']}: gradient norm {norm!r}, expected {golden['grad_norm']!r}"
     return ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if isinstance(loss, Loss) and not loss.learned])
+@pytest.mark.parametrize(
+    "name", [name for name, loss in LOSSES.items() if isinstance(loss, Loss) and not loss.learned]
+)
 def test_values_and_gradients_are_the_reference(reference, name, dtype):
     """SigLIP, which learns numbers, is none of the reference's losses; `test_losses_weights` has it by loops."""
     if not (goldens := [g for g in reference["goldens"] if g["loss"] == name]):
-        pytest.skip(f"the reference was written before {name}, whose values a test of its own compares with loops")
+        pytest.skip(
+            f"the reference was written before {name}, whose values a test of its own compares with loops"
+        )
     wrong = [c for g in goldens if (c := complaint(g, reference["cases"][g["case"]], dtype))]
     assert not wrong, f"{len(wrong)} of {len(goldens)}:\n" + "\n".join(wrong[:10])
 

@@ -56,7 +56,9 @@ def test_tiles_are_exact(loss, similarity, n, classes, tile, seed, reduction, te
     expected, wanted = value_and_gradient(composed.dense, z, ids)
     value, gradient = value_and_gradient(composed.in_tiles, z, ids, scores=tile)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12 * max(1, wanted.abs().max().item()))
+    torch.testing.assert_close(
+        gradient, wanted, rtol=1e-12, atol=1e-12 * max(1, wanted.abs().max().item())
+    )
 
 
 @pytest.mark.parametrize("loss", ["supcon", "sincere", "ocl"])
@@ -64,14 +66,18 @@ def test_large_batches_are_tiled(loss, monkeypatch):
     z, ids = batches(tiled.DENSE_ROWS["cpu"] + 1, 8, 4, seed=0)
     composed = made(loss, "cosine")
     expected = composed.dense(z, ids)
-    monkeypatch.setattr(ComposedLoss, "dense", lambda *_: pytest.fail("the matrix of all scores was made"))
+    monkeypatch.setattr(
+        ComposedLoss, "dense", lambda *_: pytest.fail("the matrix of all scores was made")
+    )
     torch.testing.assert_close(composed(z, ids), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_base_temperature_scales_tiles_too():
     z, ids = batches(30, 4, 3, seed=1)
     composed = made("supcon", "cosine", temperature=0.1, base_temperature=0.07)
-    torch.testing.assert_close(composed.in_tiles(z, ids), composed.dense(z, ids), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        composed.in_tiles(z, ids), composed.dense(z, ids), rtol=1e-12, atol=0
+    )
 
 
 @pytest.mark.slow

@@ -35,11 +35,15 @@ def vicreg_by_loops(a, b, form):
     """Bardes et al. 2022, equations 1 to 6, with lambda = mu = 25, nu = 1, gamma = 1, epsilon = 1e-4."""
     n, d = a.shape
     s = sum(float(((a[i] - b[i]) ** 2).sum()) for i in range(n)) / n
-    v, c = 0.0, 0.0
+    v = 0.0
+    c = 0.0
     for z in (a, b):
         cov = [
             [
-                sum(float((z[k, i] - z[:, i].mean()) * (z[k, j] - z[:, j].mean())) for k in range(n)) / (n - 1)
+                sum(
+                    float((z[k, i] - z[:, i].mean()) * (z[k, j] - z[:, j].mean())) for k in range(n)
+                )
+                / (n - 1)
                 for j in range(d)
             ]
             for i in range(d)
@@ -80,7 +84,9 @@ def test_images_may_come_in_any_order_and_leftover_rows_count_nowhere(name):
     permuted, its_gradient = value_and_gradient(build(name), z[both], ids[both])
     torch.testing.assert_close(permuted, value, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(its_gradient, gradient[both], rtol=1e-8, atol=1e-10)
-    more, more_gradient = value_and_gradient(build(name), torch.cat([z, z[:1]]), torch.cat([ids, torch.tensor([9])]))
+    more, more_gradient = value_and_gradient(
+        build(name), torch.cat([z, z[:1]]), torch.cat([ids, torch.tensor([9])])
+    )
     assert more == value and (more_gradient[-1] == 0).all()
 
 
@@ -126,5 +132,7 @@ def test_they_are_listed_with_their_parameters_and_nothing_else():
         build("vicreg", form="prose")
     assert isinstance(build("barlow_twins"), ComposedViewsLoss)
     z, ids = two_views(3, 2)
-    with pytest.raises(ValueError, match="instance_ids: barlow_twins needs the ids of the instances"):
+    with pytest.raises(
+        ValueError, match="instance_ids: barlow_twins needs the ids of the instances"
+    ):
         build("barlow_twins")(z, ids)

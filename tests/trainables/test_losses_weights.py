@@ -24,7 +24,8 @@ def cosines(z, proxies):
 
 def proxy_anchor_by_loops(s, labels, m, a):
     """Kim et al. 2020, equation 4: alpha = 32, delta = .1."""
-    pull, push = [], []
+    pull = []
+    push = []
     for p in range(CLASSES):
         own = [s[i][p] for i, label in enumerate(labels) if label == p]
         others = [s[i][p] for i, label in enumerate(labels) if label != p]
@@ -39,7 +40,9 @@ def softmax_by_loops(s, labels, own, scale):
     total = 0.0
     for row, y in zip(s, labels, strict=True):
         mine = math.exp(scale * own(row[y]))
-        total -= math.log(mine / (mine + sum(math.exp(scale * x) for j, x in enumerate(row) if j != y)))
+        total -= math.log(
+            mine / (mine + sum(math.exp(scale * x) for j, x in enumerate(row) if j != y))
+        )
     return total / len(labels)
 
 
@@ -49,7 +52,8 @@ def test_losses_of_classes_are_the_papers(name):
     loss = build(name, dim=5, classes=CLASSES, margin=0.2, scale=6.0)
     assert isinstance(loss, ComposedProxyLoss) and loss.weights is not None
     proxies = loss.weights.double().rows
-    s, y = cosines(z, proxies.detach()), labels.tolist()
+    s = cosines(z, proxies.detach())
+    y = labels.tolist()
     expected = {
         "proxy_anchor": lambda: proxy_anchor_by_loops(s, y, 0.2, 6.0),
         "arcface": lambda: softmax_by_loops(s, y, lambda x: math.cos(math.acos(x) + 0.2), 6.0),
@@ -63,7 +67,12 @@ def test_losses_of_classes_are_the_papers(name):
 
 @pytest.mark.parametrize(
     ("degrees", "paper", "code"),
-    [(150, 31.9822, 31.9822), (155, 36.8228, 46.2977), (170, 49.5266, 67.2558), (179, 55.5753, 78.2149)],
+    [
+        (150, 31.9822, 31.9822),
+        (155, 36.8228, 46.2977),
+        (170, 49.5266, 67.2558),
+        (179, 55.5753, 78.2149),
+    ],
 )
 def test_arcface_beyond_pi_less_its_margin_is_the_papers_or_the_authors(degrees, paper, code):
     """Two classes at right angles; `code` are values of pytorch-metric-learning 2.9, whose rule is insightface's."""
@@ -71,10 +80,16 @@ def test_arcface_beyond_pi_less_its_margin_is_the_papers_or_the_authors(degrees,
     embedding = torch.tensor([[math.cos(angle), -math.sin(angle)]], dtype=torch.float64)
     for form, expected in (("paper", paper), ("code", code)):
         loss = LOSSES.choose({"name": "arcface", "form": form})
-        value = loss.entry.function(embedding, torch.tensor([0]), torch.eye(2, dtype=torch.float64), **loss.parameters)
+        value = loss.entry.function(
+            embedding, torch.tensor([0]), torch.eye(2, dtype=torch.float64), **loss.parameters
+        )
         assert value.item() == pytest.approx(expected, abs=1e-4)
-    default, chosen = (resolved_config(Settings(loss=loss))["loss"] for loss in ("arcface", loss.to_plain()))
-    assert chosen == {**default, "form": "code"} and "form" not in default, "no trial's id changes by the setting"
+    default, chosen = (
+        resolved_config(Settings(loss=loss))["loss"] for loss in ("arcface", loss.to_plain())
+    )
+    assert chosen == {**default, "form": "code"} and "form" not in default, (
+        "no trial's id changes by the setting"
+    )
 
 
 @pytest.mark.parametrize("name", PROXY_LOSSES)
@@ -93,7 +108,8 @@ def test_siglip_is_the_papers():
     with torch.no_grad():
         loss.weights.offsets["temperature"] += math.log(2)  # 0.4
         loss.weights.offsets["bias"] += 1.0
-    x, y = batch(5, 4, 2, seed=3)[0], batch(5, 4, 2, seed=4)[0]
+    x = batch(5, 4, 2, seed=3)[0]
+    y = batch(5, 4, 2, seed=4)[0]
     total = sum(
         -math.log(1 / (1 + math.exp(-(1 if i == j else -1) * (cosine / 0.4 - 2))))
         for i, row in enumerate(cosines(x, y))
@@ -116,7 +132,8 @@ def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind):
     def weights():
         return [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
 
-    together, alone = weights(), weights()
+    together = weights()
+    alone = weights()
     joined = WithOwnRates([kind(together[:1], 0.1), kind(together[1:], 0.5)], [1.0, 5.0])
     apart = [kind(alone[:1], 0.1), kind(alone[1:], 0.5)]
     for step in (1, 2, 3):
@@ -131,20 +148,48 @@ def test_a_rate_of_its_own_is_an_optimizer_of_its_own(kind):
 
 def test_the_memory_of_a_loss_is_counted():
     shape = (1, 8, 8)
-    assert Settings(loss="arcface", projection={"name": "linear", "dim": 16}).loss_weights(shape, 1000) == 16_000
-    assert Settings(loss="arcface", projection="none", encoder="cnn").loss_weights(shape, 10) % 10 == 0
-    assert Settings(loss="siglip").loss_weights(shape, 10) == 2 and Settings().loss_weights(shape, 10) == 0
+    assert (
+        Settings(loss="arcface", projection={"name": "linear", "dim": 16}).loss_weights(shape, 1000)
+        == 16_000
+    )
+    assert (
+        Settings(loss="arcface", projection="none", encoder="cnn").loss_weights(shape, 10) % 10 == 0
+    )
+    assert (
+        Settings(loss="siglip").loss_weights(shape, 10) == 2
+        and Settings().loss_weights(shape, 10) == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "config", "message"),
     [
-        (Settings, {"loss_learning_rate": 0.1}, "loss_learning_rate: loss 'supcon' has no weights of its own"),
-        (Settings, {"loss": {"name": "siglip", "learned": False}, "loss_learning_rate": 0.1}, "has no weights"),
-        (Settings, {"loss": "siglip", "learnable_temperature": True}, "siglip learns its own temperature"),
+        (
+            Settings,
+            {"loss_learning_rate": 0.1},
+            "loss_learning_rate: loss 'supcon' has no weights of its own",
+        ),
+        (
+            Settings,
+            {"loss": {"name": "siglip", "learned": False}, "loss_learning_rate": 0.1},
+            "has no weights",
+        ),
+        (
+            Settings,
+            {"loss": "siglip", "learnable_temperature": True},
+            "siglip learns its own temperature",
+        ),
         (Settings, {"loss": "arcface", "targets": "byol"}, "byol does not look at the loss"),
-        (Settings, {"loss": "arcface", "targets": "moco"}, "loss: targets 'moco' need a loss whose value"),
-        (PairedSettings, {"loss": "siglip"}, "loss: a loss with weights of its own is trained by contrastive alone"),
+        (
+            Settings,
+            {"loss": "arcface", "targets": "moco"},
+            "loss: targets 'moco' need a loss whose value",
+        ),
+        (
+            PairedSettings,
+            {"loss": "siglip"},
+            "loss: a loss with weights of its own is trained by contrastive alone",
+        ),
     ],
 )
 def test_where_such_a_loss_does_not_fit_is_said_in_one_line(settings, config, message):

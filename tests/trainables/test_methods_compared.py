@@ -16,22 +16,43 @@ from contrasweep.trainables.contrastive import timed, train
 from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
-QUICK = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 128, "checkpoint_every": 1}
+QUICK = {
+    "encoder": {"name": "mlp", "width": 32},
+    "epochs": 2,
+    "batch_size": 128,
+    "checkpoint_every": 1,
+}
 COMPARED: dict[str, dict[str, Any]] = {
     "moco": {"loss": "infonce", "targets": {"name": "moco", "size": 300}},
-    "moco with labels": {"loss": "supcon", "targets": {"name": "moco", "size": 300, "momentum": 0.9}},
+    "moco with labels": {
+        "loss": "supcon",
+        "targets": {"name": "moco", "size": 300, "momentum": 0.9},
+    },
     "xbm": {"loss": "margin_contrastive", "targets": {"name": "xbm", "size": 300, "start": 2}},
     "byol": {"targets": {"name": "byol", "momentum": 0.9, "width": 32}},
     "nnclr": {"loss": "infonce", "targets": {"name": "nnclr", "size": 300, "width": 32}},
     "dino": {"targets": {"name": "dino", "prototypes": 64, "momentum": 0.9}, "n_views": 4},
     "swav": {"targets": {"name": "swav", "prototypes": 32}, "n_views": 3},
-    "views": {"loss": "supcon", "n_views": 3, "view_augmentations": ["none", {"name": "photos", "flip": 0}]},
+    "views": {
+        "loss": "supcon",
+        "n_views": 3,
+        "view_augmentations": ["none", {"name": "photos", "flip": 0}],
+    },
     "one view": {"loss": "supcon", "n_views": 1},
     "barlow_twins": {"loss": "barlow_twins", "learning_rate": 0.01},
     "vicreg": {"loss": "vicreg", "learning_rate": 0.01},
     "learnable temperature": {"loss": "sincere", "learnable_temperature": True},
-    "siglip": {"loss": {"name": "siglip", "bias": -5.0}, "learning_rate": 0.02, "loss_learning_rate": 0.01},
-    "proxy_anchor": {"loss": "proxy_anchor", "loss_learning_rate": 1.0, "optimizer": "adamw", "learning_rate": 0.003},
+    "siglip": {
+        "loss": {"name": "siglip", "bias": -5.0},
+        "learning_rate": 0.02,
+        "loss_learning_rate": 0.01,
+    },
+    "proxy_anchor": {
+        "loss": "proxy_anchor",
+        "loss_learning_rate": 1.0,
+        "optimizer": "adamw",
+        "learning_rate": 0.003,
+    },
     "theirs": {"loss": "pytorch_metric_learning.losses:SoftTripleLoss"},
 }
 
@@ -47,7 +68,9 @@ def digits(storage):
 
 
 def trial(data, fold=0, **config):
-    return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, 0)
+    return Trial(
+        "study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, fold, 0
+    )
 
 
 @pytest.mark.slow
@@ -63,16 +86,24 @@ def test_a_clock_changes_no_other_number_and_goes_on(digits):
     seconds = [dict(report.metrics).pop("processor_seconds") for report in clocked]
     assert 0 < seconds[0] < seconds[1]
     for report, other in zip(plain, clocked, strict=True):
-        assert report.metrics == {k: v for k, v in other.metrics.items() if k != "processor_seconds"}
+        assert report.metrics == {
+            k: v for k, v in other.metrics.items() if k != "processor_seconds"
+        }
     running = timed.train(one_view)
     first = next(running)
     assert first.checkpoint is not None
-    assert checkpoint.part(first.checkpoint, "clock") == {"seconds": first.metrics["processor_seconds"]}
+    assert checkpoint.part(first.checkpoint, "clock") == {
+        "seconds": first.metrics["processor_seconds"]
+    }
     [after] = timed.train(one_view, first.checkpoint)
-    assert after.metrics["processor_seconds"] > first.metrics["processor_seconds"], "those before count"
+    assert after.metrics["processor_seconds"] > first.metrics["processor_seconds"], (
+        "those before count"
+    )
 
 
-@pytest.mark.parametrize(("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})])
+@pytest.mark.parametrize(
+    ("name", "parts"), [("moco", {"momentum_encoder", "queue"}), ("xbm", {"memory"})]
+)
 def test_checkpoints_keep_the_queue(digits, name, parts):
     running = train(trial(digits, **COMPARED[name]))
     report = next(running)
@@ -87,21 +118,29 @@ def test_checkpoints_keep_the_queue(digits, name, parts):
 
 
 def test_a_temperature_that_is_learned_is_reported(digits):
-    first, last = (r.metrics["temperature"] for r in train(trial(digits, **COMPARED["learnable temperature"])))
+    first, last = (
+        r.metrics["temperature"] for r in train(trial(digits, **COMPARED["learnable temperature"]))
+    )
     assert first != last != 0.1 and 0.01 <= last < 1
 
 
 def test_what_is_not_set_is_no_part_of_a_trial(digits):
     """Trials of earlier studies keep their ids."""
-    assert not {"targets", "learnable_temperature", "transfer"} & set(resolved_config(Settings().resolve(digits)))
+    assert not {"targets", "learnable_temperature", "transfer"} & set(
+        resolved_config(Settings().resolve(digits))
+    )
     config = resolved_config(Settings(targets="moco", transfer=["digits"]).resolve(digits))
     assert config["targets"] == {"name": "moco", "size": 4096, "momentum": 0.999}
     assert Settings(**config) == Settings(**config).resolve(digits)
 
 
 def test_a_queues_size_is_an_axis(digits):
-    arm = Arm("contrasweep.trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"})
-    grid = AblationGrid("q", {"moco": arm}, digits.uri, axes={"targets.size": [64, 256]}, folds=2, metric="knn1")
+    arm = Arm(
+        "contrasweep.trainables.contrastive:train", config={"loss": "infonce", "targets": "moco"}
+    )
+    grid = AblationGrid(
+        "q", {"moco": arm}, digits.uri, axes={"targets.size": [64, 256]}, folds=2, metric="knn1"
+    )
     assert sorted(t.config["targets"]["size"] for t in plan(grid).trials) == [64, 64, 256, 256]
 
 
@@ -110,9 +149,12 @@ def test_frozen_features_are_scored_on_another_dataset(digits, storage):
     others = {"transfer": ["digits", "digits-lt?imbalance_factor=10"]}
     settings = Settings(**QUICK, **others).resolve(digits)
     names = [text.split("#")[0] for text in settings.transfer]
-    assert names == others["transfer"] and all(len(text.split("#")[1]) == 12 for text in settings.transfer)
+    assert names == others["transfer"] and all(
+        len(text.split("#")[1]) == 12 for text in settings.transfer
+    )
     with_others, without = (
-        list(train(trial(digits, **config))) for config in ({"transfer": list(settings.transfer)}, {})
+        list(train(trial(digits, **config)))
+        for config in ({"transfer": list(settings.transfer)}, {})
     )
     last = dict(with_others[-1].metrics)
     elsewhere = {key: last.pop(key) for key in list(last) if "_on_" in key}
@@ -129,9 +171,13 @@ def test_frozen_features_are_scored_on_another_dataset(digits, storage):
 def test_another_dataset_must_be_there_with_the_content_of_the_plan(digits):
     with pytest.raises(DataError, match=r"there is no dataset 'digitz'; .*digits"):
         Settings(transfer=["digitz"]).resolve(digits)
-    with pytest.raises(DataError, match=r"'mnist' is not staged; stage it with: contrasweep data stage mnist"):
+    with pytest.raises(
+        DataError, match=r"'mnist' is not staged; stage it with: contrasweep data stage mnist"
+    ):
         Settings(transfer=["mnist"]).resolve(digits)
-    with pytest.raises(DataError, match=r"transfer: dataset 'digits' has digest .* had 000000000000 when"):
+    with pytest.raises(
+        DataError, match=r"transfer: dataset 'digits' has digest .* had 000000000000 when"
+    ):
         list(train(trial(digits, transfer=["digits#000000000000"], epochs=1)))
 
 
@@ -149,17 +195,28 @@ def unlabelled(storage, tmp_path_factory):
 def test_images_without_labels_are_trained_on_and_scored_elsewhere(unlabelled, storage):
     whole = resolve(unlabelled.uri, folds=None, storage=str(storage))
     assert whole.classes == () and whole.rows() == 40
-    (report,) = train(trial(whole, None, loss="infonce", transfer=["digits"], batch_size=16, epochs=1))
-    assert 0 < report.metrics["probe_on_digits"] <= 1 and not {"knn1", "accuracy"} & set(report.metrics)
+    (report,) = train(
+        trial(whole, None, loss="infonce", transfer=["digits"], batch_size=16, epochs=1)
+    )
+    assert 0 < report.metrics["probe_on_digits"] <= 1 and not {"knn1", "accuracy"} & set(
+        report.metrics
+    )
     folds = resolve(unlabelled.uri, folds=2, storage=str(storage))
     (report,) = train(trial(folds, 1, targets="byol", batch_size=16, epochs=1))
     assert np.isfinite(report.metrics["loss"])
 
 
-@pytest.mark.parametrize("config", [{}, {"loss": "ocl"}, {"loss": "infonce", "sampling": "class_balanced"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"loss": "ocl"}, {"loss": "infonce", "sampling": "class_balanced"}]
+)
 def test_what_needs_labels_is_refused_by_the_plan(unlabelled, config):
     grid = AblationGrid(
-        "u", {"a": Arm("contrasweep.trainables.contrastive:train", config=config)}, unlabelled.uri, metric="loss"
+        "u",
+        {"a": Arm("contrasweep.trainables.contrastive:train", config=config)},
+        unlabelled.uri,
+        metric="loss",
     )
-    with pytest.raises(SpecError, match=r"arms\.a\.config\.loss: dataset 'photos' has no labels, which"):
+    with pytest.raises(
+        SpecError, match=r"arms\.a\.config\.loss: dataset 'photos' has no labels, which"
+    ):
         plan(grid)

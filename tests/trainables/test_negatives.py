@@ -57,7 +57,9 @@ def test_it_is_what_loops_count_and_the_loss_is_as_before(name, similarity):
     assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
     tallied, tally = counted(loss)
     tallied(z, labels, instances)
-    assert tally is not None and tally.counts is not None and tally.counts.tolist() == by_loops(z, ids)
+    assert (
+        tally is not None and tally.counts is not None and tally.counts.tolist() == by_loops(z, ids)
+    )
     if loss.can_tile:
         tiled, tile_tally = counted(loss)
         tiled.in_tiles(z, ids, scores=50)
@@ -72,18 +74,28 @@ def test_losses_whose_scores_have_no_sign_are_not_counted(name, similarity):
 
 
 def test_steps_without_negatives_count_nothing():
-    nothing, some = torch.tensor([0, 0]), torch.tensor([1, 4])
+    nothing = torch.tensor([0, 0])
+    some = torch.tensor([1, 4])
     assert share_below([]) is None and share_below([nothing]) is None
     assert share_below([nothing, some, nothing]) == 0.25
 
 
-Q: dict[str, Any] = {"encoder": {"name": "cnn", "width": 8}, "epochs": 2, "batch_size": 64, "device": "cpu"}
+Q: dict[str, Any] = {
+    "encoder": {"name": "cnn", "width": 8},
+    "epochs": 2,
+    "batch_size": 64,
+    "device": "cpu",
+}
 
 
 def reports(digits, loss, **config):
     settings = {**Q, "loss": {"name": loss, "temperature": 0.5}, **config}
     return list(
-        contrastive.train(Trial("study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0))
+        contrastive.train(
+            Trial(
+                "study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0
+            )
+        )
     )
 
 
@@ -93,20 +105,28 @@ def noticed(made):
 
 
 def scores(made):
-    return [{name: value for name, value in r.metrics.items() if name != "ocl_equals_scl"} for r in made]
+    return [
+        {name: value for name, value in r.metrics.items() if name != "ocl_equals_scl"} for r in made
+    ]
 
 
 def test_a_trial_that_never_leaves_the_cone_says_that_ocl_is_scl_and_is(digits, caplog):
     with caplog.at_level(logging.WARNING):
         slow = reports(digits, "ocl", learning_rate=1e-5)
         supcon = reports(digits, "supcon", learning_rate=1e-5)
-    assert [(r.metrics["negative_cosines"], r.metrics["ocl_equals_scl"]) for r in slow] == [(0, 1), (0, 1)]
+    assert [(r.metrics["negative_cosines"], r.metrics["ocl_equals_scl"]) for r in slow] == [
+        (0, 1),
+        (0, 1),
+    ]
     assert scores(slow) == scores(supcon), "to the bit"
     assert [record.getMessage().endswith(OCL_IS_SCL) for record in caplog.records].count(True) == 1
     assert (
-        noticed(slow)[0].startswith(f"{OCL_IS_SCL} (arm: 1 of 1 trials); the embeddings lie") and noticed(supcon) == []
+        noticed(slow)[0].startswith(f"{OCL_IS_SCL} (arm: 1 of 1 trials); the embeddings lie")
+        and noticed(supcon) == []
     )
-    assert "ocl_equals_scl" not in supcon[-1].metrics and supcon[-1].metrics["negative_cosines"] == 0
+    assert (
+        "ocl_equals_scl" not in supcon[-1].metrics and supcon[-1].metrics["negative_cosines"] == 0
+    )
 
 
 def test_a_trial_with_negative_cosines_says_how_many_and_differs(digits, caplog):
@@ -162,7 +182,9 @@ def test_negatives_of_a_queue_count_too(digits, tallies, targets):
 
 def test_a_resumed_trial_knows_what_was_before(digits):
     settings = {**Q, "loss": "ocl", "checkpoint_every": 1, "learning_rate": 1e-5}
-    trial = Trial("study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0)
+    trial = Trial(
+        "study", "arm", "contrasweep.trainables.contrastive:train", settings, digits, 0, 0
+    )
     method = contrastive_method.build(trial)
     for before in (True, False):
         method.guard.below_zero = before
@@ -187,14 +209,27 @@ def test_paired_training_counts_z_and_l(digits):
         "device": "cpu",
     }
     made = [
-        list(paired_images.train(Trial("study", "arm", "t", {**settings, "loss": loss}, digits, 0, 0)))[-1].metrics
+        list(
+            paired_images.train(
+                Trial("study", "arm", "t", {**settings, "loss": loss}, digits, 0, 0)
+            )
+        )[-1].metrics
         for loss in ({"name": "ocl", "temperature": 0.5}, {"name": "supcon", "temperature": 0.5})
     ]
     assert 0 <= made[0]["negative_cosines"] <= 1
     assert made[0]["ocl_equals_scl"] == float(made[0]["negative_cosines"] == 0)
     assert "negative_cosines_l" not in made[0] and "ocl_equals_scl" not in made[1]
-    pairs = resolve("synthetic-pairs?pairs=40&size=16", folds=2, storage=digits.uri.rpartition("/datasets")[0])
-    local = settings | {"input": "pair", "beta": 0.5, "batch_size": 8, "encoder": {"name": "resnet10", "width": 8}}
+    pairs = resolve(
+        "synthetic-pairs?pairs=40&size=16", folds=2, storage=digits.uri.rpartition("/datasets")[0]
+    )
+    local = settings | {
+        "input": "pair",
+        "beta": 0.5,
+        "batch_size": 8,
+        "encoder": {"name": "resnet10", "width": 8},
+    }
     both = list(paired_images.train(Trial("study", "arm", "t", local, pairs, 0, 0)))[-1].metrics
     assert 0 <= both["negative_cosines"] <= 1 and 0 <= both["negative_cosines_l"] <= 1
-    assert both["ocl_equals_scl"] == float(both["negative_cosines"] == both["negative_cosines_l"] == 0)
+    assert both["ocl_equals_scl"] == float(
+        both["negative_cosines"] == both["negative_cosines_l"] == 0
+    )

@@ -17,10 +17,12 @@ def steps(make: Any, count: int, ours: bool) -> list[torch.Tensor]:
     """Parameters of a small regression after `count` steps with a learning rate that changes."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).double()
-    x, y = torch.randn(32, 4).double(), torch.randn(32, 1).double()
+    x = torch.randn(32, 4).double()
+    y = torch.randn(32, 1).double()
     optimizer = make(net.parameters())
     for step in range(count):
-        loss, lr = (net(x) - y).square().mean(), 0.05 / (step + 1)
+        loss = (net(x) - y).square().mean()
+        lr = 0.05 / (step + 1)
         if ours:
             optimizer.lr = lr
             optimizer.step(gradients_of(optimizer, loss))
@@ -89,7 +91,9 @@ def test_an_unknown_optimizer_lists_the_known_ones():
 
 
 def test_an_optimizer_is_checked_against_its_own_constructor():
-    chosen = OPTIMIZERS.choose({"name": "adamw", "betas": [0.5, 0.9]}, defaults={"weight_decay": 0.1, "momentum": 0.5})
+    chosen = OPTIMIZERS.choose(
+        {"name": "adamw", "betas": [0.5, 0.9]}, defaults={"weight_decay": 0.1, "momentum": 0.5}
+    )
     built = chosen.build([torch.zeros(1, requires_grad=True)], 0.2)
     assert (built.lr, built.weight_decay, built.betas, built.eps) == (0.2, 0.1, (0.5, 0.9), 1e-8)
     with pytest.raises(SpecError, match=r"betas\.1: input should be less than 1"):

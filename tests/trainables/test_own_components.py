@@ -126,23 +126,56 @@ def test_a_trial_of_own_parts_trains_resumes_and_is_exported(digits, tmp_path):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"encoder": "own_components:nothing"}, "encoder: the encoder's module has no such function or class"),
+        (
+            {"encoder": "own_components:nothing"},
+            "encoder: the encoder's module has no such function or class",
+        ),
         ({"encoder": "own_components:torch"}, "encoder: an encoder is a function or class"),
-        ({"encoder": "own_components:raises"}, "cannot be built for images [1, 8, 8]; RuntimeError: no such depth"),
-        ({"encoder": "own_components:no_dim"}, "an encoder is a torch module with `dim`, the number of its features"),
+        (
+            {"encoder": "own_components:raises"},
+            "cannot be built for images [1, 8, 8]; RuntimeError: no such depth",
+        ),
+        (
+            {"encoder": "own_components:no_dim"},
+            "an encoder is a torch module with `dim`, the number of its features",
+        ),
         (
             {"encoder": "own_components:WrongDim"},
             "encoder: an encoder gives a row of `dim` features for each image, got",
         ),
-        ({"encoder": {"name": "own_components:Body", "wide": 3}}, "encoder.wide: encoder 'own_components:Body' has no"),
-        ({"encoder": "resnet19"}, "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?"),
-        ({"projection": "own_components:flat_head"}, "projection: a head gives one embedding a row, got '[2, 64, 1]"),
-        ({"augmentation": "own_components:half"}, "augmentation: a view has the shape of its image, float, got"),
+        (
+            {"encoder": {"name": "own_components:Body", "wide": 3}},
+            "encoder.wide: encoder 'own_components:Body' has no",
+        ),
+        (
+            {"encoder": "resnet19"},
+            "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?",
+        ),
+        (
+            {"projection": "own_components:flat_head"},
+            "projection: a head gives one embedding a row, got '[2, 64, 1]",
+        ),
+        (
+            {"augmentation": "own_components:half"},
+            "augmentation: a view has the shape of its image, float, got",
+        ),
         ({"optimizer": "own_components:darker"}, "cannot be built"),
-        ({"loss": "own_components:summed"}, "loss: a loss of scores gives one value for each of its rows, got '[] for"),
-        ({"loss": "own_components:matrix"}, "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime"),
-        ({"loss": "own_components:detached"}, "loss: a loss has a gradient, so it is made of torch's operations"),
-        ({"loss": {"name": "own_components:pulled", "wieght": 2}}, "loss.wieght: loss 'own_components:pulled' has no"),
+        (
+            {"loss": "own_components:summed"},
+            "loss: a loss of scores gives one value for each of its rows, got '[] for",
+        ),
+        (
+            {"loss": "own_components:matrix"},
+            "loss: own_components:matrix fails on 4 embeddings of 2 classes; Runtime",
+        ),
+        (
+            {"loss": "own_components:detached"},
+            "loss: a loss has a gradient, so it is made of torch's operations",
+        ),
+        (
+            {"loss": {"name": "own_components:pulled", "wieght": 2}},
+            "loss.wieght: loss 'own_components:pulled' has no",
+        ),
         ({"optimizer": "LBFGS"}, "optimizer: there is no such optimizer, got 'LBFGS'"),
     ],
 )
@@ -171,25 +204,37 @@ def test_weights_are_part_of_a_trial_by_their_digest(digits, tmp_path):
     before = trial(digits, encoder=encoder)
     assert len(before.config["encoder"]["sha256"]) == 64
     loaded = Settings(**before.config).encoder.build((1, 8, 8))
-    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True)
+    )
     torch.save(ENCODERS.choose("resnet18").build((1, 8, 8)).body.state_dict(), file)
     assert trial(digits, encoder=encoder).id != before.id
     with pytest.raises(SpecError, match="the weights have another digest"):
         next(train(before))
-    with pytest.raises(SpecError, match=r"weights: there is no such file of weights, got 'none\.pt'"):
+    with pytest.raises(
+        SpecError, match=r"weights: there is no such file of weights, got 'none\.pt'"
+    ):
         trial(digits, encoder={"name": "resnet18", "weights": "none.pt"})
     with pytest.raises(SpecError, match=r"lacks \d+ of the 120 tensors of this network"):
         ENCODERS.choose({"name": "resnet18", "weights": str(file)}).build((3, 224, 224))
-    assert trial(digits, encoder="resnet18").config["encoder"] == {"name": "resnet18"}, "the id stays without weights"
+    assert trial(digits, encoder="resnet18").config["encoder"] == {"name": "resnet18"}, (
+        "the id stays without weights"
+    )
 
 
 def test_a_torchvision_transform_draws_each_image_anew_and_the_same_for_any_batch_size():
-    chosen = AUGMENTATIONS.choose({"name": "torchvision.transforms.v2:ColorJitter", "brightness": 0.5})
+    chosen = AUGMENTATIONS.choose(
+        {"name": "torchvision.transforms.v2:ColorJitter", "brightness": 0.5}
+    )
     images = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     draws = draw(policy_of(chosen), 6, 3, torch.Generator().manual_seed(1))
     torch.manual_seed(5)
-    whole, after = apply(images, draws), torch.rand(1)
-    parts = torch.cat([apply(images[:4], draws[slice(0, 4)]), apply(images[4:], draws[slice(4, 6)])])
+    whole = apply(images, draws)
+    after = torch.rand(1)
+    parts = torch.cat(
+        [apply(images[:4], draws[slice(0, 4)]), apply(images[4:], draws[slice(4, 6)])]
+    )
     assert torch.equal(whole, parts)
     same = torch.cat([apply(images[:1].repeat(6, 1, 1, 1), draws)])
     assert len({tuple(view.flatten().tolist()) for view in same}) == 6
@@ -199,14 +244,19 @@ def test_a_torchvision_transform_draws_each_image_anew_and_the_same_for_any_batc
 
 def parameters():
     generator = torch.Generator().manual_seed(3)
-    return [torch.randn(shape, generator=generator).requires_grad_() for shape in ((4, 3), (4,), (2, 4))]
+    return [
+        torch.randn(shape, generator=generator).requires_grad_() for shape in ((4, 3), (4,), (2, 4))
+    ]
 
 
 @pytest.mark.parametrize(("ours", "torchs"), [(SGD, "SGD"), (AdamW, "AdamW")])
 @pytest.mark.parametrize("decay_on", ["all", "weights"])
 def test_torchs_optimizers_by_name_take_the_steps_of_ours(ours, torchs, decay_on):
-    mine, theirs = parameters(), parameters()
-    options = {"weight_decay": 0.1, "decay_on": decay_on} | ({"momentum": 0.9} if ours is SGD else {})
+    mine = parameters()
+    theirs = parameters()
+    options = {"weight_decay": 0.1, "decay_on": decay_on} | (
+        {"momentum": 0.9} if ours is SGD else {}
+    )
     left = ours(mine, 0.1, **options)
     right = OPTIMIZERS.choose({"name": torchs, **options}).build(theirs, 0.1)
     for step in range(3):
@@ -234,10 +284,14 @@ def test_lars_scales_a_layers_step_by_its_trust_and_leaves_biases_alone():
     weight, bias = parameters()[:2]
     before = weight.detach().clone(), bias.detach().clone()
     slopes = torch.randn(4, 3), torch.randn(4)
-    lars = OPTIMIZERS.choose({"name": "lars", "weight_decay": 0.1, "trust": 0.02}).build([weight, bias], 0.5)
+    lars = OPTIMIZERS.choose({"name": "lars", "weight_decay": 0.1, "trust": 0.02}).build(
+        [weight, bias], 0.5
+    )
     lars.step([slopes[0].clone(), slopes[1].clone()])
     full = slopes[0] + 0.1 * before[0]
-    assert torch.allclose(weight, before[0] - 0.5 * 0.02 * before[0].norm() / full.norm() * full, atol=1e-6)
+    assert torch.allclose(
+        weight, before[0] - 0.5 * 0.02 * before[0].norm() / full.norm() * full, atol=1e-6
+    )
     assert torch.allclose(bias, before[1] - 0.5 * slopes[1], atol=1e-6)
 
 

@@ -19,7 +19,8 @@ def test_neighbours_are_the_most_similar_by_cosine_the_nearest_first():
 
 
 def test_the_plane_has_the_largest_variance_and_a_single_dimension_gives_a_line():
-    flat, unit = pictures.plane(EMBEDDINGS), F.normalize(EMBEDDINGS.double(), dim=1)
+    flat = pictures.plane(EMBEDDINGS)
+    unit = F.normalize(EMBEDDINGS.double(), dim=1)
     values = torch.linalg.eigvalsh(torch.cov(unit.T)).flip(0)[:2].numpy()
     assert np.allclose(np.var(flat, axis=0, ddof=1), values)
     assert (pictures.plane(EMBEDDINGS[:, :1])[:, 1] == 0).all()
@@ -32,6 +33,10 @@ def test_confusions_are_shares_of_each_class_and_centres_are_cosines():
     assert np.allclose(shares[:3].sum(1), 1) and (shares[3] == 0).all()
     assert shares[0, 2] == 0.1 and shares[0, 0] == 0.9
     cosines = pictures.centre_cosines(EMBEDDINGS, LABELS, 4)
-    means = torch.stack([F.normalize(EMBEDDINGS[k == LABELS].double(), dim=1).mean(0) for k in range(3)])
-    assert np.allclose(cosines[:3, :3], F.cosine_similarity(means[:, None], means[None], dim=2).numpy())
+    means = torch.stack(
+        [F.normalize(EMBEDDINGS[k == LABELS].double(), dim=1).mean(0) for k in range(3)]
+    )
+    assert np.allclose(
+        cosines[:3, :3], F.cosine_similarity(means[:, None], means[None], dim=2).numpy()
+    )
     assert (cosines[3] == 0).all()

@@ -28,7 +28,12 @@ from contrasweep.trainables.contrastive.settings import Settings
 from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("distributed")
-QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 16}, "epochs": 2, "batch_size": 64, "checkpoint_every": 1}
+QUICK: dict[str, Any] = {
+    "encoder": {"name": "mlp", "width": 16},
+    "epochs": 2,
+    "batch_size": 64,
+    "checkpoint_every": 1,
+}
 TWO = {"resources": {"processes": 2}}
 FIRST_STEPS: list[dict[str, Any]] = [
     {"loss": "supcon"},
@@ -47,7 +52,9 @@ FIRST_STEPS: list[dict[str, Any]] = [
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
-    return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0)
+    return Trial(
+        "study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0
+    )
 
 
 def children() -> list[psutil.Process]:
@@ -58,10 +65,19 @@ def children() -> list[psutil.Process]:
 def joined(digits, tmp_path_factory):
     """What each of two ranks has of the first steps."""
     folder = tmp_path_factory.mktemp("group")
-    (folder / "trials").write_bytes(pickle.dumps([trial(digits, **config) for config in FIRST_STEPS]))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    (folder / "trials").write_bytes(
+        pickle.dumps([trial(digits, **config) for config in FIRST_STEPS])
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+    }
     ranks = [
-        subprocess.Popen([sys.executable, str(joined_trial.__file__), str(rank), "2", str(folder)], env=environment)
+        subprocess.Popen(
+            [sys.executable, str(joined_trial.__file__), str(rank), "2", str(folder)],
+            env=environment,
+        )
         for rank in range(2)
     ]
     assert [rank.wait() for rank in ranks] == [0, 0]
@@ -122,7 +138,10 @@ def test_a_killed_rank_ends_the_trial_as_a_whole_and_leaves_it_resumable(digits,
     assert children() == [] and not dist.is_initialized() and records.read_one(one.id) is None
     again = execution().advance()
     assert [row["step"] for row in again.reports] == [2]
-    assert again.reports[0]["knn1"] == whole.metrics["knn1"] and again.reports[0]["loss"] == whole.metrics["loss"]
+    assert (
+        again.reports[0]["knn1"] == whole.metrics["knn1"]
+        and again.reports[0]["loss"] == whole.metrics["loss"]
+    )
 
 
 @pytest.mark.long
@@ -137,7 +156,9 @@ print(psutil.Process().children()[0].pid, flush=True)
 time.sleep(100)
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    started = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
+    started = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert started.stdout is not None
     rank = psutil.Process(int(started.stdout.readline()))
     started.kill()
@@ -148,8 +169,14 @@ time.sleep(100)
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"resources": {"gpus": 4}, "batch_size": 66}, "batch_size: 4 processes divide a batch equally, got 66"),
-        ({"resources": {"gpus": 2, "processes": 2}}, "resources: a trial has gpus or processes, not both"),
+        (
+            {"resources": {"gpus": 4}, "batch_size": 66},
+            "batch_size: 4 processes divide a batch equally, got 66",
+        ),
+        (
+            {"resources": {"gpus": 2, "processes": 2}},
+            "resources: a trial has gpus or processes, not both",
+        ),
         ({"resources": {"gpu": 2}}, "resources.gpu: there is no such field; did you mean 'gpus'"),
     ],
 )
@@ -161,14 +188,20 @@ def test_what_cannot_be_divided_is_said_before_anything_is_spent(config, message
 def test_gpus_that_are_not_there_are_named(digits, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(SpecError, match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPU$"):
+    with pytest.raises(
+        SpecError,
+        match=r"resources: a trial needs a GPU for each .* got 4; this process sees 1 GPU$",
+    ):
         next(train(trial(digits, resources={"gpus": 4})))
 
 
 def test_the_plan_places_a_trial_on_as_many_gpus_as_it_says(digits):
     config = QUICK | {"resources": {"gpus": 4}}
     study = AblationGrid(
-        "g", {"arm": Arm("contrasweep.trainables.contrastive:train", config=config)}, digits.uri, metric="knn1"
+        "g",
+        {"arm": Arm("contrasweep.trainables.contrastive:train", config=config)},
+        digits.uri,
+        metric="knn1",
     )
     inventory = Inventory((Node(32.0, 256.0, 8, Gpu("H100", 80.0)),))
     (placement,) = Footprints(study, inventory, Learned()).options(trial(digits, **config))

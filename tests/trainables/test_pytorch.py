@@ -37,11 +37,16 @@ def test_settings_of_all_methods_and_the_schema_of_studies_need_no_pytorch():
     [
         {"learnable_temperature": True, "targets": {"name": "moco", "size": 64}},
         {"loss": {"name": "triplet", "mining": "hard"}, "optimizer": "lars", "encoder": "resnet18"},
-        {"loss": {"name": "vicreg", "form": "paper"}, "augmentation": {"name": "photos", "flip": 0.1}},
+        {
+            "loss": {"name": "vicreg", "form": "paper"},
+            "augmentation": {"name": "photos", "flip": 0.1},
+        },
     ],
 )
 def test_settings_that_are_built_and_checked_need_no_pytorch(config):
-    assert not imports_of(f"from contrasweep.trainables.contrastive import Settings\nSettings(**{config!r})")
+    assert not imports_of(
+        f"from contrasweep.trainables.contrastive import Settings\nSettings(**{config!r})"
+    )
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ from contrasweep.trial import Trial
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    return resolve("digits-lt", folds=None, storage=str(tmp_path_factory.mktemp("data")), write=True)
+    return resolve(
+        "digits-lt", folds=None, storage=str(tmp_path_factory.mktemp("data")), write=True
+    )
 
 
 def trial(data, fold=None, **config):
@@ -21,18 +23,30 @@ def trial(data, fold=None, **config):
 def test_the_nearest_training_image_votes(digits):
     (report,) = raw_pixels.train(trial(digits))
     fit, test = open_dataset(digits).parts(None)
-    pixels, others = (np.asarray(part.array("image"), float).reshape(len(part.labels), -1) for part in (fit, test))
+    pixels, others = (
+        np.asarray(part.array("image"), float).reshape(len(part.labels), -1) for part in (fit, test)
+    )
     mean = pixels.mean(0)
-    pixels, others = ((p - mean) / np.linalg.norm(p - mean, axis=1, keepdims=True) for p in (pixels, others))
+    pixels, others = (
+        (p - mean) / np.linalg.norm(p - mean, axis=1, keepdims=True) for p in (pixels, others)
+    )
     nearest = np.asarray(fit.labels)[(others @ pixels.T).argmax(1)]
     assert report.items["correct"] == (nearest == np.asarray(test.labels)).astype(int).tolist()
-    assert report.metrics["accuracy"] == pytest.approx(np.mean(report.items["correct"])) and report.step == 1
+    assert (
+        report.metrics["accuracy"] == pytest.approx(np.mean(report.items["correct"]))
+        and report.step == 1
+    )
     assert 0.85 < report.metrics["f1_macro"] < 1
 
 
 def test_it_reports_what_a_network_reports(digits):
     (floor,) = raw_pixels.train(trial(digits, neighbours=5))
-    settings = {"input": "single", "beta": 0.0, "epochs": 1, "encoder": {"name": "resnet10", "width": 8}}
+    settings = {
+        "input": "single",
+        "beta": 0.0,
+        "epochs": 1,
+        "encoder": {"name": "resnet10", "width": 8},
+    }
     (network,) = paired_images.train(
         Trial("s", "a", "t", settings | {"batch_size": 64, "artifacts": "none"}, digits, None, 0)
     )
@@ -41,8 +55,12 @@ def test_it_reports_what_a_network_reports(digits):
 
 
 def test_pairs_and_no_neighbours_are_refused(digits):
-    pairs = resolve("synthetic-pairs?pairs=20&size=8", folds=None, storage=digits.uri.rpartition("/datasets")[0])
-    with pytest.raises(DataError, match=r"needs labelled images; synthetic-pairs\S* is of kind 'image-pair'"):
+    pairs = resolve(
+        "synthetic-pairs?pairs=20&size=8", folds=None, storage=digits.uri.rpartition("/datasets")[0]
+    )
+    with pytest.raises(
+        DataError, match=r"needs labelled images; synthetic-pairs\S* is of kind 'image-pair'"
+    ):
         next(raw_pixels.train(trial(pairs)))
     with pytest.raises(SpecError, match="neighbours"):
         raw_pixels.Settings(neighbours=0)

@@ -67,7 +67,9 @@ def fit(first, second, scale: float = 2.0):
     """A loss of two views that suits."""
     return scale * (first - second).square().mean()
 '''
-CONTRASTIVE, IMAGES, TEXTS = "contrastive", "paired_images", "paired_texts"
+CONTRASTIVE = "contrastive"
+IMAGES = "paired_images"
+TEXTS = "paired_texts"
 REVIEWS = "contrasweep.trainables.review_helpfulness:train"
 SYNTHETIC_REVIEWS = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS"
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
@@ -85,20 +87,60 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         {"targets": "own_parts:Nothing"},
         "targets: own_parts:Nothing cannot take a step; TypeE",
     ),
-    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:NoStep"}, "targets: targets have step, after_step, got"),
-    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:Fails"}, "targets: own_parts:Fails cannot take a step; Runtime"),
-    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:NoLoss"}, "targets: a step of targets gives (loss, embeddings)"),
-    (CONTRASTIVE, "digits-lt", {"targets": "own_parts:Own", "n_views": 3}, "n_views: targets 'own_parts:Own' compare"),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:NoStep"},
+        "targets: targets have step, after_step, got",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:Fails"},
+        "targets: own_parts:Fails cannot take a step; Runtime",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:NoLoss"},
+        "targets: a step of targets gives (loss, embeddings)",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "own_parts:Own", "n_views": 3},
+        "n_views: targets 'own_parts:Own' compare",
+    ),
     (
         CONTRASTIVE,
         "digits-lt",
         {"targets": "own_parts:Own", "resources": {"processes": 2}},
         "targets: targets 'own_parts:Own' do not say that they join the rows of several processes",
     ),
-    (CONTRASTIVE, "digits-lt", {"targets": "moco", "loss": "proxy_anchor"}, "loss: targets 'moco' need a loss whose"),
-    (CONTRASTIVE, "digits-lt", {"loss": "own_parts:two_views"}, "calls what it takes first and second"),
-    (CONTRASTIVE, "digits-lt", {"loss": "own_parts:rows_alone"}, "loss: a loss gives one finite number"),
-    (CONTRASTIVE, "digits-lt", {"loss": "own_parts:Weighted"}, "loss: own_parts:Weighted fails on 4 embeddings"),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"targets": "moco", "loss": "proxy_anchor"},
+        "loss: targets 'moco' need a loss whose",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": "own_parts:two_views"},
+        "calls what it takes first and second",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": "own_parts:rows_alone"},
+        "loss: a loss gives one finite number",
+    ),
+    (
+        CONTRASTIVE,
+        "digits-lt",
+        {"loss": "own_parts:Weighted"},
+        "loss: own_parts:Weighted fails on 4 embeddings",
+    ),
     (
         CONTRASTIVE,
         "digits-lt",
@@ -148,13 +190,17 @@ def storage(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("trainable", "dataset", "config", "says"), REFUSED, ids=[row[3][:40] for row in REFUSED])
+@pytest.mark.parametrize(
+    ("trainable", "dataset", "config", "says"), REFUSED, ids=[row[3][:40] for row in REFUSED]
+)
 def test_what_does_not_fit_is_one_line(storage, unchecked_shapes, trainable, dataset, config, says):
     study = AblationGrid("s", {"a": Arm(trainable, config=config)}, dataset, metric="knn1")
     with pytest.raises(ContrasweepError) as raised:
         plan(study, storage=str(storage))
     text = str(raised.value)
-    assert says in text and "\n" not in text and "Traceback" not in text and "(settings.py" not in text
+    assert (
+        says in text and "\n" not in text and "Traceback" not in text and "(settings.py" not in text
+    )
 
 
 @pytest.mark.parametrize(

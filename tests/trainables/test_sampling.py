@@ -19,7 +19,9 @@ def order(name, labels, seed=0, batch=8, per_class=4):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    counts=st.lists(st.integers(1, 20), min_size=4, max_size=7), per_class=st.integers(1, 3), seed=st.integers(0, 99)
+    counts=st.lists(st.integers(1, 20), min_size=4, max_size=7),
+    per_class=st.integers(1, 3),
+    seed=st.integers(0, 99),
 )
 def test_m_per_class_has_m_rows_of_each_of_its_classes_in_every_batch(counts, per_class, seed):
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
@@ -31,7 +33,9 @@ def test_m_per_class_has_m_rows_of_each_of_its_classes_in_every_batch(counts, pe
     for k, count in enumerate(counts):
         times = Counter(drawn[labels[drawn] == k].tolist()).values()
         if len(times) == count:
-            assert max(times) - min(times) <= 1 + per_class // count, "no row again before all have been"
+            assert max(times) - min(times) <= 1 + per_class // count, (
+                "no row again before all have been"
+            )
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -43,9 +47,13 @@ def test_an_epoch_is_that_of_its_seed(name):
 
 
 def test_what_m_per_class_cannot_do_is_said(tmp_path):
-    with pytest.raises(SpecError, match=r"batch_size: a batch holds 4 images of each of its classes .* got 30"):
+    with pytest.raises(
+        SpecError, match=r"batch_size: a batch holds 4 images of each of its classes .* got 30"
+    ):
         Settings(sampling="m_per_class", batch_size=30)
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path), write=True)
-    with pytest.raises(SpecError, match=r"per_class: a batch of 128 images has 32 classes, got 4; .* has 10"):
+    with pytest.raises(
+        SpecError, match=r"per_class: a batch of 128 images has 32 classes, got 4; .* has 10"
+    ):
         Settings(sampling="m_per_class").resolve(digits)
     assert Settings(sampling="m_per_class", per_class=16).resolve(digits).needs_labels

@@ -26,4 +26,6 @@ def test_without_an_accelerator_nothing_is_kept_for_one():
     kept = len(torch.cuda._queued_calls)
     for epoch in range(3):
         seeding.reseed(0, epoch)
-    assert len(torch.cuda._queued_calls) == kept, "a traceback a seed, for the day that CUDA is initialised"
+    assert len(torch.cuda._queued_calls) == kept, (
+        "a traceback a seed, for the day that CUDA is initialised"
+    )

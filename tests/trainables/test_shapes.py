@@ -14,7 +14,8 @@ from contrasweep.trainables.review_helpfulness.networks.layers import masked_mea
 
 
 def test_wrong_shapes_and_types_are_refused():
-    x, mask = torch.ones(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+    x = torch.ones(2, 3, 4)
+    mask = torch.ones(2, 3, dtype=torch.bool)
     assert masked_mean(x, mask).shape == (2, 4)
     for wrong in (mask[:, :2], mask[:1], mask.float()):
         with pytest.raises(TypeCheckError):
@@ -22,7 +23,9 @@ def test_wrong_shapes_and_types_are_refused():
 
 
 def test_the_first_calls_of_each_test_are_checked_and_some_later_ones():
-    x, wrong = torch.ones(2, 3, 4), torch.ones(1, 3, dtype=torch.bool)  # broadcasts: nothing but the check refuses it
+    # broadcasts: nothing but the check refuses it
+    x = torch.ones(2, 3, 4)
+    wrong = torch.ones(1, 3, dtype=torch.bool)
     refused = []
     for call in range(1, 33):
         try:
@@ -36,7 +39,8 @@ def test_the_first_calls_of_each_test_are_checked_and_some_later_ones():
 
 
 def test_an_int_may_stand_for_a_float():
-    z, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    z = torch.randn(4, 3)
+    labels = torch.tensor([0, 0, 1, 1])
     assert torch.isfinite(build("supcon", "cosine", temperature=1)(z, labels))
 
 

@@ -11,14 +11,18 @@ from contrasweep.trainables.similarities import SIMILARITIES, neg_arc_length, ne
 
 
 def points(n, d, seed, dtype=torch.float64):
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
+        dtype
+    )
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 999), n=st.integers(1, 6), m=st.integers(1, 6))
 def test_scores_are_in_range_and_turn_with_their_arguments(name, seed, n, m):
-    similarity, a, b = SIMILARITIES[name], points(n, 4, seed), points(m, 4, seed + 1)
+    similarity = SIMILARITIES[name]
+    a = points(n, 4, seed)
+    b = points(m, 4, seed + 1)
     scores = similarity(a, b)
     assert scores.shape == (n, m) and scores.dtype == a.dtype
     assert (scores >= similarity.low - 1e-12).all() and (scores <= similarity.high + 1e-12).all()
@@ -27,24 +31,31 @@ def test_scores_are_in_range_and_turn_with_their_arguments(name, seed, n, m):
 
 @pytest.mark.parametrize("name", [name for name in SIMILARITIES if name != "dot"])
 def test_nothing_is_more_alike_than_a_duplicate(name):
-    similarity, z = SIMILARITIES[name], points(6, 4, 0)
+    similarity = SIMILARITIES[name]
+    z = points(6, 4, 0)
     scores = similarity(z, z)
     torch.testing.assert_close(
-        scores.diagonal(), torch.full((6,), float(similarity.high), dtype=z.dtype), rtol=0, atol=1e-7
+        scores.diagonal(),
+        torch.full((6,), float(similarity.high), dtype=z.dtype),
+        rtol=0,
+        atol=1e-7,
     )
     assert (scores - torch.eye(6) < similarity.high).all()
 
 
 @pytest.mark.parametrize("name", [n for n, s in SIMILARITIES.items() if s.project])
 def test_inner_products_are_those_of_projected_rows(name):
-    similarity, z = SIMILARITIES[name], points(6, 4, 0)
+    similarity = SIMILARITIES[name]
+    z = points(6, 4, 0)
     assert similarity.project is not None
     u = similarity.project(z)
     torch.testing.assert_close(similarity(z, z), u @ u.T)
 
 
 def test_values_by_hand():
-    a, b = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, -3.0]])  # orthogonal, of length 5
+    # orthogonal, of length 5
+    a = torch.tensor([[3.0, 4.0]])
+    b = torch.tensor([[4.0, -3.0]])
     expected = {
         "cosine": 0,
         "dot": 0,

@@ -15,11 +15,14 @@ SLOW = {name for name in ENCODERS if name.startswith("resnet")}
 
 
 @pytest.mark.parametrize(
-    "encoder", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in ENCODERS]
+    "encoder",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in ENCODERS],
 )
 def test_the_file_has_what_the_networks_are_counted_to(encoder):
     kept = json.loads(FILE.read_text())
-    for shape, precision in itertools.product(SHAPES[:1] if encoder in SLOW else SHAPES, PRECISIONS):
+    for shape, precision in itertools.product(
+        SHAPES[:1] if encoder in SLOW else SHAPES, PRECISIONS
+    ):
         key, line = counted(encoder, shape, precision)
         assert kept[key] == line, key
 
@@ -36,7 +39,11 @@ def test_a_batch_of_any_size_is_on_the_line(rows, precision):
     known = known_step(settings.network_text, (3, 32, 32), rows, precision)
     found = count(build, (rows, 3, 32, 32), precision=precision)
     assert known is not None
-    assert (known.saved, known.parameters, known.work) == (found.saved, found.parameters, found.work)
+    assert (known.saved, known.parameters, known.work) == (
+        found.saved,
+        found.parameters,
+        found.work,
+    )
 
 
 def test_another_network_or_image_is_not_in_it():

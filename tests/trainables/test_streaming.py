@@ -23,7 +23,12 @@ from contrasweep.trainables.contrastive import memory, train
 from contrasweep.trainables.images import prefetched
 from contrasweep.trial import Trial
 
-QUICK: dict[str, Any] = {"encoder": {"name": "mlp", "width": 32}, "epochs": 2, "batch_size": 50, "checkpoint_every": 1}
+QUICK: dict[str, Any] = {
+    "encoder": {"name": "mlp", "width": 32},
+    "epochs": 2,
+    "batch_size": 50,
+    "checkpoint_every": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +37,19 @@ def digits(tmp_path_factory):
 
 
 def trial(data: Manifest, **config: Any) -> Trial:
-    return Trial("study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0)
+    return Trial(
+        "study", "arm", "contrasweep.trainables.contrastive:train", QUICK | config, data, 0, 0
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [{}, {"sampling": "class_balanced", "targets": "moco", "loss": "infonce"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"sampling": "class_balanced", "targets": "moco", "loss": "infonce"}]
+)
 def test_streamed_images_give_the_numbers_of_resident_ones(digits, config):
-    resident, streamed = (numbers(list(train(trial(digits, **config, **more)))) for more in ({}, {"resident_gib": 0}))
+    resident, streamed = (
+        numbers(list(train(trial(digits, **config, **more)))) for more in ({}, {"resident_gib": 0})
+    )
     assert streamed == resident
 
 
@@ -69,18 +80,30 @@ def test_images_that_stay_encoded_give_the_numbers_of_decoded_ones(photos, tmp_p
     cache = encoded(monkeypatch, tmp_path)
     kept = [numbers(list(train(trial(photos, **quick, resident_gib=gib)))) for gib in (8.0, 0.0)]
     assert kept == decoded and decoded[0] == decoded[1]
-    assert list(cache.rglob("image.encoded")) and not list(cache.rglob("image.npy")), "no decoded copy was made"
+    assert list(cache.rglob("image.encoded")) and not list(cache.rglob("image.npy")), (
+        "no decoded copy was made"
+    )
 
 
-def test_a_trial_on_encoded_images_resumes_to_the_bit_in_the_middle_of_an_epoch(photos, tmp_path, monkeypatch):
+def test_a_trial_on_encoded_images_resumes_to_the_bit_in_the_middle_of_an_epoch(
+    photos, tmp_path, monkeypatch
+):
     encoded(monkeypatch, tmp_path)
-    one = trial(photos, batch_size=10, retrieval=False, resident_gib=0, reports_per_epoch=3, evaluate_every=2)
+    one = trial(
+        photos,
+        batch_size=10,
+        retrieval=False,
+        resident_gib=0,
+        reports_per_epoch=3,
+        evaluate_every=2,
+    )
     trained_and_resumed(train, one, tmp_path, steps=[2])
 
 
 def test_encoded_images_are_read_as_arrays_too(photos, tmp_path, monkeypatch):
     expected = open_dataset(photos).parts(1)[0].array("image")
-    rows, whole = np.array([3, 4, 0, 0, 7]), open_dataset(photos).split("train").array("image")
+    rows = np.array([3, 4, 0, 0, 7])
+    whole = open_dataset(photos).split("train").array("image")
     cache = encoded(monkeypatch, tmp_path)
     part, _ = open_dataset(photos).parts(1)
     assert np.array_equal(part.read("image", rows), expected[rows])
@@ -90,13 +113,17 @@ def test_encoded_images_are_read_as_arrays_too(photos, tmp_path, monkeypatch):
     assert np.array_equal(open_dataset(photos).split("train").array("image"), whole)
 
 
-def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(photos, tmp_path, monkeypatch):
+def test_a_small_split_is_decoded_and_a_limit_that_is_no_number_is_named(
+    photos, tmp_path, monkeypatch
+):
     cache = encoded(monkeypatch, tmp_path)
     monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", "1")
     open_dataset(photos).split("train")
     assert not list(cache.rglob("image.encoded"))
     monkeypatch.setenv("CONTRASWEEP_DECODED_GIB", "few")
-    with pytest.raises(DataError, match="CONTRASWEEP_DECODED_GIB must be a number of GiB, got 'few'"):
+    with pytest.raises(
+        DataError, match="CONTRASWEEP_DECODED_GIB must be a number of GiB, got 'few'"
+    ):
         open_dataset(photos).split("train")
 
 
@@ -148,7 +175,9 @@ def test_parts_of_an_epoch_take_the_steps_of_the_epoch(digits):
 
 
 def test_streamed_images_are_no_memory_of_the_device(digits):
-    resident, streamed = (memory({"batch_size": 16, "resident_gib": gib}, digits).resident_bytes for gib in (8.0, 0.0))
+    resident, streamed = (
+        memory({"batch_size": 16, "resident_gib": gib}, digits).resident_bytes for gib in (8.0, 0.0)
+    )
     rows = digits.rows("train") + digits.rows("test")
     assert streamed - resident == 3 * 2 * 16 * 64 * 4 - rows * 64
 
@@ -208,14 +237,17 @@ except (RuntimeError, MemoryError):
 
 @pytest.mark.long
 @pytest.mark.parametrize("stays_encoded", [False, True])
-def test_a_dataset_of_ten_times_the_allowed_memory_is_trained_on(stays_encoded, tmp_path, monkeypatch):
+def test_a_dataset_of_ten_times_the_allowed_memory_is_trained_on(
+    stays_encoded, tmp_path, monkeypatch
+):
     """The limit is the kernel's, on what training may add to its buffers; resident images break it."""
     if stays_encoded:
         encoded(monkeypatch, tmp_path)
     allowed = 8 * 2**20
     rows = 10 * allowed // (64 * 64 * 3) + 1
     random = np.random.default_rng(0)
-    x, y = random.integers(0, 256, (rows, 64, 64, 3), np.uint8), random.integers(0, 10, rows)
+    x = random.integers(0, 256, (rows, 64, 64, 3), np.uint8)
+    y = random.integers(0, 10, rows)
     if stays_encoded:
         for split, count in (("train", rows), ("test", 9)):
             for i in range(count):
@@ -240,9 +272,13 @@ def test_a_batch_is_normalised_to_the_bits_and_the_layout_of_its_parts(shape, co
     draw = torch.Generator().manual_seed(0)
     mean, std = (torch.rand(shape[0], 1, 1, generator=draw) + 0.1 for _ in range(2))
     normalise = object.__new__(images.Normalise)
-    normalise.mean, normalise.std = mean, std
+    normalise.mean = mean
+    normalise.std = std
     whole = torch.rand(2 * sum(counts), *shape, generator=draw)
     parts = [part[: len(part) // 2] for part in whole.split([2 * count for count in counts])]
-    joined, before = normalise.joined(parts), torch.cat([normalise(part) for part in parts])
+    joined = normalise.joined(parts)
+    before = torch.cat([normalise(part) for part in parts])
     assert torch.equal(joined, before) and joined.stride() == before.stride()
-    assert torch.equal(normalise.joined([parts[0], parts[0]])[: counts[0]], normalise(parts[0])), "parts are unchanged"
+    assert torch.equal(normalise.joined([parts[0], parts[0]])[: counts[0]], normalise(parts[0])), (
+        "parts are unchanged"
+    )

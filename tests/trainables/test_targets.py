@@ -31,34 +31,45 @@ def network(seed=0):
 
 
 def views(n: int, seed: int) -> torch.Tensor:
-    return torch.randn(2 * n, 3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        2 * n, 3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def rows(n: int, first: int = 0) -> torch.Tensor:
     return torch.arange(first, first + n).repeat(2)
 
 
-@pytest.mark.parametrize("name", [x.name for x in LOSSES.values() if isinstance(x, Loss) and not x.all_pairs])
+@pytest.mark.parametrize(
+    "name", [x.name for x in LOSSES.values() if isinstance(x, Loss) and not x.all_pairs]
+)
 def test_between_a_batch_and_itself_a_loss_is_that_of_the_batch(name):
     z = torch.randn(9, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     ids = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 3])
     loss = build(name)
     assert isinstance(loss, ComposedLoss)
-    torch.testing.assert_close(loss.between(z, z, *masks(ids)), loss(z, ids, ids), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        loss.between(z, z, *masks(ids)), loss(z, ids, ids), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_moco_is_the_papers():
     """He et al. 2020, equation 1: -log e^{q.k+/t} / (e^{q.k+/t} + sum over the queue), and equation 2."""
-    online, t = network(), 0.07
+    online = network()
+    t = 0.07
     moco = Moco(online, 10, 5, size=6, momentum=0.9)
     loss = build("infonce", temperature=t)
     queue = []
     followed = copy.deepcopy(online)
     for step in range(3):
-        batch, ids = views(4, step), rows(4, 4 * step)
+        batch = views(4, step)
+        ids = rows(4, 4 * step)
         value = moco.step(batch, ids, ids, loss).loss
-        q, k = F.normalize(online(batch[:4]), dim=1), F.normalize(followed(batch[4:]), dim=1)
-        q, k, terms = q.detach(), k.detach(), []
+        q = F.normalize(online(batch[:4]), dim=1)
+        k = F.normalize(followed(batch[4:]), dim=1)
+        q = q.detach()
+        k = k.detach()
+        terms = []
         for i in range(4):
             positive = math.exp(float(q[i] @ k[i]) / t)
             negatives = sum(math.exp(float(q[i] @ other) / t) for other in queue)
@@ -76,18 +87,24 @@ def test_moco_is_the_papers():
 
 def test_moco_with_labels_has_positives_in_the_queue_and_never_an_image_itself():
     online = network()
-    moco, loss = Moco(online, 10, 5, size=8, momentum=0.5), build("supcon", temperature=0.5)
+    moco = Moco(online, 10, 5, size=8, momentum=0.5)
+    loss = build("supcon", temperature=0.5)
     labels = torch.tensor([0, 1, 0])
     moco.step(views(3, 0), labels.repeat(2), rows(3), loss)
     moco.after_step(0)
-    batch, ids = views(3, 1), torch.tensor([2, 5, 6])  # image 2 is in the queue
+    # image 2 is in the queue
+    batch = views(3, 1)
+    ids = torch.tensor([2, 5, 6])
     value = moco.step(batch, labels.repeat(2), ids.repeat(2), loss).loss
-    q, k = F.normalize(online(batch[:3]), dim=1), F.normalize(moco.encoder(batch[3:]), dim=1)
+    q = F.normalize(online(batch[:3]), dim=1)
+    k = F.normalize(moco.encoder(batch[3:]), dim=1)
     scores = (q @ torch.cat([k, F.normalize(moco.queue.embeddings, dim=1)]).T / 0.5).exp().tolist()
     positives = [[0, 2, 3], [1, 4], [0, 2, 3, 5]]
     everything = [[0, 1, 2, 3, 4], list(range(6)), list(range(6))]
     terms = [
-        sum(-math.log(scores[i][p] / sum(scores[i][j] for j in everything[i])) for p in positives[i])
+        sum(
+            -math.log(scores[i][p] / sum(scores[i][j] for j in everything[i])) for p in positives[i]
+        )
         / len(positives[i])
         for i in range(3)
     ]
@@ -96,23 +113,33 @@ def test_moco_with_labels_has_positives_in_the_queue_and_never_an_image_itself()
 
 def test_xbm_is_the_authors():
     """loss(batch, batch) + weight * loss(batch, memory), the memory with the batch in it (Wang et al. 2020)."""
-    online, loss = network(), build("margin_contrastive", m_pos=1.0, m_neg=0.0)
+    online = network()
+    loss = build("margin_contrastive", m_pos=1.0, m_neg=0.0)
     xbm = CrossBatchMemory(online, 10, 5, size=100, weight=0.5, start=2)
-    first, labels = views(3, 0), torch.tensor([0, 1, 2, 0, 1, 2])
+    first = views(3, 0)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
     for step in (0, 1):
         assert torch.equal(xbm.step(first, labels, rows(3), loss).loss, loss(online(first), labels))
         xbm.after_step(step)
         assert len(xbm.memory) == 6 * step, "used after `start` steps"
     batch = views(3, 5)
     value = xbm.step(batch, labels, rows(3, 3), loss).loss
-    z, past = F.normalize(online(batch), dim=1), F.normalize(online(first), dim=1)
+    z = F.normalize(online(batch), dim=1)
+    past = F.normalize(online(first), dim=1)
     scores = z @ torch.cat([z, past]).T
     pos = [
-        (1 - scores[i, j]).clamp(min=0) for i in range(6) for j in range(12) if i != j and labels[i] == labels[j % 6]
+        (1 - scores[i, j]).clamp(min=0)
+        for i in range(6)
+        for j in range(12)
+        if i != j and labels[i] == labels[j % 6]
     ]
-    neg = [scores[i, j].clamp(min=0) for i in range(6) for j in range(12) if labels[i] != labels[j % 6]]
+    neg = [
+        scores[i, j].clamp(min=0) for i in range(6) for j in range(12) if labels[i] != labels[j % 6]
+    ]
     against = torch.stack(pos).mean() + torch.stack(neg).mean()
-    torch.testing.assert_close(value, loss(online(batch), labels) + 0.5 * against, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        value, loss(online(batch), labels) + 0.5 * against, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_byol_is_the_papers():
@@ -135,7 +162,9 @@ def test_byol_is_the_papers():
     assert [rising(0.9, k, 8) for k in (0, 4, 8)] == pytest.approx([0.9, 0.95, 1.0])
     gradients = torch.autograd.grad(value, [*online.parameters(), *byol.trained.parameters()])
     assert all(g.abs().max() > 0 for g in gradients if g.ndim == 2)
-    assert torch.autograd.gradcheck(lambda a: regression(a, z[0]), (q[0].detach().requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        lambda a: regression(a, z[0]), (q[0].detach().requires_grad_(),)
+    )
 
 
 def softmax(values, temperature):
@@ -145,7 +174,9 @@ def softmax(values, temperature):
 
 def cross_entropy(q, p):
     return -sum(
-        a * math.log(b) for one, other in zip(q, p, strict=True) for a, b in zip(one, other, strict=True)
+        a * math.log(b)
+        for one, other in zip(q, p, strict=True)
+        for a, b in zip(one, other, strict=True)
     ) / len(q)
 
 
@@ -156,13 +187,26 @@ def scored(prototypes, z):
 def test_dino_is_the_papers():
     """Caron et al. 2021, equations 1 to 4: the teacher sees the two first views, the student all three."""
     online = network()
-    dino = Dino(online, 8, 5, prototypes=6, temperature=0.2, teacher_temperature=0.1, momentum=0.8, centre_momentum=0.7)
+    dino = Dino(
+        online,
+        8,
+        5,
+        prototypes=6,
+        temperature=0.2,
+        teacher_temperature=0.1,
+        momentum=0.8,
+        centre_momentum=0.7,
+    )
     dino.n_views = 3
     for part in dino.parts.values():
         part.double()
-    followed, centre, ids = copy.deepcopy(dino.student), [0.0] * 6, torch.arange(4).repeat(3)
+    followed = copy.deepcopy(dino.student)
+    centre = [0.0] * 6
+    ids = torch.arange(4).repeat(3)
     for step in range(2):
-        batch = torch.randn(12, 3, 2, 2, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+        batch = torch.randn(
+            12, 3, 2, 2, generator=torch.Generator().manual_seed(step), dtype=torch.float64
+        )
         value = dino.step(batch, ids, ids, build("supcon")).loss
         student = [scored(dino.trained, online(view)) for view in batch.chunk(3)]
         teacher = [scored(followed[1], followed[0](view)) for view in batch.chunk(3)[:2]]
@@ -191,7 +235,8 @@ def test_dino_is_the_papers():
 def sinkhorn_by_loops(scores, epsilon, iterations):
     """Caron et al. 2020, algorithm 1 of the supplement: rows are samples here, classes there."""
     q = [[math.exp(x / epsilon) for x in row] for row in scores]
-    n, k = len(q), len(q[0])
+    n = len(q)
+    k = len(q[0])
     whole = sum(map(sum, q))
     q = [[x / whole for x in row] for row in q]
     for _ in range(iterations):
@@ -207,12 +252,16 @@ def test_swav_is_the_papers():
     swav = Swav(online, 8, 5, prototypes=3, temperature=0.3, epsilon=0.1)
     swav.trained.double()
     swav.n_views = 3
-    batch, ids = torch.randn(15, 3, 2, 2, dtype=torch.float64), torch.arange(5).repeat(3)
+    batch = torch.randn(15, 3, 2, 2, dtype=torch.float64)
+    ids = torch.arange(5).repeat(3)
     value = swav.step(batch, ids, ids, build("supcon")).loss
     scores = [scored(swav.trained, online(view)) for view in batch.chunk(3)]
     codes = [sinkhorn_by_loops(view, 0.1, 3) for view in scores]
     terms = [
-        cross_entropy(codes[i], [softmax(row, 0.3) for row in scores[j]]) for i in (0, 1) for j in (0, 1, 2) if i != j
+        cross_entropy(codes[i], [softmax(row, 0.3) for row in scores[j]])
+        for i in (0, 1)
+        for j in (0, 1, 2)
+        if i != j
     ]
     assert value.item() == pytest.approx(sum(terms) / 4, rel=1e-9)
     balanced = sinkhorn(torch.randn(12, 3, dtype=torch.float64), 0.5, 50)
@@ -221,18 +270,26 @@ def test_swav_is_the_papers():
 
 def test_nnclr_is_the_papers():
     """Dwibedi et al. 2021, equation 3 in both directions, the neighbours from a queue of first views."""
-    online, t = network(), 0.2
-    nnclr, loss, queue = Nnclr(online, 8, 5, size=6, width=7), build("infonce", temperature=t), None
+    online = network()
+    t = 0.2
+    nnclr = Nnclr(online, 8, 5, size=6, width=7)
+    loss = build("infonce", temperature=t)
+    queue = None
     nnclr.trained.double()
     for step in range(3):
-        batch, ids = views(4, step), rows(4, 4 * step)
+        batch = views(4, step)
+        ids = rows(4, 4 * step)
         value = nnclr.step(batch, ids, ids, loss).loss
         z = [F.normalize(online(view), dim=1).detach() for view in batch.chunk(2)]
         p = [F.normalize(nnclr.trained(online(view)), dim=1).detach() for view in batch.chunk(2)]
         total = 0.0
         for side, other in ((0, 1), (1, 0)):
             for i in range(4):
-                near = z[side][i] if queue is None else max(queue, key=lambda past: float(past @ z[side][i]))
+                near = (
+                    z[side][i]
+                    if queue is None
+                    else max(queue, key=lambda past: float(past @ z[side][i]))
+                )
                 scores = softmax([float(near @ p[other][j]) for j in range(4)], t)
                 total -= math.log(scores[i]) / 4
         assert value.item() == pytest.approx(total / 2, rel=1e-9)
@@ -245,7 +302,8 @@ def test_nnclr_is_the_papers():
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_all_targets_give_a_loss_with_gradients_and_what_they_learn_is_kept(name):
-    online, loss = network().float(), build("infonce")
+    online = network().float()
+    loss = build("infonce")
     targets = TARGETS.choose(name).build(online, 10, 5)
     for step in range(2):
         ids = rows(6, 6 * step)
@@ -254,7 +312,12 @@ def test_all_targets_give_a_loss_with_gradients_and_what_they_learn_is_kept(name
         targets.after_step(step)
     slopes = torch.autograd.grad(found.loss, [*online.parameters(), *targets.trained.parameters()])
     assert all(slope.abs().max() > 0 for slope in slopes if slope.ndim == 2)
-    kept = {id(p) for part in targets.parts.values() if isinstance(part, torch.nn.Module) for p in part.parameters()}
+    kept = {
+        id(p)
+        for part in targets.parts.values()
+        if isinstance(part, torch.nn.Module)
+        for p in part.parameters()
+    }
     assert {id(p) for p in targets.trained.parameters()} <= kept
 
 
@@ -279,10 +342,14 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name):
     with torch.no_grad():
         temperature.log_scale += 0.7
     there = build(name, temperature=temperature.value)
-    torch.testing.assert_close(temperature.applied(loss)(z, ids, ids), there(z, ids, ids), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        temperature.applied(loss)(z, ids, ids), there(z, ids, ids), rtol=1e-12, atol=1e-12
+    )
 
     def value(x, log_scale):
-        return ComposedLoss(loss.loss, loss.similarity, loss.reduction, loss.params, log_scale.exp())(x, ids, ids)
+        return ComposedLoss(
+            loss.loss, loss.similarity, loss.reduction, loss.params, log_scale.exp()
+        )(x, ids, ids)
 
     assert torch.autograd.gradcheck(value, (z.requires_grad_(), temperature.log_scale))
     with torch.no_grad():
@@ -296,22 +363,52 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name):
     [
         ({"targets": "moko"}, "targets: there is no such targets, got 'moko'; .*'moco'"),
         ({"targets": {"name": "moco", "size": 0}}, "targets.size: .*greater than or equal to 1"),
-        ({"targets": {"name": "byol", "size": 9}}, "targets.size: targets 'byol' has no such parameter"),
-        ({"targets": "moco", "loss": "vicreg"}, "loss: targets 'moco' need a loss whose value .* got 'vicreg'"),
-        ({"targets": "xbm", "loss": "lifted_structured"}, "loss: targets 'xbm' need .*'lifted_structured'"),
+        (
+            {"targets": {"name": "byol", "size": 9}},
+            "targets.size: targets 'byol' has no such parameter",
+        ),
+        (
+            {"targets": "moco", "loss": "vicreg"},
+            "loss: targets 'moco' need a loss whose value .* got 'vicreg'",
+        ),
+        (
+            {"targets": "xbm", "loss": "lifted_structured"},
+            "loss: targets 'xbm' need .*'lifted_structured'",
+        ),
         ({"targets": "xbm", "chunk_rows": 8}, "chunk_rows: .* got 8"),
-        ({"learnable_temperature": True, "loss": "triplet"}, "learnable_temperature: .*loss with a temperature"),
-        ({"learnable_temperature": True, "targets": "byol"}, "learnable_temperature: byol has no temperature"),
+        (
+            {"learnable_temperature": True, "loss": "triplet"},
+            "learnable_temperature: .*loss with a temperature",
+        ),
+        (
+            {"learnable_temperature": True, "targets": "byol"},
+            "learnable_temperature: byol has no temperature",
+        ),
         (
             {"targets": "nnclr"},
             "loss: targets 'nnclr' need .* positives are views of one image, got 'supcon'; take inf",
         ),
-        ({"targets": "byol", "n_views": 3}, "n_views: targets 'byol' compare two views, got 3; .* batch, xbm, dino"),
-        ({"n_views": 3, "loss": "vicreg"}, "n_views: a loss of two views takes views in pairs, got 3"),
-        ({"n_views": 1, "loss": "infonce"}, "n_views: positives are views of one image here, got 1; take 2"),
-        ({"n_views": 1, "targets": "dino"}, "n_views: positives are views of one image here, got 1; take 2"),
+        (
+            {"targets": "byol", "n_views": 3},
+            "n_views: targets 'byol' compare two views, got 3; .* batch, xbm, dino",
+        ),
+        (
+            {"n_views": 3, "loss": "vicreg"},
+            "n_views: a loss of two views takes views in pairs, got 3",
+        ),
+        (
+            {"n_views": 1, "loss": "infonce"},
+            "n_views: positives are views of one image here, got 1; take 2",
+        ),
+        (
+            {"n_views": 1, "targets": "dino"},
+            "n_views: positives are views of one image here, got 1; take 2",
+        ),
         ({"view_augmentations": ["none"] * 3}, "view_augmentations: each image has 2 views, got 3"),
-        ({"view_augmentations": ["nome"]}, "view_augmentations.0: there is no such augmentation, got 'nome'"),
+        (
+            {"view_augmentations": ["nome"]},
+            "view_augmentations.0: there is no such augmentation, got 'nome'",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_is_spent(config, message):

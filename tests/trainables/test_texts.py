@@ -31,20 +31,27 @@ def sick(shared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sick")
     head, *lines = (shared / "data" / "sick" / "SICK.txt").read_text().splitlines()
     kept = [
-        [line for line in lines if line.endswith(f"\t{part}")][:most] for part, most in (("TRAIN", 900), ("TEST", 300))
+        [line for line in lines if line.endswith(f"\t{part}")][:most]
+        for part, most in (("TRAIN", 900), ("TEST", 300))
     ]
     (folder / "SICK.txt").write_text("\n".join([head, *chain(*kept)]))
     return stage("sick", str(folder / "staged"), source=folder)
 
 
 def trial(data, **config):
-    return Trial("study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0)
+    return Trial(
+        "study", "arm", "contrasweep.trainables.texts:train", QUICK | config, data, None, 0
+    )
 
 
 def test_sentences_are_alike_as_the_setting_says(sick):
     part = open_dataset(sick).split("train")
     sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
-    entailed = {(a, b) for a, b, label in zip(*sides, part.labels, strict=True) if sick.classes[label] == "ENTAILMENT"}
+    entailed = {
+        (a, b)
+        for a, b, label in zip(*sides, part.labels, strict=True)
+        if sick.classes[label] == "ENTAILMENT"
+    }
     against = {
         frozenset(pair)
         for *pair, label in zip(*sides, part.labels, strict=True)
@@ -57,8 +64,12 @@ def test_sentences_are_alike_as_the_setting_says(sick):
     assert len(views.sentences) == len(views.first) == len({*sides[0], *sides[1]})
     assert torch.equal(views.first, views.second) and not views.against
     text = by_pair.sentences
-    assert {(text[a], text[b]) for a, b in zip(by_pair.first, by_pair.second, strict=True)} == entailed
-    assert {frozenset((text[a], text[b])) for a, found in by_pair.against.items() for b in found} == against
+    assert {
+        (text[a], text[b]) for a, b in zip(by_pair.first, by_pair.second, strict=True)
+    } == entailed
+    assert {
+        frozenset((text[a], text[b])) for a, found in by_pair.against.items() for b in found
+    } == against
     group = dict(zip(groups.sentences, groups.groups.tolist(), strict=True))
     assert all(group[a] == group[b] for a, b in entailed)
     assert len(set(group.values())) > len(group) / 2 and not groups.against
@@ -68,13 +79,17 @@ def test_sentences_are_alike_as_the_setting_says(sick):
 def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sick):
     method = Texts(trial(sick, positives="entailed"), Settings(**QUICK, positives="entailed"))
     order = torch.arange(200)[None]
-    (first, _, more, _), (_, _, later, _) = (next(method.batches(order, 0, None, epoch)) for epoch in (1, 2))
+    (first, _, more, _), (_, _, later, _) = (
+        next(method.batches(order, 0, None, epoch)) for epoch in (1, 2)
+    )
     allowed = {b for a in first.tolist() for b in method.pairs.against.get(a, [])}
     assert 0 < len(more) < 200 and set(more.tolist()) <= allowed and more.tolist() != later.tolist()
     first = first[:8]
     sides = method.embed((first, first, more, first))
     assert sides.more is not None and len(sides.more) == len(more)
-    assert not torch.equal(sides.first, sides.second), "dropout differs between the views of a sentence"
+    assert not torch.equal(sides.first, sides.second), (
+        "dropout differs between the views of a sentence"
+    )
 
 
 @pytest.mark.slow
@@ -95,7 +110,9 @@ def test_it_learns_deterministically_and_resumes_bit_for_bit(sick, tmp_path, con
     assert reports[-1].metrics["loss"] < reports[0].metrics["loss"]
     assert 0.3 < reports[-1].metrics["spearman"] < 1 and "spearman" not in reports[0].metrics
     learned = {"loss_temperature", "loss_bias"} & set(reports[0].metrics)
-    assert learned == ({"loss_temperature", "loss_bias"} if config.get("learnable_temperature") else set())
+    assert learned == (
+        {"loss_temperature", "loss_bias"} if config.get("learnable_temperature") else set()
+    )
 
 
 def test_what_does_not_fit_is_refused_by_the_settings(sick):
@@ -110,7 +127,11 @@ def test_what_does_not_fit_is_refused_by_the_settings(sick):
             Settings(**wrong).resolve(sick)
     for data, config, said in (
         (replace(sick, kind="image"), {}, "trains on text pairs"),
-        (sick, {"positives": "entailed", "positive_class": "SAME"}, "no class 'SAME'; its classes are CONTRADICTION"),
+        (
+            sick,
+            {"positives": "entailed", "positive_class": "SAME"},
+            "no class 'SAME'; its classes are CONTRADICTION",
+        ),
     ):
         with pytest.raises(DataError, match=said):
             Settings(**config).resolve(data)
@@ -136,10 +157,16 @@ def tiny_bert(tmp_path, sick):
         for text in open_dataset(sick).split("train").column("premise").to_pylist()
         for word in text.lower().split()
     }
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words)]))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words)])
+    )
     package.BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     config = package.BertConfig(
-        vocab_size=len(words) + 5, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+        vocab_size=len(words) + 5,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
     )
     package.BertModel(config).save_pretrained(tmp_path)
     return f"hf:{tmp_path}"
@@ -158,7 +185,9 @@ def test_a_hugging_face_model_is_read_from_its_folder(sick, tiny_bert, tmp_path)
     texts = ["A man is running", "Two dogs are playing with a red ball"]
     with torch.no_grad():
         for text, ours in zip(texts, method.features(texts), strict=True):
-            alone = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+            alone = (
+                model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+            )
             torch.testing.assert_close(ours, alone, atol=1e-5, rtol=1e-5)
     reports = list(train(trial(sick, encoder=settings.encoder.to_plain(), epochs=1)))
     assert math.isfinite(reports[-1].metrics["spearman"])

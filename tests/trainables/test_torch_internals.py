@@ -10,7 +10,10 @@ from contrasweep.cluster.errors import ClusterError
 from contrasweep.cluster.memory import count
 from contrasweep.trainables import torch_internals
 
-COUNTING = ("torch._subclasses.fake_tensor.FakeTensorMode", "torch.utils._python_dispatch.TorchDispatchMode")
+COUNTING = (
+    "torch._subclasses.fake_tensor.FakeTensorMode",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+)
 
 
 def without(monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
@@ -49,7 +52,10 @@ def test_without_operations_on_lists_each_tensor_has_the_same_numbers(monkeypatc
         importlib.reload(torch_internals)
         assert all(torch.equal(x, y) for x, y in zip(moved(), whole, strict=True))
         assert len(caplog.messages) == len(NAMES)
-        assert "has no torch._foreach_add_: lists of tensors are computed one by one" in caplog.messages[0]
+        assert (
+            "has no torch._foreach_add_: lists of tensors are computed one by one"
+            in caplog.messages[0]
+        )
     finally:
         monkeypatch.undo()
         importlib.reload(torch_internals)
@@ -58,6 +64,8 @@ def test_without_operations_on_lists_each_tensor_has_the_same_numbers(monkeypatc
 @pytest.mark.parametrize("gone", COUNTING)
 def test_memory_is_not_counted_where_a_name_is_gone_and_one_line_says_so(gone, monkeypatch):
     without(monkeypatch, gone)
-    with pytest.raises(ClusterError, match=rf"^torch \S+ has no {gone}: memory and work cannot be counted") as caught:
+    with pytest.raises(
+        ClusterError, match=rf"^torch \S+ has no {gone}: memory and work cannot be counted"
+    ) as caught:
         count(lambda: torch.nn.Linear(3, 2), (4, 3))
     assert "\n" not in str(caught.value)

@@ -18,9 +18,19 @@ from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
 PATH = "contrasweep.trainables.two_tower:train"
-QUICK: dict[str, Any] = {"epochs": 3, "encoder": {"name": "cnn", "width": 8}, "text_encoder": {"width": 16}, "dim": 16}
+QUICK: dict[str, Any] = {
+    "epochs": 3,
+    "encoder": {"name": "cnn", "width": 8},
+    "text_encoder": {"width": 16},
+    "dim": 16,
+}
 QUICK |= {"batch_size": 32, "max_words": 8, "checkpoint_every": 1, "learning_rate": 3e-3}
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220), "white": (230, 230, 230)}
+COLOURS = {
+    "red": (220, 30, 30),
+    "green": (30, 200, 30),
+    "blue": (30, 30, 220),
+    "white": (230, 230, 230),
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +41,15 @@ def digits(tmp_path_factory):
 @pytest.fixture(scope="module")
 def squares(tmp_path_factory):
     """Coloured squares, each with two captions in a file beside it."""
-    folder, random = tmp_path_factory.mktemp("squares"), np.random.RandomState(0)
+    folder = tmp_path_factory.mktemp("squares")
+    random = np.random.RandomState(0)
     for split, count in (("train", 96), ("test", 16)):
         (folder / split).mkdir()
         for i in range(count):
             name = list(COLOURS)[i % 4]
-            pixels = np.clip(np.array(COLOURS[name]) + random.randint(-25, 25, (8, 8, 3)), 0, 255).astype(np.uint8)
+            pixels = np.clip(
+                np.array(COLOURS[name]) + random.randint(-25, 25, (8, 8, 3)), 0, 255
+            ).astype(np.uint8)
             Image.fromarray(pixels).save(folder / split / f"{i:03d}.png")
             (folder / split / f"{i:03d}.txt").write_text(f"a {name} square\nsomething {name}\n")
     return stage("image-captions", str(folder / "staged"), source=folder)
@@ -48,13 +61,16 @@ def trial(data, fold=None, **config):
 
 def test_recall_is_that_of_a_loop():
     generator = torch.Generator().manual_seed(0)
-    queries, found = torch.randn(30, 4, generator=generator), torch.randn(12, 4, generator=generator)
+    queries = torch.randn(30, 4, generator=generator)
+    found = torch.randn(12, 4, generator=generator)
     pairs = torch.stack([torch.arange(40) % 30, torch.randint(12, (40,), generator=generator)], 1)
     hits = recalls(queries, found, pairs)
     for i, query in enumerate(queries):
         near = sorted(range(12), key=lambda j: -float(found[j] @ query))
         own = {int(text) for image, text in pairs if image == i}
-        assert [bool(hits[k][i]) for k in (1, 5, 10)] == [bool(own & set(near[:k])) for k in (1, 5, 10)]
+        assert [bool(hits[k][i]) for k in (1, 5, 10)] == [
+            bool(own & set(near[:k])) for k in (1, 5, 10)
+        ]
 
 
 @pytest.mark.slow
@@ -63,8 +79,15 @@ def test_recall_is_that_of_a_loop():
 def test_it_learns_classes_by_their_names_and_resumes_bit_for_bit(digits, tmp_path, loss, learned):
     config = {"loss": loss, "learnable_temperature": learned}
     first, *_, last = trained_and_resumed(train, trial(digits, **config), tmp_path)
-    assert last.metrics["zero_shot"] == last.metrics["accuracy"] == last.items["zero_shot"].mean() > 0.6
-    assert last.metrics["image_to_text_recall_at_1"] == last.metrics["zero_shot"], "captions are the prompts here"
+    assert (
+        last.metrics["zero_shot"]
+        == last.metrics["accuracy"]
+        == last.items["zero_shot"].mean()
+        > 0.6
+    )
+    assert last.metrics["image_to_text_recall_at_1"] == last.metrics["zero_shot"], (
+        "captions are the prompts here"
+    )
     assert last.metrics["image_to_text_recall_at_10"] == 1.0, "there are ten distinct captions"
     assert ("loss_temperature" in first.metrics, "loss_bias" in first.metrics) == (
         learned,
@@ -88,7 +111,12 @@ def test_captions_of_images_are_learned_and_other_images_are_classified_by_them(
                 Image.fromarray(pixels).save(tmp_path / "folder" / split / name / f"{i}.png")
     other = str(tmp_path / "staged")
     stage("image-folder", other, source=tmp_path / "folder")
-    config = {"zero_shot_on": (other,), "prompts": ("a {} square",), "augmentation": "none", "batch_size": 16}
+    config = {
+        "zero_shot_on": (other,),
+        "prompts": ("a {} square",),
+        "augmentation": "none",
+        "batch_size": 16,
+    }
     last = list(train(trial(squares, epochs=30, **config)))[-1].metrics
     assert last["image_to_text_recall_at_1"] > 0.9 and last["text_to_image_recall_at_1"] > 0.9
     assert last["zero_shot_on_staged"] > 0.9 and "zero_shot" not in last and "accuracy" not in last
@@ -106,18 +134,28 @@ def test_data_without_captions_or_classes_is_refused_at_plan(digits, staged, tmp
         Settings(captions="dataset").resolve(digits)
     with pytest.raises(SpecError, match=r"prompts"):
         Settings(prompts=("a photo",))
-    study = AblationGrid(name="s", arms={"a": Arm(PATH)}, data=staged("sick"), seeds=[0], metric="zero_shot")
-    with pytest.raises(SpecError, match=r"^arms\.a\.config: two_tower needs images with captions.* kind 'text-pair'$"):
+    study = AblationGrid(
+        name="s", arms={"a": Arm(PATH)}, data=staged("sick"), seeds=[0], metric="zero_shot"
+    )
+    with pytest.raises(
+        SpecError,
+        match=r"^arms\.a\.config: two_tower needs images with captions.* kind 'text-pair'$",
+    ):
         plan(study, storage=str(tmp_path))
     texts = Arm("contrasweep.trainables.texts:train")
     study = AblationGrid(name="s", arms={"a": texts}, data="digits", seeds=[0], metric="spearman")
-    with pytest.raises(SpecError, match=r"^arms\.a\.config: texts trains on text pairs; digits is of kind 'image'$"):
+    with pytest.raises(
+        SpecError, match=r"^arms\.a\.config: texts trains on text pairs; digits is of kind 'image'$"
+    ):
         plan(study, storage=str(tmp_path))
 
 
 def test_what_the_texts_are_is_in_the_resolved_settings(digits, squares):
     """So that a table says whether its captions are classes' names."""
-    assert [Settings().resolve(data).captions for data in (digits, squares)] == ["classes", "dataset"]
+    assert [Settings().resolve(data).captions for data in (digits, squares)] == [
+        "classes",
+        "dataset",
+    ]
 
 
 def test_memory_is_that_of_both_towers(digits):
@@ -128,5 +166,7 @@ def test_memory_is_that_of_both_towers(digits):
         return count(workload.build, workload.inputs, loss=workload.loss).parameters
 
     both = parameters()
-    assert both < parameters(text_encoder={"width": 32}) and both < parameters(encoder={"width": 16})
+    assert both < parameters(text_encoder={"width": 32}) and both < parameters(
+        encoder={"width": 16}
+    )
     assert memory(QUICK, digits).resident_bytes == 1797 * 64

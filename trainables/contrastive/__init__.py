@@ -41,10 +41,13 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     from contrasweep.trainables.contrastive.method import build
 
     s = Settings(**trial.config)
-    size, path = s.resources.size, f"{build.__module__}:build"
+    size = s.resources.size
+    path = f"{build.__module__}:build"
     with process_group.joined(trial, resume, size=size, build=path, device=s.device) as group:
         run = group.method(build(trial))
-        yield from loop.run(run, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
+        yield from loop.run(
+            run, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+        )
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
@@ -57,10 +60,14 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     from contrasweep.trainables.exporting import FromPixels
 
     settings = Settings(**trial.config)
-    train_part = images.open_images(parts_of(trial)[0], torch.device("cpu"), settings.resident_gib, settings.view_size)
+    train_part = images.open_images(
+        parts_of(trial)[0], torch.device("cpu"), settings.resident_gib, settings.view_size
+    )
     model = network(settings, train_part.shape)
     model.load_state_dict(checkpoint.part(folder, "average" if settings.ema else "model"))
-    return FromPixels(evaluated(model, settings), *train_part.moments(), size=settings.view_size or None)
+    return FromPixels(
+        evaluated(model, settings), *train_part.moments(), size=settings.view_size or None
+    )
 
 
 def memory(config: Config, data: Manifest) -> Workload:

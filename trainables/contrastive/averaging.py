@@ -22,7 +22,9 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def update(self, online: nn.Module, momentum: float) -> None:
         """Move towards the weights of `online` by 1 - momentum."""
-        torch_internals.lerp_(list(self.network.parameters()), list(online.parameters()), 1 - momentum)
+        torch_internals.lerp_(
+            list(self.network.parameters()), list(online.parameters()), 1 - momentum
+        )
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
@@ -38,7 +40,9 @@ class Averaged:
     """
 
     def __init__(self, model: nn.Sequential, decay: float) -> None:
-        self.source, self.decay, self.follower = model, decay, MomentumEncoder(model)
+        self.source = model
+        self.decay = decay
+        self.follower = MomentumEncoder(model)
 
     @property
     def model(self) -> nn.Sequential:

@@ -51,7 +51,8 @@ def chunked_step(
     if rows < 1:
         raise ValueError(f"rows: a chunk must hold at least 1 input, got {rows}")
     chunks = torch.split(inputs, rows)
-    states, parts = [], []
+    states = []
+    parts = []
     with torch.no_grad(), _buffers_kept(encoder):
         for chunk in chunks:
             states.append(_random_state(inputs.device))
@@ -60,7 +61,9 @@ def chunked_step(
     value = loss(embeddings)
     upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
     after = _random_state(inputs.device)
-    gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, direct, strict=True)]
+    gradients = [
+        torch.zeros_like(p) if g is None else g for p, g in zip(parameters, direct, strict=True)
+    ]
     for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
         _set_random_state(state, inputs.device)
         of_chunk = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
@@ -69,12 +72,19 @@ def chunked_step(
                 gradient += more
     _set_random_state(after, inputs.device)
     return Step(
-        value.detach(), embeddings.detach(), gradients, len(chunks), len(chunks) == 1 or not _mixes_rows(encoder)
+        value.detach(),
+        embeddings.detach(),
+        gradients,
+        len(chunks),
+        len(chunks) == 1 or not _mixes_rows(encoder),
     )
 
 
 def _mixes_rows(encoder: nn.Module) -> bool:
-    return any(isinstance(m, _BatchNorm) and (m.training or m.running_mean is None) for m in encoder.modules())
+    return any(
+        isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)
+        for m in encoder.modules()
+    )
 
 
 @contextmanager
@@ -89,7 +99,9 @@ def _buffers_kept(encoder: nn.Module) -> Iterator[None]:
 
 
 def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), torch.cuda.get_rng_state(
+        device
+    ) if device.type == "cuda" else None
 
 
 def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:

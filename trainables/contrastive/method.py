@@ -65,15 +65,25 @@ class Contrastive:
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         settings = settings.resolve(trial.data)
-        self.settings, self.key = settings, (trial.seed, trial.fold)
-        self.order_key = (trial.seed if settings.order_seed is None else settings.order_seed, trial.fold)
+        self.settings = settings
+        self.key = (trial.seed, trial.fold)
+        self.order_key = (
+            trial.seed if settings.order_seed is None else settings.order_seed,
+            trial.fold,
+        )
         self.device = process_group.rank_of(seeding.pick_device(settings.device))
         seeding.prepare(self.device, settings.threads)
         opened = [
-            images.open_images(part, self.device, settings.resident_gib, settings.view_size) for part in parts_of(trial)
+            images.open_images(part, self.device, settings.resident_gib, settings.view_size)
+            for part in parts_of(trial)
         ]
-        self.train, self.test, self.normalise = opened[0], opened[-1], images.Normalise(opened[0])
-        self.classes = len(trial.data.classes) or int(max(part.labels.max() for part in (self.train, self.test))) + 1
+        self.train = opened[0]
+        self.test = opened[-1]
+        self.normalise = images.Normalise(opened[0])
+        self.classes = (
+            len(trial.data.classes)
+            or int(max(part.labels.max() for part in (self.train, self.test))) + 1
+        )
         self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
@@ -86,13 +96,16 @@ class Contrastive:
         self.schedule = self._schedule()
         self.targets = self._targets()
         initial = initial_temperature(self.loss) if settings.learnable_temperature else None
-        self.temperature = None if initial is None else LearnableTemperature(initial).to(self.device)
+        self.temperature = (
+            None if initial is None else LearnableTemperature(initial).to(self.device)
+        )
         trained = (self.model, self.targets.trained, self.temperature)
         self.trained = nn.ModuleList([part for part in trained if part is not None])
         self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
         used = settings.loss if looks_at_loss(settings.targets) else None
-        self.guard, self.trial = loop.Guard(settings.learning_rate, used), trial
+        self.guard = loop.Guard(settings.learning_rate, used)
+        self.trial = trial
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
     def _built_loss(self) -> losses.AnyLoss:
@@ -106,7 +119,9 @@ class Contrastive:
 
     def _optimizer(self) -> optimisation.Optimizer:
         s = self.settings
-        optimizer: optimisation.Optimizer = s.optimizer.build(self.trained.parameters(), s.learning_rate)
+        optimizer: optimisation.Optimizer = s.optimizer.build(
+            self.trained.parameters(), s.learning_rate
+        )
         if self.loss.weights is None:
             return optimizer
         rate = s.loss_learning_rate or s.learning_rate
@@ -116,7 +131,9 @@ class Contrastive:
     def _dim(self) -> int:
         """The dimension of the embeddings."""
         with torch.no_grad():
-            embeddings: Tensor = self.model.eval()(torch.zeros(1, *self.train.shape, device=self.device))
+            embeddings: Tensor = self.model.eval()(
+                torch.zeros(1, *self.train.shape, device=self.device)
+            )
         return embeddings.shape[1]
 
     def _targets(self) -> Targets:
@@ -136,7 +153,9 @@ class Contrastive:
         s = self.settings
         per_epoch = max(1, len(self.train) // s.batch_size)
         warmup = (s.warmup_epochs or 0) * per_epoch
-        return optimisation.Schedule(s.learning_rate, s.epochs * per_epoch, warmup, constant=s.schedule == "constant")
+        return optimisation.Schedule(
+            s.learning_rate, s.epochs * per_epoch, warmup, constant=s.schedule == "constant"
+        )
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -144,12 +163,20 @@ class Contrastive:
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
         own = {} if self.loss.weights is None else {"loss": self.loss.weights}
-        return {"model": self.model, "optimizer": self.optimizer, **self.targets.parts, **learned, **average, **own}
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            **self.targets.parts,
+            **learned,
+            **average,
+            **own,
+        }
 
     def epoch(self, report: int) -> dict[str, float]:
         """Train epoch 1, 2, ..., or where there are several reports an epoch its part 1, 2, ..., and return metrics."""
         parts = self.settings.reports_per_epoch
-        epoch, part = (report - 1) // parts + 1, (report - 1) % parts
+        epoch = (report - 1) // parts + 1
+        part = (report - 1) % parts
         seeding.reseed(*self.key, epoch, *([part] if part else []))
         step, batches = self._batches(epoch, part)
         self.trained.train()
@@ -159,7 +186,9 @@ class Contrastive:
         with closing(batches):
             for views, rows in batches:
                 self.optimizer.lr = self.schedule.at(step)
-                taken = self.guard.step(self.optimizer, partial(self._gradients, views, rows), self.settings.clip)
+                taken = self.guard.step(
+                    self.optimizer, partial(self._gradients, views, rows), self.settings.clip
+                )
                 if taken is not None:
                     norm, last = taken
                     measured.append(torch.stack([last.loss, norm]))
@@ -180,9 +209,13 @@ class Contrastive:
 
     def _batches(self, epoch: int, part: int) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
         """Return the number of the first step of an epoch's part in the whole training, and the part's batches."""
-        s, parts = self.settings, self.settings.reports_per_epoch
+        s = self.settings
+        parts = self.settings.reports_per_epoch
         order = SAMPLINGS[s.sampling](
-            self.train.labels.cpu(), seeding.generator(*self.order_key, epoch, "order"), s.batch_size, s.per_class
+            self.train.labels.cpu(),
+            seeding.generator(*self.order_key, epoch, "order"),
+            s.batch_size,
+            s.per_class,
         )
         size = min(s.batch_size, len(order))
         count = len(order) // size
@@ -191,9 +224,19 @@ class Contrastive:
         places = range(count * part // parts, count * (part + 1) // parts)
         share = distributed.place()
         if size % share[1]:
-            raise SpecError(f"a batch of {size} images is divided equally", place="resources", value=share[1])
+            raise SpecError(
+                f"a batch of {size} images is divided equally", place="resources", value=share[1]
+            )
         stream = images.batches(
-            self.train, self.normalise, self.policies, order, size, *self.key, epoch, places=places, share=share
+            self.train,
+            self.normalise,
+            self.policies,
+            order,
+            size,
+            *self.key,
+            epoch,
+            places=places,
+            share=share,
         )
         return (epoch - 1) * max(1, len(order) // s.batch_size) + places.start, stream
 
@@ -220,18 +263,29 @@ class Contrastive:
             batch = [distributed.gather(values) for values in batch]
         metrics = diagnostics.of_batch(compared, last.loss, *batch)
         if not self.guard.warned:
-            self.guard.warned = diagnostics.warn_if_stuck(metrics, epoch, self._name, self.guard.remedy)
+            self.guard.warned = diagnostics.warn_if_stuck(
+                metrics, epoch, self._name, self.guard.remedy
+            )
         return metrics
 
     def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss and gradients of a batch; a process with a part of the batch gets those of the whole batch."""
         loss, gradients, step = self._own_gradients(views, rows)
-        return loss, process_group.average(gradients) if distributed.processes() > 1 else gradients, step
+        return (
+            loss,
+            process_group.average(gradients) if distributed.processes() > 1 else gradients,
+            step,
+        )
 
     def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss and gradients of a batch; `views` has all first views, then all second; `rows` are the images."""
-        rows, count = rows.to(self.device), self.settings.n_views
-        labels, rows, (loss, tally) = self.train.labels[rows].repeat(count), rows.repeat(count), counted(self._loss())
+        rows = rows.to(self.device)
+        count = self.settings.n_views
+        labels, rows, (loss, tally) = (
+            self.train.labels[rows].repeat(count),
+            rows.repeat(count),
+            counted(self._loss()),
+        )
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):
@@ -242,11 +296,17 @@ class Contrastive:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             if 0 < chunk < len(views):
                 done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
-                step = Step(done.loss, done.embeddings, labels, rows, done.metrics, counts_of(tally))
+                step = Step(
+                    done.loss, done.embeddings, labels, rows, done.metrics, counts_of(tally)
+                )
                 return done.loss, done.gradients, step
             value, embeddings = self.targets.step(views, labels, rows, loss)
         gradients = optimisation.gradients_of(self.optimizer, value)
-        return value, gradients, Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally))
+        return (
+            value,
+            gradients,
+            Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally)),
+        )
 
     def _loss(self) -> losses.AnyLoss:
         """The loss, at the temperature as it is now."""
@@ -303,18 +363,25 @@ class Contrastive:
         )
         if not final:
             return loop.Evaluation(scores.metrics)
-        drawn = self.settings.figures is True or (self.settings.figures == "first_fold" and not self.trial.fold)
+        drawn = self.settings.figures is True or (
+            self.settings.figures == "first_fold" and not self.trial.fold
+        )
         figures = self._figures(scores, embedded, folder) if drawn else {}
-        return loop.Evaluation({**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures)
+        return loop.Evaluation(
+            {**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures
+        )
 
-    def _figures(self, scored: evaluation.Evaluation, embedded: tuple[Tensor, Tensor], folder: Path) -> dict[str, Path]:
+    def _figures(
+        self, scored: evaluation.Evaluation, embedded: tuple[Tensor, Tensor], folder: Path
+    ) -> dict[str, Path]:
         """Draw pictures of the embeddings, and histograms of target and noise similarities; return name -> file.
 
         The histograms, as cosine and as arc length, are `similarities_<name>.png`, over all test items, and
         `similarities_<name>_by_class.png`, by their own class.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        data, labels = self.trial.data, self.test.labels
+        data = self.trial.data
+        labels = self.test.labels
         title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
         shown = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
@@ -335,7 +402,9 @@ class Contrastive:
             text = {"title": title, "axis": f"{name} similarity"}
             overall = target_noise.histogram(target, noise)
             classes = target_noise.by_class(target, noise, labels.cpu().numpy())
-            drawn[f"similarities_{name}.png"] = target_noise.figure(overall, folder / f"{name}.png", **text)
+            drawn[f"similarities_{name}.png"] = target_noise.figure(
+                overall, folder / f"{name}.png", **text
+            )
             drawn[f"similarities_{name}_by_class.png"] = target_noise.class_figure(
                 classes, data.classes, folder / f"{name}_by_class.png", **text
             )

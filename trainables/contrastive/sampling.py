@@ -8,18 +8,24 @@ from contrasweep.trainables.pytorch import Int, Tensor, torch
 Labels = Int[Tensor, " n"]
 
 
-def shuffled(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " n"]:
+def shuffled(
+    labels: Labels, generator: "torch.Generator", batch: int, per_class: int
+) -> Int[Tensor, " n"]:
     """Return an order in which each row comes once."""
     return torch.randperm(len(labels), generator=generator)
 
 
-def class_balanced(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " n"]:
+def class_balanced(
+    labels: Labels, generator: "torch.Generator", batch: int, per_class: int
+) -> Int[Tensor, " n"]:
     """Draw as many rows as there are, with replacement, with the same probability for all classes."""
     weights = 1.0 / torch.bincount(labels).double()[labels]
     return torch.multinomial(weights, len(labels), replacement=True, generator=generator)
 
 
-def m_per_class(labels: Labels, generator: "torch.Generator", batch: int, per_class: int) -> Int[Tensor, " m"]:
+def m_per_class(
+    labels: Labels, generator: "torch.Generator", batch: int, per_class: int
+) -> Int[Tensor, " m"]:
     """Batches of `batch` / `per_class` classes drawn without replacement, each with `per_class` rows.
 
     The rows of a class come in a random order, anew when all have been; a smaller class gives rows twice.

@@ -12,7 +12,12 @@ from contrasweep.errors import DataError, SpecError
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trainables import losses
 from contrasweep.trainables.augmentations import AUGMENTATIONS, check_augmentation, resolved
-from contrasweep.trainables.contrastive.targets import TARGETS, check_own_targets, check_targets, looks_at_loss
+from contrasweep.trainables.contrastive.targets import (
+    TARGETS,
+    check_own_targets,
+    check_targets,
+    looks_at_loss,
+)
 from contrasweep.trainables.contrastive.transfer import with_digests
 from contrasweep.trainables.encoders import ENCODERS, HEADS, Shape, check_encoder
 from contrasweep.trainables.fields import BelowOne, Count, Device, MaybeCount, NotNegative, Positive
@@ -99,7 +104,9 @@ class Settings:
     evaluate_every: MaybeCount = 5
     """Epochs between evaluations (0: only at the end) where the trial has a fold. A dataset's own test split is looked
     at once, at the end."""
-    extra_scores: Annotated[tuple[Literal["weighted_knn", "sgd_probe", "nmi", "few_labels"], ...], OMIT_DEFAULT] = ()
+    extra_scores: Annotated[
+        tuple[Literal["weighted_knn", "sgd_probe", "nmi", "few_labels"], ...], OMIT_DEFAULT
+    ] = ()
     """What else is scored at the end: `weighted_knn` (k = 20 and 200), `sgd_probe`, `nmi` of clusters and classes,
     `few_labels` (a linear probe on one label in a hundred)."""
     retrieval: bool | Literal["always"] = True
@@ -147,7 +154,9 @@ class Settings:
         if self.learnable_temperature:
             initial_temperature(loss)
         if self.targets.name != "batch" and self.chunk_rows:
-            raise SpecError("chunks go with `targets: batch` only", place="chunk_rows", value=self.chunk_rows)
+            raise SpecError(
+                "chunks go with `targets: batch` only", place="chunk_rows", value=self.chunk_rows
+            )
         self._check_resources()
         if self.sampling == "m_per_class" and self.batch_size % self.per_class:
             rule = f"a batch holds {self.per_class} images of each of its classes (per_class)"
@@ -159,21 +168,37 @@ class Settings:
     def _check_views(self, loss: losses.AnyLoss) -> None:
         if len(self.view_augmentations) > self.n_views:
             raise SpecError(
-                f"each image has {self.n_views} views", place="view_augmentations", value=len(self.view_augmentations)
+                f"each image has {self.n_views} views",
+                place="view_augmentations",
+                value=len(self.view_augmentations),
             )
-        if self.n_views % 2 and isinstance(loss, losses.ComposedViewsLoss) and looks_at_loss(self.targets):
-            raise SpecError("a loss of two views takes views in pairs", place="n_views", value=self.n_views)
+        if (
+            self.n_views % 2
+            and isinstance(loss, losses.ComposedViewsLoss)
+            and looks_at_loss(self.targets)
+        ):
+            raise SpecError(
+                "a loss of two views takes views in pairs", place="n_views", value=self.n_views
+            )
         if self.n_views == 1 and not self._positives_by_label(loss):
-            raise SpecError("positives are views of one image here", place="n_views", value=1, hint="take 2")
+            raise SpecError(
+                "positives are views of one image here", place="n_views", value=1, hint="take 2"
+            )
 
     def _check_resources(self) -> None:
         size = self.resources.size
         if self.resources.gpus and self.resources.processes:
             raise SpecError(
-                "a trial has gpus or processes, not both", place="resources", value=self.resources.processes
+                "a trial has gpus or processes, not both",
+                place="resources",
+                value=self.resources.processes,
             )
         if self.batch_size % size:
-            raise SpecError(f"{size} processes divide a batch equally", place="batch_size", value=self.batch_size)
+            raise SpecError(
+                f"{size} processes divide a batch equally",
+                place="batch_size",
+                value=self.batch_size,
+            )
 
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for all that depends on other settings or on the dataset."""
@@ -181,7 +206,9 @@ class Settings:
         if warmup is None:
             warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
         if data.kind != "image":
-            raise DataError(f"contrastive trains on images; dataset {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"contrastive trains on images; dataset {data.name} is of kind {data.kind!r}"
+            )
         if not data.classes and self.needs_labels:
             raise SpecError(
                 f"dataset {data.name!r} has no labels, which this loss needs",
@@ -191,7 +218,9 @@ class Settings:
             )
         if self.sampling == "m_per_class" and self.batch_size // self.per_class > len(data.classes):
             rule = f"a batch of {self.batch_size} images has {self.batch_size // self.per_class} classes"
-            hint = f"dataset {data.name} has {len(data.classes)}: raise per_class or lower batch_size"
+            hint = (
+                f"dataset {data.name} has {len(data.classes)}: raise per_class or lower batch_size"
+            )
             raise SpecError(rule, place="per_class", value=self.per_class, hint=hint)
         encoder = with_digest_of_weights(self.encoder)
         losses.check_loss(self.loss)
@@ -214,12 +243,16 @@ class Settings:
     @property
     def augmentations(self) -> tuple[Component, ...]:
         """The augmentation of each view."""
-        return self.view_augmentations + (self.augmentation,) * (self.n_views - len(self.view_augmentations))
+        return self.view_augmentations + (self.augmentation,) * (
+            self.n_views - len(self.view_augmentations)
+        )
 
     @property
     def network_text(self) -> str:
         """Encoder and head with their parameters, as text."""
-        return " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection))
+        return " ".join(
+            canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
+        )
 
     def build_network(self, shape: Shape) -> "nn.Sequential":
         """Build encoder and projection head for images of `shape`, initialised from torch's global generator."""
@@ -230,7 +263,9 @@ class Settings:
         """Return how many weights the loss itself has, for images of `shape`."""
         if not self.build_loss().has_weights:
             return 0
-        dim = self.projection.parameters.get("dim")  # of our heads; another's embeddings are counted
+        dim = self.projection.parameters.get(
+            "dim"
+        )  # of our heads; another's embeddings are counted
         if not isinstance(dim, int):
             with torch.no_grad():
                 dim = self.build_network(shape).eval()(torch.zeros(1, *shape)).shape[1]
@@ -262,7 +297,9 @@ def initial_temperature(loss: losses.AnyLoss) -> float:
     """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
     params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
     if "temperature" in params and loss.has_weights:
-        raise SpecError("siglip learns its own temperature", place="learnable_temperature", value=True)
+        raise SpecError(
+            "siglip learns its own temperature", place="learnable_temperature", value=True
+        )
     if "temperature" not in params or params.get("base_temperature") is not None:
         raise SpecError(
             "a learnable temperature needs a loss with a temperature, and without base_temperature",

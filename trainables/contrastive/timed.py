@@ -51,7 +51,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
     s = Settings(**trial.config)
     method = Timed(trial, s)
-    yield from loop.run(method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
+    yield from loop.run(
+        method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+    )
 
 
 train.settings = Settings  # type: ignore[attr-defined]

@@ -31,7 +31,9 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
 
     `DataError` where a dataset is not staged beside `data`, has no labels or is of another kind.
     """
-    return tuple(name if "#" in name else f"{name}#{_manifest(name, data).digest[:DIGITS]}" for name in names)
+    return tuple(
+        name if "#" in name else f"{name}#{_manifest(name, data).digest[:DIGITS]}" for name in names
+    )
 
 
 def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Other]:
@@ -50,7 +52,8 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
             )
         count = data.folds.count if fold is not None and data.folds else None
         manifest = resolve(name, folds=count, storage=storage_of(data))
-        dataset, folder = open_dataset(manifest), parse(name.rstrip("/").rpartition("/")[2]).folder
+        dataset = open_dataset(manifest)
+        folder = parse(name.rstrip("/").rpartition("/")[2]).folder
         datasets.append(Other(folder, *dataset.parts(fold), len(manifest.classes), dataset))
     return datasets
 
@@ -84,12 +87,16 @@ def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n
 
 
 def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
-    luma: Int[Tensor, "n h w"] = (pixels.int() * torch.tensor([299, 587, 114])[:, None, None]).sum(1) // 1000
+    luma: Int[Tensor, "n h w"] = (pixels.int() * torch.tensor([299, 587, 114])[:, None, None]).sum(
+        1
+    ) // 1000
     return luma[:, None].to(torch.uint8)
 
 
 def _manifest(name: str, data: Manifest) -> Manifest:
     manifest = find(name, storage=storage_of(data))
     if manifest.kind != "image" or not manifest.classes:
-        raise DataError(f"transfer: dataset {name!r} is of kind {manifest.kind!r}; it must hold images with labels")
+        raise DataError(
+            f"transfer: dataset {name!r} is of kind {manifest.kind!r}; it must hold images with labels"
+        )
     return manifest

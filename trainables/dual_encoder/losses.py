@@ -43,7 +43,9 @@ def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: Cut = -10.0)
 
 
 LOSSES: Table[Callable[..., Tensor]] = Table(
-    "loss of two sides", {f.__name__: f for f in (clip, multiple_negatives, siglip)}, plural="losses of two sides"
+    "loss of two sides",
+    {f.__name__: f for f in (clip, multiple_negatives, siglip)},
+    plural="losses of two sides",
 )
 """name -> (scores [n m], parameters) -> scalar."""
 

@@ -51,7 +51,9 @@ class Sides:
 class DualEncoder(abc.ABC, Generic[B]):
     """A trial in training: network and optimizer on the device. `B` is what a batch is before it is embedded."""
 
-    def __init__(self, trial: Trial, settings: DualEncoderSettings, rows: int, device: torch.device) -> None:
+    def __init__(
+        self, trial: Trial, settings: DualEncoderSettings, rows: int, device: torch.device
+    ) -> None:
         if rows < settings.batch_size:
             raise SpecError(
                 "a batch must not be larger than the training part",
@@ -59,16 +61,27 @@ class DualEncoder(abc.ABC, Generic[B]):
                 value=settings.batch_size,
                 hint=f"it has {rows} pairs",
             )
-        self.trial, self.settings, self.rows, self.device = trial, settings, rows, device
+        self.trial = trial
+        self.settings = settings
+        self.rows = rows
+        self.device = device
         self.key = (trial.seed, trial.fold)
         seeding.reseed(*self.key, "weights")
         self.model = self.network()
         load_pretrained(self.model)
         self.model.to(device)
-        self.learned = learned_of(settings.loss.parameters).to(device) if settings.learnable_temperature else None
+        self.learned = (
+            learned_of(settings.loss.parameters).to(device)
+            if settings.learnable_temperature
+            else None
+        )
         self.compared = None if settings.loss.entry in LOSSES.values() else compose(settings.loss)
-        trained = nn.ModuleList([self.model] if self.learned is None else [self.model, self.learned])
-        self.optimizer: optimisation.Optimizer = settings.optimizer.build(trained.parameters(), settings.learning_rate)
+        trained = nn.ModuleList(
+            [self.model] if self.learned is None else [self.model, self.learned]
+        )
+        self.optimizer: optimisation.Optimizer = settings.optimizer.build(
+            trained.parameters(), settings.learning_rate
+        )
         self.per_epoch = rows // settings.batch_size
         self.schedule = optimisation.Schedule(
             settings.learning_rate,
@@ -109,14 +122,17 @@ class DualEncoder(abc.ABC, Generic[B]):
         key = (*self.key, epoch)
         seeding.reseed(*key)
         self.model.train()
-        size, first = self.settings.batch_size, (epoch - 1) * self.per_epoch
+        size = self.settings.batch_size
+        first = (epoch - 1) * self.per_epoch
         order = torch.randperm(self.rows, generator=seeding.generator(*key, "order"))
         order = order[: self.per_epoch * size].reshape(-1, size)
         measured: list[Tensor] = []
         last: Sides | None = None
         for step, batch in enumerate(self.batches(order, *key)):
             self.optimizer.lr = self.schedule.at(first + step)
-            taken = self.guard.step(self.optimizer, partial(self._gradients, batch), self.settings.clip)
+            taken = self.guard.step(
+                self.optimizer, partial(self._gradients, batch), self.settings.clip
+            )
             if taken is not None:
                 norm, (loss, last) = taken
                 measured.append(torch.stack([loss, norm]))
@@ -135,13 +151,19 @@ class DualEncoder(abc.ABC, Generic[B]):
             sides = self.embed(batch)
         loss = self.loss(sides)
         gradients = optimisation.gradients_of(self.optimizer, loss)
-        return loss, gradients, (loss.detach(), Sides(sides.first.detach(), sides.second.detach(), sides.labels))
+        return (
+            loss,
+            gradients,
+            (loss.detach(), Sides(sides.first.detach(), sides.second.detach(), sides.labels)),
+        )
 
     def loss(self, sides: Sides) -> Float[Tensor, ""]:
         """The loss of a batch, in float32 or float64."""
-        first, second = widened(sides.first), widened(sides.second)
+        first = widened(sides.first)
+        second = widened(sides.second)
         if self.compared is not None:
-            stacked, labels = torch.cat([first, second]), sides.labels.repeat(2)
+            stacked = torch.cat([first, second])
+            labels = sides.labels.repeat(2)
             pairs = torch.arange(len(first), device=first.device).repeat(2)
             return self.compared(stacked, labels, pairs)
         others = second if sides.more is None else torch.cat([second, widened(sides.more)])
@@ -160,4 +182,6 @@ def learned_of(parameters: Config) -> LearnedNumbers:
 @torch.no_grad()
 def clamp(learned: LearnedNumbers) -> None:
     """Keep the temperature at CLIP's bound or above it (at its start where that is lower), after a step."""
-    learned.offsets["temperature"].clamp_(min=min(0.0, math.log(LOWEST / learned.initial["temperature"])))
+    learned.offsets["temperature"].clamp_(
+        min=min(0.0, math.log(LOWEST / learned.initial["temperature"]))
+    )

@@ -45,7 +45,9 @@ def evaluate(
     `noise_similarity` are medians over the test items that have both (the lower of two middle values, as in
     SINCERE's code), `similarity_margin` the difference of these two. `extra` are names of `EXTRA`.
     """
-    near = search(train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval)
+    near = search(
+        train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval
+    )
     predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
     if probe or classifier == "probe":
         predicted["probe"] = linear_probe(train, train_labels, test, classes)
@@ -72,4 +74,8 @@ def _similarity_medians(near: Neighbours) -> dict[str, float]:
     if not both.any():
         return {}
     target, noise = (float(series[both].median()) for series in (near.target, near.noise))
-    return {"target_similarity": target, "noise_similarity": noise, "similarity_margin": target - noise}
+    return {
+        "target_similarity": target,
+        "noise_similarity": noise,
+        "similarity_margin": target - noise,
+    }

@@ -25,9 +25,12 @@ TEMPERATURE = 0.07
 TILE = 2**24
 
 
-def weighted_knn(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+def weighted_knn(
+    train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int
+) -> Scores:
     """Accuracy of k = 20 and 200 neighbours that vote with weights e^{cosine / .07} (Wu et al. 2018, section 3.4)."""
-    index, queries = F.normalize(train.float(), dim=1), F.normalize(test.float(), dim=1)
+    index = F.normalize(train.float(), dim=1)
+    queries = F.normalize(test.float(), dim=1)
     found: dict[int, list[Tensor]] = {k: [] for k in KS}
     for tile in torch.split(queries, max(1, TILE // len(index))):
         near, at = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
@@ -35,24 +38,36 @@ def weighted_knn(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor,
             votes = torch.zeros(len(tile), classes, device=tile.device)
             votes.scatter_add_(1, labels[at[:, :k]], ((near[:, :k] - 1) / TEMPERATURE).exp())
             found[k].append(votes.argmax(1))
-    return _accuracies({f"weighted_knn{k}": torch.cat(parts) for k, parts in found.items()}, test_labels)
+    return _accuracies(
+        {f"weighted_knn{k}": torch.cat(parts) for k, parts in found.items()}, test_labels
+    )
 
 
-def sgd_probe(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+def sgd_probe(
+    train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int
+) -> Scores:
     """Accuracy of a linear layer on frozen features, by SGD: 100 epochs of batches of 256, rate .1 along a cosine.
 
     Features are standardised by the training features. There are momentum .9 and no weight decay (He et al. 2020,
     section 4.1, where the rate is tuned for raw features).
     """
-    epochs, batch, rate = 100, 256, 0.1
-    mean, std = train.float().mean(0), train.float().std(0, correction=0) + 1e-6
+    epochs = 100
+    batch = 256
+    rate = 0.1
+    mean = train.float().mean(0)
+    std = train.float().std(0, correction=0) + 1e-6
     x, new = ((features.float() - mean) / std for features in (train, test))
-    weight, bias = x.new_zeros(x.shape[1], classes), x.new_zeros(classes)
+    weight = x.new_zeros(x.shape[1], classes)
+    bias = x.new_zeros(classes)
     speeds = [torch.zeros_like(weight), torch.zeros_like(bias)]
-    generator, steps, step = torch.Generator().manual_seed(0), epochs * -(-len(x) // batch), 0
+    generator = torch.Generator().manual_seed(0)
+    steps = epochs * -(-len(x) // batch)
+    step = 0
     for _ in range(epochs):
         for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
-            residual = (torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)) / len(rows)
+            residual = (
+                torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)
+            ) / len(rows)
             now = rate * (1 + math.cos(math.pi * step / steps)) / 2
             for parameter, speed, gradient in zip(
                 (weight, bias), speeds, (x[rows].T @ residual, residual.sum(0)), strict=True
@@ -76,16 +91,22 @@ def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes:
     return {"nmi": float(normalized_mutual_info_score(test_labels.cpu().numpy(), clusters))}, {}
 
 
-def few_labels(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int) -> Scores:
+def few_labels(
+    train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int
+) -> Scores:
     """Accuracy of the linear probe fitted to one label in a hundred, of each class one at least.
 
     The rows are the first of each class in an order that is the same for every trial of a dataset. Features stay frozen
     (Chen et al. 2020, table 7, train all of the network on such a share).
     """
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
+        labels.device
+    )
     of_class = [order[labels[order] == label] for label in range(classes)]
     rows = torch.cat([found[: -(-len(found) // 100)] for found in of_class])
-    return _accuracies({"few_labels": linear_probe(train[rows], labels[rows], test, classes)}, test_labels)
+    return _accuracies(
+        {"few_labels": linear_probe(train[rows], labels[rows], test, classes)}, test_labels
+    )
 
 
 EXTRA: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor, int], Scores]] = MappingProxyType(

@@ -44,11 +44,19 @@ def search(
     similar items has the lowest label: ties at every stage go to the lowest label.
     """
     order = torch.sort(index_labels, stable=True).indices
-    index, index_labels = F.normalize(index[order].float(), dim=1), index_labels[order]
+    index = F.normalize(index[order].float(), dim=1)
+    index_labels = index_labels[order]
     queries = F.normalize(queries.float(), dim=1)
     rows = max(1, TILE // max(1, len(index)))
     tiles = [
-        _tile(queries[i : i + rows] @ index.T, index_labels, query_labels[i : i + rows], ks, recall_at, retrieval)
+        _tile(
+            queries[i : i + rows] @ index.T,
+            index_labels,
+            query_labels[i : i + rows],
+            ks,
+            recall_at,
+            retrieval,
+        )
         for i in range(0, len(queries), rows)
     ]
     return Neighbours(
@@ -56,11 +64,15 @@ def search(
         target=torch.cat([t.target for t in tiles]),
         noise=torch.cat([t.noise for t in tiles]),
         noise_label=torch.cat([t.noise_label for t in tiles]),
-        retrieval={name: torch.cat([t.retrieval[name] for t in tiles]) for name in tiles[0].retrieval},
+        retrieval={
+            name: torch.cat([t.retrieval[name] for t in tiles]) for name in tiles[0].retrieval
+        },
     )
 
 
-def vote(similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int) -> Int[Tensor, " n"]:
+def vote(
+    similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int
+) -> Int[Tensor, " n"]:
     """The class with the largest summed similarity among the neighbours given; ties to the lowest label.
 
     A class without a neighbour cannot win, even where all similarities are negative.
@@ -95,7 +107,9 @@ def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row, the first of equals first (`topk` leaves the order of equals open)."""
-    left, values, places = scores.clone(), [], []
+    left = scores.clone()
+    values = []
+    places = []
     for _ in range(k):
         value, at = _first_max(left)
         values.append(value)

@@ -22,7 +22,9 @@ ROWS = 1024
 """Images that go through a network at a time, and at most four batches of its training."""
 
 
-def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Generator[Report, None, None]:
+def train(
+    trial: Trial, resume: Path | None = None, *, storage: str = ""
+) -> Generator[Report, None, None]:
     """Evaluate the network of another trial, or of a checkpoint from elsewhere, and yield one report.
 
     Args:
@@ -47,7 +49,14 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
     config = dict(trial.config)
     start = StartRef(**config["start"]) if "start" in config else None
     source = Trial(
-        config["study"], trial.arm, config["trainable"], config["config"], trial.data, trial.fold, trial.seed, start
+        config["study"],
+        trial.arm,
+        config["trainable"],
+        config["config"],
+        trial.data,
+        trial.fold,
+        trial.seed,
+        start,
     )
     device = seeding.pick_device(source.config.get("device", "auto"))
     seeding.prepare(device, source.config.get("threads", 1))
@@ -56,7 +65,8 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
     name = config["function"]
     function = import_path(name, kind="function") if name else None
     own = f"{name.rpartition(':')[2]}/" if name else ""
-    metrics, items = {"evaluated": 1.0}, FrameRow()
+    metrics = {"evaluated": 1.0}
+    items = FrameRow()
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
         parts = {f"{other.name}/{own}": other for other in others}
@@ -64,7 +74,9 @@ def train(trial: Trial, resume: Path | None = None, *, storage: str = "") -> Gen
             if function is None:
                 scored = _protocol(model, other, source, device, given="file" in config)
             else:
-                scored = function(model, other.dataset if other else open_dataset(trial.data), source)
+                scored = function(
+                    model, other.dataset if other else open_dataset(trial.data), source
+                )
             of_all, of_items = _checked(scored, name, alone=len(others) < 2)
             metrics |= {f"{prefix}{metric}": value for metric, value in of_all.items()}
             items |= {f"{prefix}{metric}": values for metric, values in of_items.items()}
@@ -85,7 +97,8 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
     """The network in the checkpoint that the evaluation is of."""
     records = StudyRecords(storage, source.study)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        given, of = "file" in config, config["source"]
+        given = "file" in config
+        of = config["source"]
         place = records.given(of) if given else records.key(of, "checkpoint")
         saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
@@ -102,7 +115,9 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
             loaded = load(Path(folder), source)
     if not isinstance(loaded, torch.nn.Module):
         hint = f"it returned {type(loaded).__name__}"
-        raise SpecError("a loader returns a torch.nn.Module", place="--model", value=source.trainable, hint=hint)
+        raise SpecError(
+            "a loader returns a torch.nn.Module", place="--model", value=source.trainable, hint=hint
+        )
     return loaded
 
 
@@ -119,19 +134,29 @@ def _protocol(
     from contrasweep.trainables.images import view_shape
 
     if source.data.kind != "image":
-        raise DataError(f"networks of images are scored, and {source.data.name} holds {source.data.kind}s")
+        raise DataError(
+            f"networks of images are scored, and {source.data.name} holds {source.data.kind}s"
+        )
     settings = source.config
-    shape = view_shape(other.dataset.manifest if given else source.data, settings.get("view_size", 0))
+    shape = view_shape(
+        other.dataset.manifest if given else source.data, settings.get("view_size", 0)
+    )
     rows = min(ROWS, 4 * settings.get("batch_size", ROWS))
 
     def embed(blocks: Iterator[torch.Tensor]) -> torch.Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.get("autocast", False)):
-            chunks = [model(pixels.to(device)) for block in blocks for pixels in torch.split(block, rows)]
+            chunks = [
+                model(pixels.to(device)) for block in blocks for pixels in torch.split(block, rows)
+            ]
         return torch.cat(chunks).float()
 
-    train_rows, test_rows = (embed(transfer.pixels(part, shape)) for part in (other.train, other.test))
+    train_rows, test_rows = (
+        embed(transfer.pixels(part, shape)) for part in (other.train, other.test)
+    )
     if train_rows.ndim != 2:
-        raise SpecError("a network gives one row of numbers an image", value=tuple(train_rows.shape))
+        raise SpecError(
+            "a network gives one row of numbers an image", value=tuple(train_rows.shape)
+        )
     labels = [torch.as_tensor(part.labels).to(device) for part in (other.train, other.test)]
     scored = evaluation.evaluate(train_rows, labels[0], test_rows, labels[1], other.classes)
     return scored.metrics, scored.items
@@ -151,6 +176,9 @@ def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, floa
         )
     if items and function and not alone:
         raise SpecError(
-            "scores of items are kept of one dataset", place="--on", value=function, hint="evaluate each by itself"
+            "scores of items are kept of one dataset",
+            place="--on",
+            value=function,
+            hint="evaluate each by itself",
         )
     return {str(name): float(value) for name, value in scores.items()}, dict(items) if alone else {}

@@ -11,17 +11,39 @@ from torch import Tensor
 
 from contrasweep.trainables.pytorch import Float, Int, UInt8
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#000000", "#7F3C8D")
+COLOURS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#F0E442",
+    "#999999",
+    "#000000",
+    "#7F3C8D",
+)
 """Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
-QUERIES, NEAREST, VIEWED, MAX_POINTS, MAX_CLASSES = 8, 6, 8, 2000, 20
-RIGHT, WRONG = "#009E73", "#D55E00"
+QUERIES = 8
+NEAREST = 6
+VIEWED = 8
+MAX_POINTS = 2000
+MAX_CLASSES = 20
+RIGHT = "#009E73"
+WRONG = "#D55E00"
 Take = Callable[[Int[Tensor, " k"]], UInt8[Tensor, "k c h w"]]
 """The images of these rows."""
 
 
-def neighbours(index: Float[Tensor, "m d"], queries: Float[Tensor, "n d"], k: int = NEAREST) -> Int[Tensor, "n k"]:
+def neighbours(
+    index: Float[Tensor, "m d"], queries: Float[Tensor, "n d"], k: int = NEAREST
+) -> Int[Tensor, "n k"]:
     """Return the rows of the k items of the index that are most similar to each query by cosine, the nearest first."""
-    return (F.normalize(queries, dim=1) @ F.normalize(index, dim=1).T).topk(min(k, len(index)), dim=1).indices
+    return (
+        (F.normalize(queries, dim=1) @ F.normalize(index, dim=1).T)
+        .topk(min(k, len(index)), dim=1)
+        .indices
+    )
 
 
 def plane(embeddings: Float[Tensor, "n d"]) -> Float[np.ndarray, "n 2"]:
@@ -37,7 +59,11 @@ def confusions(
     predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], classes: int
 ) -> Float[np.ndarray, "classes classes"]:
     """Return the share of the items of each class (row) that are taken for each class (column)."""
-    counts = torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes).double()
+    counts = (
+        torch.bincount(labels * classes + predicted, minlength=classes**2)
+        .view(classes, classes)
+        .double()
+    )
     return (counts / counts.sum(1, keepdim=True).clamp(min=1)).cpu().numpy()
 
 
@@ -88,8 +114,14 @@ def draw(
             side,
             lambda figure: _matrix(figure, shares, words, "taken for (nearest neighbour)", 0),
         )
-        pictures["centres"] = (side, lambda figure: _matrix(figure, cosines, words, "cosine of class centres", -1))
-    return {f"{name}.png": _save(folder / f"{name}.png", title, *drawing) for name, drawing in pictures.items()}
+        pictures["centres"] = (
+            side,
+            lambda figure: _matrix(figure, cosines, words, "cosine of class centres", -1),
+        )
+    return {
+        f"{name}.png": _save(folder / f"{name}.png", title, *drawing)
+        for name, drawing in pictures.items()
+    }
 
 
 def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> Path:
@@ -106,14 +138,21 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
 def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str]) -> None:
     axes = figure.subplots()
     few = torch.linspace(0, len(labels) - 1, min(MAX_POINTS, len(labels))).long()
-    flat, of = plane(embeddings)[few], labels.cpu()[few].numpy()
+    flat = plane(embeddings)[few]
+    of = labels.cpu()[few].numpy()
     for k in np.unique(of):
         here = flat[of == k]
         colour = COLOURS[k % len(COLOURS)]
         axes.scatter(here[:, 0], here[:, 1], s=7, color=colour, linewidths=0, label=words[k])
     axes.set(xticks=[], yticks=[], xlabel="first two principal components of the test embeddings")
     if len(words) <= MAX_CLASSES:
-        axes.legend(fontsize="x-small", frameon=False, markerscale=2, loc="center left", bbox_to_anchor=(1, 0.5))
+        axes.legend(
+            fontsize="x-small",
+            frameon=False,
+            markerscale=2,
+            loc="center left",
+            bbox_to_anchor=(1, 0.5),
+        )
 
 
 def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
@@ -130,7 +169,10 @@ def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
         _image(row[0], of_test(torch.tensor([query]))[0])
         for axes, image, good in zip(row[1:], of_train(near[query]), hit[query], strict=True):
             _image(axes, image, RIGHT if good else WRONG)
-    figure.supxlabel("test image, then its nearest training images: green of its class, orange of another", fontsize=8)
+    figure.supxlabel(
+        "test image, then its nearest training images: green of its class, orange of another",
+        fontsize=8,
+    )
 
 
 def _strip(figure: Any, views: Sequence[Tensor]) -> None:
@@ -143,7 +185,9 @@ def _strip(figure: Any, views: Sequence[Tensor]) -> None:
 
 def _image(axes: Any, image: Tensor, frame: str = "") -> None:
     pixels = image.permute(1, 2, 0).cpu().numpy()
-    axes.imshow(pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255)
+    axes.imshow(
+        pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255
+    )
     axes.set(xticks=[], yticks=[])
     for side in axes.spines.values():
         side.set(visible=bool(frame), color=frame or "black", linewidth=2.5)

@@ -25,7 +25,8 @@ def linear_probe(
     """
     from scipy.optimize import minimize  # half a second, for which a plan need not wait
 
-    mean, std = features.float().mean(0), features.float().std(0, correction=0)
+    mean = features.float().mean(0)
+    std = features.float().std(0, correction=0)
     x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
     x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))  # the last weight is the bias
     wanted = F.one_hot(labels, classes).float()
@@ -37,8 +38,12 @@ def linear_probe(
         free = weights.clone()
         free[:, -1] = 0
         value = -(log_p * wanted).sum() + penalty / 2 * free.square().sum()
-        return float(value) / len(x), (gradient + penalty * free).double().flatten().cpu().numpy() / len(x)
+        return float(value) / len(x), (
+            gradient + penalty * free
+        ).double().flatten().cpu().numpy() / len(x)
 
     start = np.zeros(classes * x.shape[1])
-    fit = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "gtol": 1e-5})
+    fit = minimize(
+        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "gtol": 1e-5}
+    )
     return (new @ torch.as_tensor(fit.x.reshape(classes, -1)).to(new).T).argmax(1)

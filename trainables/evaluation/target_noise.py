@@ -12,7 +12,9 @@ from contrasweep.trainables.pytorch import Float, Int
 
 RANGE = (-0.1, 1.0)
 BINS = 100
-CLASS_BINS, MAX_CLASSES, ACROSS = 40, 20, 5
+CLASS_BINS = 40
+MAX_CLASSES = 20
+ACROSS = 5
 SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 
 
@@ -36,11 +38,15 @@ class Histogram:
 
 
 def histogram(
-    target: Float[np.ndarray, " n"], noise: Float[np.ndarray, " n"], bins: int = BINS, span: tuple[float, float] = RANGE
+    target: Float[np.ndarray, " n"],
+    noise: Float[np.ndarray, " n"],
+    bins: int = BINS,
+    span: tuple[float, float] = RANGE,
 ) -> Histogram:
     """Count target and noise similarities in `bins` equal bins over `span`."""
     edges = np.linspace(*span, bins + 1)
-    counts, missing = [], []
+    counts = []
+    missing = []
     for series in (np.asarray(target, dtype=float), np.asarray(noise, dtype=float)):
         there = series[np.isfinite(series)]
         counts.append(np.histogram(np.clip(there, *span), bins=bins, range=span)[0])
@@ -67,7 +73,9 @@ def by_class(
     """
     classes, counts = np.unique(labels, return_counts=True)
     chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])
-    return {int(k): histogram(target[labels == k], noise[labels == k], CLASS_BINS, span) for k in chosen}
+    return {
+        int(k): histogram(target[labels == k], noise[labels == k], CLASS_BINS, span) for k in chosen
+    }
 
 
 def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
@@ -108,7 +116,8 @@ def class_figure(
 
 
 def _draw(histogram: Histogram, axes: Any) -> None:
-    widths, starts = np.diff(histogram.edges), histogram.edges[:-1]
+    widths = np.diff(histogram.edges)
+    starts = histogram.edges[:-1]
     for series, (name, colour) in zip(histogram.shares(), SERIES.items(), strict=True):
         axes.bar(starts, series, widths, align="edge", label=name, color=colour, alpha=0.6)
     axes.set_xlim(histogram.edges[0], histogram.edges[-1])

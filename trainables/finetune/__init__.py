@@ -41,7 +41,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
     s = Settings(**trial.config)
     method = Finetune(trial, s)
-    yield from loop.run(method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
+    yield from loop.run(
+        method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+    )
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
@@ -65,7 +67,8 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 def memory(config: Config, data: Manifest) -> Workload:
     """Return what a trial of this config takes: one step of a batch, with gradients of the encoder where it trains."""
     s = Settings(**config)
-    shape, classes = view_shape(data, s.view_size), max(2, len(data.classes))
+    shape = view_shape(data, s.view_size)
+    classes = max(2, len(data.classes))
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
     precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(

@@ -27,7 +27,8 @@ class Finetune:
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
         self.settings = settings = settings.resolve(trial.data)
-        self.key, self.classes = (trial.seed, trial.fold), len(trial.data.classes)
+        self.key = (trial.seed, trial.fold)
+        self.classes = len(trial.data.classes)
         self.device = seeding.pick_device(settings.device)
         seeding.prepare(self.device, settings.threads)
         self.train, self.test = (
@@ -58,11 +59,16 @@ class Finetune:
     def _optimizer(self) -> optimisation.Optimizer:
         s = self.settings
         if s.layer_decay == 1:
-            whole: optimisation.Optimizer = s.optimizer.build(self.model.parameters(), s.learning_rate)
+            whole: optimisation.Optimizer = s.optimizer.build(
+                self.model.parameters(), s.learning_rate
+            )
             return whole
         groups = [list(self.model[1].parameters()), *reversed(layers(self.model[0]))]
         rates = [s.layer_decay**depth for depth in range(len(groups))]
-        each = [s.optimizer.build(group, s.learning_rate * rate) for group, rate in zip(groups, rates, strict=True)]
+        each = [
+            s.optimizer.build(group, s.learning_rate * rate)
+            for group, rate in zip(groups, rates, strict=True)
+        ]
         return optimisation.WithOwnRates(each, rates)
 
     @property
@@ -86,7 +92,9 @@ class Finetune:
         self.model.train()
         if self.settings.frozen:
             self.model[0].eval()
-        order = self.rows[torch.randperm(len(self.rows), generator=seeding.generator(*key, "order"))]
+        order = self.rows[
+            torch.randperm(len(self.rows), generator=seeding.generator(*key, "order"))
+        ]
         measured = []
         for step, (inputs, rows) in enumerate(self._batches(order, *key)):
             self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + step)
@@ -98,13 +106,17 @@ class Finetune:
         means = torch.stack(measured).double().mean(0).tolist()
         return {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
 
-    def _batches(self, order: Int[Tensor, " m"], *key: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(
+        self, order: Int[Tensor, " m"], *key: int | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs of each step, with their rows: images, or of a frozen encoder their features."""
         if self.settings.frozen and self.settings.augmentation.name == "none":
             for rows in torch.split(order[: self.per_epoch * self.size], self.size):
                 yield self._features[rows], rows
             return
-        for views, rows in images.batches(self.train, self.normalise, [self.policy], order, self.size, *key):
+        for views, rows in images.batches(
+            self.train, self.normalise, [self.policy], order, self.size, *key
+        ):
             yield self._encoded(views) if self.settings.frozen else views, rows
 
     @cached_property
@@ -155,7 +167,9 @@ def network(settings: Settings, shape: Shape, classes: int) -> nn.Sequential:
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
-def labelled(labels: Int[Tensor, " n"], fraction: float, generator: torch.Generator) -> Int[Tensor, " k"]:
+def labelled(
+    labels: Int[Tensor, " n"], fraction: float, generator: torch.Generator
+) -> Int[Tensor, " k"]:
     """Return the rows whose labels are used, in their order: of each class this `fraction`, and at least one row."""
     if fraction == 1:
         return torch.arange(len(labels))
@@ -175,7 +189,8 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     """
     while len(children := list(encoder.children())) == 1:
         encoder = children[0]
-    first, found = list(encoder.parameters(recurse=False)), list[list[nn.Parameter]]()
+    first = list(encoder.parameters(recurse=False))
+    found = list[list[nn.Parameter]]()
     for module in _blocks(encoder):
         own = list(module.parameters())
         if any(parameter.ndim > 1 for parameter in own):

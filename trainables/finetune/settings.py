@@ -70,14 +70,22 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.frozen and self.layer_decay != 1:
-            raise SpecError("a frozen encoder has no layers to train", place="layer_decay", value=self.layer_decay)
+            raise SpecError(
+                "a frozen encoder has no layers to train",
+                place="layer_decay",
+                value=self.layer_decay,
+            )
 
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for what depends on the dataset."""
         if data.kind != "image":
-            raise DataError(f"finetune trains on images; dataset {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"finetune trains on images; dataset {data.name} is of kind {data.kind!r}"
+            )
         if not data.classes:
-            raise SpecError(f"dataset {data.name!r} has no labels to train on", place="data", value=data.name)
+            raise SpecError(
+                f"dataset {data.name!r} has no labels to train on", place="data", value=data.name
+            )
         encoder = with_digest_of_weights(self.encoder)
         check_optimizer(self.optimizer, self.learning_rate)
         if "image" in data.columns and "shape" in data.columns["image"]:
@@ -89,7 +97,9 @@ class Settings:
     @property
     def network_text(self) -> str:
         """The encoder with its parameters, and whether it is trained, as text."""
-        return f"{canonical.dumps(self.encoder.to_plain())} {'frozen' if self.frozen else 'trained'}"
+        return (
+            f"{canonical.dumps(self.encoder.to_plain())} {'frozen' if self.frozen else 'trained'}"
+        )
 
     def build_network(self, shape: Shape, classes: int) -> "nn.Sequential":
         """Build encoder and classifier for images of `shape`, initialised from torch's global generator."""
@@ -99,4 +109,6 @@ class Settings:
             return nn.Sequential(encoder, linear)
         for parameter in encoder.parameters():
             parameter.requires_grad_(False)
-        return nn.Sequential(encoder, nn.Sequential(nn.BatchNorm1d(encoder.dim, affine=False), linear))
+        return nn.Sequential(
+            encoder, nn.Sequential(nn.BatchNorm1d(encoder.dim, affine=False), linear)
+        )

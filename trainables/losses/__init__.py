@@ -59,8 +59,20 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
     {
         loss.name: loss
         for loss in (
-            Loss("infonce", "cross_entropy", cross_entropy.infonce, positives="instances", closed=tiled.sincere_),
-            Loss("supcon", "cross_entropy", cross_entropy.supcon, closed=tiled.supcon_, closed_is_denominator=True),
+            Loss(
+                "infonce",
+                "cross_entropy",
+                cross_entropy.infonce,
+                positives="instances",
+                closed=tiled.sincere_,
+            ),
+            Loss(
+                "supcon",
+                "cross_entropy",
+                cross_entropy.supcon,
+                closed=tiled.supcon_,
+                closed_is_denominator=True,
+            ),
             Loss("sincere", "cross_entropy", cross_entropy.sincere, closed=tiled.sincere_),
             Loss(
                 "ocl",
@@ -91,7 +103,13 @@ LOSSES: Table[Loss | ViewsLoss | ProxyLoss] = Table(
                 },
             ),
             Loss("triplet", "margin", margin.triplet, reduction="mean"),
-            Loss("lifted_structured", "margin", margin.lifted_structured, reduction="mean", all_pairs=True),
+            Loss(
+                "lifted_structured",
+                "margin",
+                margin.lifted_structured,
+                reduction="mean",
+                all_pairs=True,
+            ),
             Loss("batch_hard", "margin", margin.batch_hard, reduction="mean"),
             ViewsLoss("barlow_twins", barlow_twins),
             ViewsLoss("vicreg", vicreg),
@@ -140,17 +158,24 @@ def build(
         torch.Size([])
     """
     compared = {"similarity": similarity, "reduction": reduction}
-    chosen = {"name": loss, **{key: value for key, value in compared.items() if value is not None}, **parameters}
+    chosen = {
+        "name": loss,
+        **{key: value for key, value in compared.items() if value is not None},
+        **parameters,
+    }
     return compose(LOSSES.choose(chosen), dim, classes)
 
 
 def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
     """Return the loss that a component of `LOSSES` means, as `build` gives it; without `dim` it has no weights yet."""
-    entry, parameters = chosen.entry, chosen.parameters
+    entry = chosen.entry
+    parameters = chosen.parameters
     if isinstance(entry, ViewsLoss):
         return ComposedViewsLoss(entry, parameters)
     if isinstance(entry, ProxyLoss):
-        return ComposedProxyLoss(entry, parameters, _weights().Proxies(classes, dim) if dim else None)
+        return ComposedProxyLoss(
+            entry, parameters, _weights().Proxies(classes, dim) if dim else None
+        )
     similarity = parameters.pop("similarity")
     if isinstance(entry, Loss):
         reduction = parameters.pop("reduction")
@@ -169,7 +194,9 @@ def _weights() -> Any:
     return import_module("contrasweep.trainables.losses.weights")
 
 
-LABELS, IDS, DIM = (0, 0, 1, 1), (0, 1, 0, 1), 8
+LABELS = (0, 0, 1, 1)
+IDS = (0, 1, 0, 1)
+DIM = 8
 """The batch that a loss at a dotted path is tried on: labels, instances, and the dimension of embeddings."""
 
 
@@ -183,7 +210,9 @@ def check_loss(chosen: Component) -> None:
         if ":" in (similarity := chosen.parameters.get("similarity", "")):
             check_similarity(similarity)
         if chosen.name not in LOSSES:
-            with errors_named(f"{chosen.name} fails on {len(LABELS)} embeddings of 2 classes", "loss"):
+            with errors_named(
+                f"{chosen.name} fails on {len(LABELS)} embeddings of 2 classes", "loss"
+            ):
                 _try(chosen.name, compose(chosen, DIM, 2))
     except SpecError as error:
         if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
@@ -203,14 +232,20 @@ def kind_of(value: object) -> str:
 
 
 def _try(name: str, loss: AnyLoss) -> None:
-    labels, ids = torch.tensor(LABELS), torch.tensor(IDS)
-    embeddings = torch.randn(len(labels), DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    labels = torch.tensor(LABELS)
+    ids = torch.tensor(IDS)
+    embeddings = torch.randn(
+        len(labels), DIM, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     if isinstance(loss, ComposedLoss):
         _check_values(loss, embeddings, labels)
     value = loss(embeddings, labels, ids)
     if not isinstance(value, Tensor) or value.shape != () or not torch.isfinite(value):
         raise SpecError("a loss gives one finite number", place="loss", value=kind_of(value))
-    if not value.requires_grad or torch.autograd.grad(value, embeddings, allow_unused=True)[0] is None:
+    if (
+        not value.requires_grad
+        or torch.autograd.grad(value, embeddings, allow_unused=True)[0] is None
+    ):
         raise SpecError("a loss has a gradient, so it is made of torch's operations", value=name)
 
 

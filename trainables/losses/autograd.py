@@ -22,7 +22,11 @@ TILE = 2**21
 
 
 def weighted_sum(
-    z: Float[Tensor, "n d"], ids: Ids, tile: TileGradient, scores: int | None = None, shared: bool = False
+    z: Float[Tensor, "n d"],
+    ids: Ids,
+    tile: TileGradient,
+    scores: int | None = None,
+    shared: bool = False,
 ) -> Float[Tensor, ""]:
     """Sum of `tile` over all tiles, differentiable once with respect to `z`.
 
@@ -36,7 +40,9 @@ def weighted_sum(
 
 class _WeightedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool) -> Tensor:
+    def forward(
+        ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool
+    ) -> Tensor:
         gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
         total = z.new_zeros((), dtype=torch.float64)
         for one in tiles:
@@ -77,14 +83,22 @@ def triplet_terms(
 class _Triplets(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, positives: Tensor, negatives: Tensor, margin: float, soft: bool, mining: str
+        ctx: Any,
+        scores: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
+        margin: float,
+        soft: bool,
+        mining: str,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gradient = torch.zeros_like(scores)
         total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
         for rows, columns, filled in _tiles(positives, scores.shape[1]):
             tile = scores[rows]
             gaps = tile[:, None, :] - tile.gather(1, columns)[:, :, None]  # [t p m]
-            taken = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(gaps, margin, mining)
+            taken = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(
+                gaps, margin, mining
+            )
             gaps = (gaps + margin).masked_fill(~taken, -torch.inf)
             values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
             of_gap = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
@@ -117,5 +131,9 @@ def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice
         return
     step = max(1, TILE // (most * columns))
     for start in range(0, len(positives), step):
-        filled, places = positives[start : start + step].to(torch.uint8).sort(dim=1, descending=True, stable=True)
+        filled, places = (
+            positives[start : start + step]
+            .to(torch.uint8)
+            .sort(dim=1, descending=True, stable=True)
+        )
         yield slice(start, start + step), places[:, :most], filled[:, :most].bool()

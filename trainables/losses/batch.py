@@ -43,7 +43,10 @@ class NotFiniteError(ValueError):
 
 
 def joined(
-    embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None, ids_of: Callable[[Ids, Ids | None], Ids]
+    embeddings: Float[Tensor, "n d"],
+    labels: Ids,
+    instance_ids: Ids | None,
+    ids_of: Callable[[Ids, Ids | None], Ids],
 ) -> tuple[Float[Tensor, "N d"], Int[Tensor, " N"]]:
     """Return embeddings in float32 (float64 stays), and what `ids_of` makes of labels and instance ids.
 
@@ -58,7 +61,8 @@ def joined(
     if shared:
         from contrasweep.trainables.joined_batch import gather_with_gradient
 
-        z, ids = gather_with_gradient(z), distributed.gather(ids)
+        z = gather_with_gradient(z)
+        ids = distributed.gather(ids)
         check_batch(z, ids, None)
     return z, ids
 
@@ -69,7 +73,9 @@ class BatchLoss(abc.ABC):
     weights: object
     """The module with the parameters that are learned with the network; None where there are none."""
 
-    def __call__(self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None) -> Scalar:
+    def __call__(
+        self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
+    ) -> Scalar:
         """Return the loss of a batch.
 
         Args:
@@ -110,7 +116,9 @@ def required(instance_ids: Ids | None, loss: str) -> Ids:
 
 
 def check_batch(
-    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], instance_ids: Int[Tensor, " n"] | None
+    embeddings: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    instance_ids: Int[Tensor, " n"] | None,
 ) -> None:
     """Check shapes and values of a batch; `NotFiniteError` if embeddings hold NaN or infinite values."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
@@ -122,7 +130,9 @@ def check_batch(
     for name, ids in (("labels", labels), ("instance_ids", instance_ids)):
         if ids is not None and ids.shape != embeddings.shape[:1]:
             raise SpecError(
-                f"must hold one value per embedding, which are {len(embeddings)}", place=name, value=list(ids.shape)
+                f"must hold one value per embedding, which are {len(embeddings)}",
+                place=name,
+                value=list(ids.shape),
             )
     if not torch.isfinite(embeddings.detach()).all():
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten()

@@ -75,26 +75,38 @@ class ComposedLoss(BatchLoss):
         So it is in the cross-entropy family, unless the reduction asks how many values are above zero, or the
         scale of scores has a gradient too.
         """
-        return self.loss.family == "cross_entropy" and self.reduction != "mean_nonzero" and self.scale is None
+        return (
+            self.loss.family == "cross_entropy"
+            and self.reduction != "mean_nonzero"
+            and self.scale is None
+        )
 
-    def in_tiles(self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False) -> Scalar:
+    def in_tiles(
+        self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False
+    ) -> Scalar:
         """The same number and gradient from tiles of at most `scores` scores."""
         weights = self._weights(ids, z.dtype)
-        project, closed = self.similarity.project, self.loss.closed
+        project = self.similarity.project
+        closed = self.loss.closed
         if project is None or closed is None:
             values: Any = partial(self.loss.function, **self.params)
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
             return self._summed(z, ids, tile, scores, shared)
-        temperature, z = self.params["temperature"], project(z)
+        temperature = self.params["temperature"]
+        z = project(z)
         if (base := self.params.get("base_temperature")) is not None:
             weights = weights * (temperature / base)
-        tile = tiled.of_inner_products(closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally)
+        tile = tiled.of_inner_products(
+            closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally
+        )
         total = self._summed(z, ids, tile, scores, shared)
         if self.loss.closed_is_denominator:
             total = total - tiled.mean_positive_logit(z, ids, temperature) @ weights
         return total
 
-    def _summed(self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool) -> Scalar:
+    def _summed(
+        self, z: Tensor, ids: Ids, tile: tiled.TileGradient, scores: int | None, shared: bool
+    ) -> Scalar:
         """Return the sum over tiles; counts of this process's share are added up over processes."""
         from contrasweep.trainables.losses.autograd import weighted_sum
 
@@ -106,7 +118,8 @@ class ComposedLoss(BatchLoss):
     def _weights(self, ids: Ids, dtype: "torch.dtype") -> Float[Tensor, " n"]:
         """The weight of each anchor's value in the reduction: its derivative, and 0 without positives."""
         pairs = others(ids).to(dtype)
-        values, valid = torch.zeros_like(pairs, requires_grad=True), (pairs > 0).to(dtype)
+        values = torch.zeros_like(pairs, requires_grad=True)
+        valid = (pairs > 0).to(dtype)
         with torch.enable_grad():
             reduced = REDUCTIONS[self.reduction](Terms(values, valid, valid), pairs)
         (weights,) = torch.autograd.grad(reduced, values)

@@ -34,13 +34,20 @@ def supcon(
     numbers, since it ties the size of the gradient to the temperature.
     """
     logits = scores / temperature
-    everything = masked_logsumexp(torch.where(positives, logits - epsilon, logits), positives | negatives)
+    everything = masked_logsumexp(
+        torch.where(positives, logits - epsilon, logits), positives | negatives
+    )
     values = _where_positive(everything - masked_mean(logits, positives), positives)
     return values if base_temperature is None else values * (temperature / base_temperature)
 
 
 def sincere(
-    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 0.1, epsilon: Epsilon = 0.0
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
+    *,
+    temperature: Temperature = 0.1,
+    epsilon: Epsilon = 0.0,
 ) -> PerAnchor:
     """SINCERE: mean_p -log e^{s_ip/t} / (e^{s_ip/t - eps} + sum_N e^{s_in/t}) (Feeney & Hughes 2023).
 
@@ -52,7 +59,12 @@ def sincere(
 
 
 def infonce(
-    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 0.1, epsilon: Epsilon = 0.0
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
+    *,
+    temperature: Temperature = 0.1,
+    epsilon: Epsilon = 0.0,
 ) -> PerAnchor:
     """InfoNCE: -log e^{s+/t} / (e^{s+/t - eps} + sum_N e^{s_in/t}) (van den Oord et al. 2018; SimCLR's NT-Xent).
 
@@ -61,14 +73,18 @@ def infonce(
     return sincere(scores, positives, negatives, temperature=temperature, epsilon=epsilon)
 
 
-def ocl(scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 1.0) -> PerAnchor:
+def ocl(
+    scores: Scores, positives: Mask, negatives: Mask, *, temperature: Temperature = 1.0
+) -> PerAnchor:
     """OCL: mean_p -[s_ip/t - log(sum_P e^{s_iq/t} + sum_N e^{|s_in|/t})] (LOCAL, equation 3).
 
     Classes are pushed to be orthogonal and not opposite. The paper's appendix has |s| on positives too, which would
     let antipodal positives reach the minimum; as in its equation 3, they have s here.
     """
     logits = scores / temperature
-    everything = masked_logsumexp(torch.where(negatives, logits.abs(), logits), positives | negatives)
+    everything = masked_logsumexp(
+        torch.where(negatives, logits.abs(), logits), positives | negatives
+    )
     return _where_positive(everything - masked_mean(logits, positives), positives)
 
 

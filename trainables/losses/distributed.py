@@ -21,7 +21,8 @@ def place() -> tuple[int, int]:
 
 def share(rows: int) -> range:
     """Return this process's part of `rows` rows; parts differ by one row at most."""
-    rank, size = dist.get_rank(), processes()
+    rank = dist.get_rank()
+    size = processes()
     return range(rows * rank // size, rows * (rank + 1) // size)
 
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 SCORE_LEVEL = ("scores", "positives", "negatives")
 VIEWS = ("first", "second")
-DIMS, CLASSES = ("dim", "embedding_size"), ("classes", "num_classes")
+DIMS = ("dim", "embedding_size")
+CLASSES = ("classes", "num_classes")
 """Parameters of a class that are the dimension of embeddings, and the number of classes."""
 METRIC_LEARNING = "pytorch_metric_learning"
 DISTANCES: Mapping[str, tuple[str, Config]] = {
@@ -77,11 +78,17 @@ def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External
 def settings(entry: External) -> type:
     """Return the parameters of the user's own loss: the similarity, and its own parameters."""
     after = 0 if inspect.isclass(entry.target) else 2
-    fields = {k: f for k, f in signature_fields(entry.target, after=after).items() if k not in (*DIMS, *CLASSES)}
+    fields = {
+        k: f
+        for k, f in signature_fields(entry.target, after=after).items()
+        if k not in (*DIMS, *CLASSES)
+    }
     more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
     kinds = METRIC_LEARNING_SIMILARITIES if entry.path.startswith(METRIC_LEARNING) else ("own",)
     compared = one_of(f"similarity of {entry.path}", f"similarities of {entry.path}", kinds)
-    return parameters_class(entry.path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=more)
+    return parameters_class(
+        entry.path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=more
+    )
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,9 @@ def build(
     entry: External, similarity: str, parameters: Config, dim: int, classes: int
 ) -> ExternalLoss | ComposedViewsLoss:
     """A loss of embeddings with its parameters, for embeddings of so many dimensions and so many classes."""
-    path, target, parameters = entry.path, entry.target, dict(parameters)
+    path = entry.path
+    target = entry.target
+    parameters = dict(parameters)
     if "reduction" in parameters and "reduction" not in signature_fields(target, after=0):
         raise SpecError(
             f"{path} reduces by itself: leave reduction out, or give it the parameters it knows",
@@ -121,7 +130,9 @@ def build(
     given = {name: value for name, value in sizes.items() if name in taken}
     with errors_named(f"{path} cannot be built"):
         loss: Any = target(**(given | parameters))
-    weights = loss if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()) else None
+    weights = (
+        loss if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()) else None
+    )
     called = loss.forward if isinstance(loss, torch.nn.Module) else loss
     if tuple(inspect.signature(called).parameters)[:2] == VIEWS:
         return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)

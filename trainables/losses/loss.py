@@ -115,7 +115,9 @@ class Loss:
     @cached_property
     def parameters(self) -> Config:
         """Parameter of the function -> default, whatever the similarity."""
-        return MappingProxyType({name: default for name, (_, default) in signature_fields(self.function).items()})
+        return MappingProxyType(
+            {name: default for name, (_, default) in signature_fields(self.function).items()}
+        )
 
 
 @dataclass(frozen=True, eq=False)

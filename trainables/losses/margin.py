@@ -17,13 +17,21 @@ Mining = Literal["all", "hard", "semi_hard"]
 
 
 def margin_contrastive(
-    scores: Scores, positives: Mask, negatives: Mask, *, m_pos: float = 1.0, m_neg: float = 0.0, squared: bool = False
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
+    *,
+    m_pos: float = 1.0,
+    m_neg: float = 0.0,
+    squared: bool = False,
 ) -> tuple[Terms, Terms]:
     """Mean max(0, m_pos - s) of positive pairs plus mean max(0, s - m_neg) of negative ones (Hadsell et al. 2006).
 
     With `squared` it is h^2 / 2 of each hinge h (equation 4, with similarities for distances).
     """
-    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(F.relu(scores - m_neg), negatives, squared)
+    return _pairs(F.relu(m_pos - scores), positives, squared), _pairs(
+        F.relu(scores - m_neg), negatives, squared
+    )
 
 
 def triplet(
@@ -70,7 +78,12 @@ def lifted_structured(
 
 
 def batch_hard(
-    scores: Scores, positives: Mask, negatives: Mask, *, margin: float | None = None, soft: bool = False
+    scores: Scores,
+    positives: Mask,
+    negatives: Mask,
+    *,
+    margin: float | None = None,
+    soft: bool = False,
 ) -> Terms:
     """Batch hard: max(0, margin + max_N s - min_P s), or its softplus if `soft` (Hermans et al. 2017, equation 5).
 
@@ -80,7 +93,9 @@ def batch_hard(
     farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)
     gap = nearest_negative - farthest_positive + _margin(margin, soft)
     valid = positives.any(1) & negatives.any(1)
-    values = torch.where(valid, F.softplus(gap, threshold=50) if soft else F.relu(gap), torch.zeros_like(gap))
+    values = torch.where(
+        valid, F.softplus(gap, threshold=50) if soft else F.relu(gap), torch.zeros_like(gap)
+    )
     return Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype))
 
 

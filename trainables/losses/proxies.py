@@ -60,7 +60,12 @@ def arcface(
 
 
 def cosface(
-    embeddings: Rows, labels: Ids, proxies: Vectors, *, margin: Margin = 0.35, scale: Positive = 64.0
+    embeddings: Rows,
+    labels: Ids,
+    proxies: Vectors,
+    *,
+    margin: Margin = 0.35,
+    scale: Positive = 64.0,
 ) -> Scalar:
     """CosFace: -log e^{s (cos a_y - m)} / (e^{s (cos a_y - m)} + sum_{j != y} e^{s cos a_j}) (Wang et al. 2018, eq. 4).
 
@@ -70,7 +75,9 @@ def cosface(
     return _against_own(cosines, cosines - margin, labels, scale)
 
 
-def _against_own(cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], labels: Ids, scale: float) -> Scalar:
+def _against_own(
+    cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], labels: Ids, scale: float
+) -> Scalar:
     logits = torch.where(F.one_hot(labels, cosines.shape[1]).bool(), own, cosines)
     return F.cross_entropy(scale * logits, labels)
 
@@ -78,7 +85,8 @@ def _against_own(cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], label
 class ProxyLoss(FunctionLoss):
     """A row of the table: `function(embeddings [n d], labels [n], proxies [k d], **parameters)` gives the loss."""
 
-    family, inputs = "proxies", 3
+    family = "proxies"
+    inputs = 3
 
 
 @dataclass(frozen=True)
@@ -106,5 +114,9 @@ class ComposedProxyLoss(BatchLoss):
     def of_rows(self, z: Rows, ids: Ids) -> Scalar:
         """Compute the loss; `SpecError` where it was built without `classes` and `dim`."""
         if self.weights is None:
-            raise SpecError(f"{self.name} has a vector for each class", place="classes", hint="give classes and dim")
+            raise SpecError(
+                f"{self.name} has a vector for each class",
+                place="classes",
+                hint="give classes and dim",
+            )
         return self.loss.function(z, ids, self.weights.rows, **self.params)

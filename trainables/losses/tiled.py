@@ -51,7 +51,9 @@ class Anchors:
 def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> Iterator[Anchors]:
     """Tiles of at most `scores` scores over `rows` (None: all) of a batch."""
     rows = range(len(ids)) if rows is None else rows
-    step = max(1, (scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])) // max(1, len(ids)))
+    step = max(
+        1, (scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])) // max(1, len(ids))
+    )
     for start in range(rows.start, rows.stop, step):
         yield Anchors(ids, start, min(start + step, rows.stop))
 
@@ -92,8 +94,12 @@ def by_autograd(
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         with torch.set_grad_enabled(gradient is not None):
-            rows, columns = (part.detach().requires_grad_(gradient is not None) for part in (z[at.start : at.stop], z))
-            scores, negatives = similarity(rows, columns), ~at.same
+            rows, columns = (
+                part.detach().requires_grad_(gradient is not None)
+                for part in (z[at.start : at.stop], z)
+            )
+            scores = similarity(rows, columns)
+            negatives = ~at.same
             if tally is not None:
                 tally.add(scores, negatives)
             total = values(scores, at.positives, negatives) @ weights[at.start : at.stop]
@@ -111,12 +117,17 @@ Closed = Callable[[Tile, Anchors, float], Float[Tensor, " t"]]
 
 
 def of_inner_products(
-    closed: Closed, weights: Weights, temperature: float, epsilon: float, tally: NegativeTally | None = None
+    closed: Closed,
+    weights: Weights,
+    temperature: float,
+    epsilon: float,
+    tally: NegativeTally | None = None,
 ) -> TileGradient:
     """A tile whose scores are z_i.z_j."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
-        rows, weight = z[at.start : at.stop], weights[at.start : at.stop]
+        rows = z[at.start : at.stop]
+        weight = weights[at.start : at.stop]
         logits = (rows / temperature) @ z.T
         logits.diagonal(at.start).fill_(-torch.inf)
         if tally is not None:
@@ -171,7 +182,9 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
     return logits.new_zeros(len(logits)).index_add_(0, row, (-F.logsigmoid(lead) - epsilon) * share)
 
 
-def mean_positive_logit(z: Float[Tensor, "n d"], ids: Ids, temperature: float) -> Float[Tensor, " n"]:
+def mean_positive_logit(
+    z: Float[Tensor, "n d"], ids: Ids, temperature: float
+) -> Float[Tensor, " n"]:
     """Return the mean over P(i) of z_i.z_p / temperature; 0 without positives. Linear in n, from sums per id."""
     member, counts = members(ids)
     sums = z.new_zeros(len(counts), z.shape[1]).index_add(0, member, z)

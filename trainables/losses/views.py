@@ -20,7 +20,9 @@ View = Float[Tensor, "b d"]
 Weight = Annotated[float, pydantic.Field(ge=0)]
 
 
-def barlow_twins(first: View, second: View, *, redundancy: Weight = 0.005, epsilon: Weight = 1e-5) -> Scalar:
+def barlow_twins(
+    first: View, second: View, *, redundancy: Weight = 0.005, epsilon: Weight = 1e-5
+) -> Scalar:
     """Barlow Twins: sum_i (1 - C_ii)^2 + redundancy * sum_{i != j} C_ij^2 (Zbontar et al. 2021, equations 1, 2).
 
     C is the cross-correlation of the dimensions of the two views over the batch.
@@ -55,8 +57,13 @@ def vicreg(
     distance = (first - second).square().sum(1).mean()
     hinges = _hinge(first, target, epsilon) + _hinge(second, target, epsilon)
     if form == "code":
-        distance, hinges = distance / first.shape[1], hinges / 2
-    return invariance * distance + variance * hinges + covariance * (_off_diagonal(first) + _off_diagonal(second))
+        distance = distance / first.shape[1]
+        hinges = hinges / 2
+    return (
+        invariance * distance
+        + variance * hinges
+        + covariance * (_off_diagonal(first) + _off_diagonal(second))
+    )
 
 
 def _standardised(view: View, epsilon: float) -> View:
@@ -82,7 +89,8 @@ def _covariance(view: View) -> Float[Tensor, "d d"]:
 class ViewsLoss(FunctionLoss):
     """A row of the table: `function(first [b d], second [b d], **parameters)` gives the loss of the batch."""
 
-    family, inputs = "views", 2
+    family = "views"
+    inputs = 2
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,16 @@ class LearnedNumbers(nn.Module):
 
     def __init__(self, initial: Mapping[str, float], logs: tuple[str, ...]) -> None:
         super().__init__()
-        self.initial, self.logs = dict(initial), logs
+        self.initial = dict(initial)
+        self.logs = logs
         self.offsets = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in initial})
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
         """Return the numbers as they are now, with gradients."""
         return {
-            name: start * self.offsets[name].exp() if name in self.logs else start + self.offsets[name]
+            name: start * self.offsets[name].exp()
+            if name in self.logs
+            else start + self.offsets[name]
             for name, start in self.initial.items()
         }
 

@@ -49,7 +49,9 @@ class Settings:
     def resolve(self, data: Manifest) -> "Settings":
         """These settings for `data`, which they do not depend on; an error where it has no pairs, or no hue."""
         if data.kind != "image-pair":
-            raise DataError(f"the colour baseline needs image pairs; {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"the colour baseline needs image pairs; {data.name} is of kind {data.kind!r}"
+            )
         channels = image_shape(data, self.sides[0])[0]
         if self.hue and channels != 3:
             raise SpecError(
@@ -63,14 +65,19 @@ class Settings:
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Fit the trees, classes weighted by 1/n_k, and report once; there is nothing to resume from."""
-    from sklearn.ensemble import HistGradientBoostingClassifier  # takes a second, which only this arm pays
+    from sklearn.ensemble import (
+        HistGradientBoostingClassifier,
+    )  # takes a second, which only this arm pays
 
     settings = Settings(**trial.config).resolve(trial.data)
     fit, test = open_dataset(trial.data).parts(trial.fold)
-    trees = HistGradientBoostingClassifier(max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed)
+    trees = HistGradientBoostingClassifier(
+        max_iter=settings.rounds, class_weight="balanced", random_state=trial.seed
+    )
     trees.fit(_features(fit, settings), fit.labels)
     predicted = torch.tensor(trees.predict(_features(test, settings)))
-    labels, fitted = torch.tensor(test.labels), torch.tensor(fit.labels)
+    labels = torch.tensor(test.labels)
+    fitted = torch.tensor(fit.labels)
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
     scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
     yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
@@ -79,7 +86,11 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
     """Mean, deviation and five quantiles of each channel of images [n h w c]: 7 c numbers an image."""
     pixels = images.reshape(len(images), -1, images.shape[-1]).astype(np.float32)
-    return np.concatenate([pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)], 1, dtype=np.float32)
+    return np.concatenate(
+        [pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)],
+        1,
+        dtype=np.float32,
+    )
 
 
 def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
@@ -98,7 +109,12 @@ def memory(config: Config, data: Manifest) -> Workload:
     sides = len(Settings(**config).sides)
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
     return Workload(
-        "colour trees", (images, sides), torch.nn.Identity, (1, 1), resident_bytes=images * (sides + 4), device="cpu"
+        "colour trees",
+        (images, sides),
+        torch.nn.Identity,
+        (1, 1),
+        resident_bytes=images * (sides + 4),
+        device="cpu",
     )
 
 

@@ -18,7 +18,8 @@ def draw(folder: Path, to: Path) -> dict[str, Path]:
     `embeddings.parquet` and `centres.parquet` of the trial lie in `folder`.
     """
     table = pq.read_table(folder / "embeddings.parquet")
-    names, rows = class_names(table), table.to_pandas()
+    names = class_names(table)
+    rows = table.to_pandas()
     centres = pq.read_table(folder / "centres.parquet").to_pandas()
     to.mkdir(parents=True, exist_ok=True)
     figures = {
@@ -57,13 +58,19 @@ def gram(ax: Any, centres: Any, names: list[str]) -> None:
 
 def norms(ax: Any, rows: Any, names: list[str]) -> None:
     """|e_pre - e_post| per class: how much change the network sees."""
-    ax.boxplot([rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))], tick_labels=names, showfliers=False)
+    ax.boxplot(
+        [rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))],
+        tick_labels=names,
+        showfliers=False,
+    )
     ax.set(ylabel="|z| before normalisation", ylim=(0, 2), title="|z| per class")
 
 
 def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
     """F1 of each class, and their mean as a dashed line."""
-    scores = classification(torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names))
+    scores = classification(
+        torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names)
+    )
     ax.bar(names, [scores.get(f"f1_class_{k}", 0.0) for k in range(len(names))], color=COLOURS[0])
     ax.axhline(scores["f1_macro"], color="black", linewidth=0.8, linestyle="--")
     ax.set(ylim=(0, 1), ylabel="F1", title=f"F1 per class (macro {scores['f1_macro']:.3f}, dashed)")
@@ -74,7 +81,9 @@ def confusion(ax: Any, rows: Any, names: list[str]) -> None:
     counts = np.zeros((len(names), len(names)))
     np.add.at(counts, (rows.label, rows.predicted), 1)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    _matrix(ax, shares, names, "true class (rows), predicted (columns)", cmap="Blues", vmin=0, vmax=1)
+    _matrix(
+        ax, shares, names, "true class (rows), predicted (columns)", cmap="Blues", vmin=0, vmax=1
+    )
 
 
 def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) -> None:
@@ -87,7 +96,13 @@ def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) ->
         for i, j in np.ndindex(values.shape):
             dark = abs(values[i, j]) > 0.6
             ax.text(
-                j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else "black"
+                j,
+                i,
+                f"{values[i, j]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else "black",
             )
 
 

@@ -83,7 +83,9 @@ class PairedTraining:
     """A trial of a paired method in training: network, objective, optimiser and epochs."""
 
     def __init__(self, trial: Trial, inputs: Inputs) -> None:
-        self.trial, self.inputs, self.key = trial, inputs, (trial.seed, trial.fold)
+        self.trial = trial
+        self.inputs = inputs
+        self.key = (trial.seed, trial.fold)
         self.settings = settings = inputs.settings
         if len(inputs.train_labels) < settings.batch_size:
             raise SpecError(
@@ -123,14 +125,17 @@ class PairedTraining:
         """Train epoch 1, 2, ... and return the means over its steps."""
         seeding.reseed(*self.key, epoch)
         self.inputs.train_mode(self.model)
-        settings, step = self.settings, (epoch - 1) * self.per_epoch
+        settings = self.settings
+        step = (epoch - 1) * self.per_epoch
         weight = alpha(settings.alpha_schedule, epoch - 1, settings.epochs, settings.alpha)
         taken: list[dict[str, Tensor]] = []
         negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
         for sides, labels in self._batches(epoch):
             self.optimizer.lr = self.schedule.at(step)
-            outcome = self.guard.step(self.optimizer, partial(self._gradients, sides, labels, weight), settings.clip)
+            outcome = self.guard.step(
+                self.optimizer, partial(self._gradients, sides, labels, weight), settings.clip
+            )
             step += 1
             if outcome is not None:
                 norm, last = outcome
@@ -139,26 +144,48 @@ class PairedTraining:
                     negatives.setdefault(name, []).append(counts)
         self.guard.require_steps(len(taken), epoch)
         assert last is not None
-        metrics = {name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]}
+        metrics = {
+            name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]
+        }
         metrics |= self._diagnose(last, epoch)
-        loss, ends = self.objective.contrast, self.ends(epoch)
+        loss = self.objective.contrast
+        ends = self.ends(epoch)
         metrics |= diagnostics.of_negatives(loss, negatives, self.guard, ends=ends, name=self._name)
-        return metrics | {"learning_rate": self.optimizer.lr, "steps": float(epoch * self.per_epoch), "alpha": weight}
+        return metrics | {
+            "learning_rate": self.optimizer.lr,
+            "steps": float(epoch * self.per_epoch),
+            "alpha": weight,
+        }
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """An epoch's batches: the sides with all their views below one another, and the labels, on the device."""
         order: Int[Tensor, "batches b"] = SAMPLERS[self.settings.sampler](
-            self.inputs.train_labels, self.settings.batch_size, seeding.generator(*self.key, epoch, "order")
+            self.inputs.train_labels,
+            self.settings.batch_size,
+            seeding.generator(*self.key, epoch, "order"),
         )
-        views = [self.inputs.epoch(*self.key, epoch, f"view {i + 1}") for i in range(self.settings.n_views)]
+        views = [
+            self.inputs.epoch(*self.key, epoch, f"view {i + 1}")
+            for i in range(self.settings.n_views)
+        ]
         for i, rows in enumerate(order):
             places = slice(i * len(rows), (i + 1) * len(rows))
-            sides = [torch.cat(same) for same in zip(*(view(rows, places) for view in views), strict=True)]
-            yield sides, self.inputs.train_labels[rows].repeat(self.settings.n_views).to(self.inputs.device)
+            sides = [
+                torch.cat(same)
+                for same in zip(*(view(rows, places) for view in views), strict=True)
+            ]
+            yield (
+                sides,
+                self.inputs.train_labels[rows].repeat(self.settings.n_views).to(self.inputs.device),
+            )
 
-    def _gradients(self, sides: Sequence[Tensor], labels: Tensor, weight: float) -> tuple[Tensor, list[Tensor], Step]:
+    def _gradients(
+        self, sides: Sequence[Tensor], labels: Tensor, weight: float
+    ) -> tuple[Tensor, list[Tensor], Step]:
         """Loss and gradients of a batch, with `weight` for the contrastive part."""
-        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast):
+        with torch.autocast(
+            self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
+        ):
             out = self.model(*sides)
         negatives: dict[str, Counts] = {}
         loss, terms = self.objective(out, labels, weight, negatives)
@@ -174,9 +201,13 @@ class PairedTraining:
         """
         if not last.z.any():
             return {}
-        diagnosed = diagnostics.of_batch(self.objective.contrast, last.terms["contrast_z"], last.z, last.labels)
+        diagnosed = diagnostics.of_batch(
+            self.objective.contrast, last.terms["contrast_z"], last.z, last.labels
+        )
         if not self.guard.warned:
-            self.guard.warned = diagnostics.warn_if_stuck(diagnosed, epoch, self._name, self.guard.remedy)
+            self.guard.warned = diagnostics.warn_if_stuck(
+                diagnosed, epoch, self._name, self.guard.remedy
+            )
         return {name: value for name, value in diagnosed.items() if math.isfinite(value)}
 
     @property
@@ -189,23 +220,31 @@ class PairedTraining:
         self.model.eval()
         batches = []
         for chunk in torch.split(rows, self.evaluated_rows):
-            with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            with torch.autocast(
+                self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
+            ):
                 out = self.model(*self.inputs.plain(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
-        z, e_post, z_raw, predicted = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
+        z, e_post, z_raw, predicted = (
+            torch.cat(column).cpu() for column in zip(*batches, strict=True)
+        )
         self.guard.require_finite(z_raw, "embeddings")
         return Embedded(widened(z), widened(e_post), widened(z_raw), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:
         """The test part's embeddings, its scores and the geometry of its classes."""
-        part = self.embed("test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels)
+        part = self.embed(
+            "test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels
+        )
         counts = torch.bincount(self.inputs.train_labels, minlength=self.inputs.classes)
         scores = metrics.scores(part.predicted, part.labels, counts)
         return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
     def train_sample(self, limit: int = 2000) -> Embedded:
         """Return at most `limit` rows of the training part, which the contrastive loss itself has shaped."""
-        rows = torch.randperm(len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample"))[:limit]
+        rows = torch.randperm(
+            len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample")
+        )[:limit]
         return self.embed("train", rows.sort().values, self.inputs.train_labels)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
@@ -217,7 +256,9 @@ class PairedTraining:
         if not final:
             return loop.Evaluation(scores)
         sample = self.train_sample()
-        scores |= metrics.geometry(sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_")
+        scores |= metrics.geometry(
+            sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"
+        )
         if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(
                 f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "
@@ -246,4 +287,6 @@ def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, 
     """
     s = inputs.settings
     method = PairedTraining(trial, inputs)
-    yield from loop.run(method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every)
+    yield from loop.run(
+        method, trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+    )

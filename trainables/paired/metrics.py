@@ -9,7 +9,8 @@ from torch import Tensor
 from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.pytorch import Float, Int
 
-MANY, FEW = 100, 20
+MANY = 100
+FEW = 20
 """Shots of long-tailed learning: classes with more than 100 training rows are many, with fewer than 20 few."""
 
 
@@ -38,17 +39,24 @@ def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str
     `recall` is n/(K n_k) for a hit in a class of n_k rows, whose mean is the mean recall of the K classes that are
     there.
     """
-    hits, counts = predicted == labels, torch.bincount(labels).double()
+    hits = predicted == labels
+    counts = torch.bincount(labels).double()
     worth = len(labels) / (int((counts > 0).sum()) * counts[labels])
     return {"correct": hits.long().tolist(), "recall": (hits * worth).tolist()}
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
     """Which classes are many, medium and few-shot by their training rows; a mask [k] each."""
-    return {"many": counts > MANY, "medium": (counts <= MANY) & (counts >= FEW), "few": counts < FEW}
+    return {
+        "many": counts > MANY,
+        "medium": (counts <= MANY) & (counts >= FEW),
+        "few": counts < FEW,
+    }
 
 
-def centre_gram(embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, "k k"]:
+def centre_gram(
+    embeddings: Float[Tensor, "n d"], labels: Int[Tensor, " n"], classes: int
+) -> Float[Tensor, "k k"]:
     """Return the cosines between the class centres (means of unit embeddings).
 
     NaN in the rows of classes without members, or whose embeddings are all zero (a pair fed one side twice): no
@@ -86,5 +94,7 @@ def geometry(
         }
     counts = torch.bincount(labels, minlength=classes)
     sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels, raw_norms.double())
-    per_class = {f"{prefix}z_raw_class_{k}": float(sums[k] / counts[k]) for k in range(classes) if counts[k]}
+    per_class = {
+        f"{prefix}z_raw_class_{k}": float(sums[k] / counts[k]) for k in range(classes) if counts[k]
+    }
     return measured | per_class

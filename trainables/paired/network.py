@@ -67,7 +67,10 @@ class Joint(nn.Module):
     ) -> None:
         super().__init__()
         dim += branch_dim
-        self.encoder, self.settings, self.paired, self.lat_size = encoder, settings, paired, lat_size
+        self.encoder = encoder
+        self.settings = settings
+        self.paired = paired
+        self.lat_size = lat_size
         self.projection = settings.projection.build(dim)
         self.classifier = nn.Sequential(
             nn.Linear(dim * (2 if paired else 1), settings.classifier.hidden),
@@ -75,7 +78,9 @@ class Joint(nn.Module):
             nn.Linear(settings.classifier.hidden, classes),
         )
         self.branch = branch
-        if branch is not None:  # it fits the training part by heart without: the numbers are few, the layers wide
+        if (
+            branch is not None
+        ):  # it fits the training part by heart without: the numbers are few, the layers wide
             self.beside = nn.Dropout(BRANCH_DROPOUT)
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
         if paired and settings.beta > 0:
@@ -93,18 +98,28 @@ class Joint(nn.Module):
         maps = self.encoder(torch.cat(sides))
         r = F.normalize(widened(maps[-1].flatten(2)).mean(2), dim=1, eps=EPS)
         if self.branch is not None:
-            r = torch.cat([widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1)
-        with torch.autocast(r.device.type, enabled=False):  # z is a small difference of e, which rounding would drown
+            r = torch.cat(
+                [widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1
+            )
+        with torch.autocast(
+            r.device.type, enabled=False
+        ):  # z is a small difference of e, which rounding would drown
             e = F.normalize(
-                self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)), dim=1, eps=EPS
+                self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)),
+                dim=1,
+                eps=EPS,
             )
         if not self.paired:
-            return Outputs(e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e)
+            return Outputs(
+                e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e
+            )
         (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
         raw = e_pre - e_post
         z = F.normalize(raw, dim=1, eps=EPS) if self.settings.z_norm else raw
         logits = widened(self.classifier(torch.cat([r_pre, r_post], dim=1)))
-        return Outputs(z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post)
+        return Outputs(
+            z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post
+        )
 
     def _latent(self, maps: Sequence[Tensor]) -> Tensor | None:
         """Return l of both sides' maps; None where the loss has no part for it."""

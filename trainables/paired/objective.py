@@ -22,7 +22,11 @@ class Objective:
     """The loss of a batch, with the class weights of the training fold."""
 
     def __init__(
-        self, settings: PairedSettings, train_labels: Int[Tensor, " n"], classes: int, device: torch.device
+        self,
+        settings: PairedSettings,
+        train_labels: Int[Tensor, " n"],
+        classes: int,
+        device: torch.device,
     ) -> None:
         dim = settings.projection.parameters.get("dim", classes)
         if classes > dim:
@@ -40,11 +44,16 @@ class Objective:
                 "alpha or take a schedule that falls, over more than one epoch",
                 stacklevel=2,
             )
-        self.settings, self.contrast = settings, settings.build_loss()
+        self.settings = settings
+        self.contrast = settings.build_loss()
         self.weights = class_weights(settings.wce.class_weights, train_labels, classes).to(device)
 
     def __call__(
-        self, out: Outputs, labels: Int[Tensor, " n"], alpha: float, negatives: dict[str, Counts] | None = None
+        self,
+        out: Outputs,
+        labels: Int[Tensor, " n"],
+        alpha: float,
+        negatives: dict[str, Counts] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and its parts: `contrast_z`, `contrast_l`, `wce` and `anchors`.
 
@@ -56,14 +65,18 @@ class Objective:
         terms = {"contrast_z": self._contrast(out.z, labels, "negative_cosines", negatives)}
         contrast = terms["contrast_z"]
         if out.latent is not None:
-            terms["contrast_l"] = self._contrast(out.latent, labels, "negative_cosines_l", negatives)
+            terms["contrast_l"] = self._contrast(
+                out.latent, labels, "negative_cosines_l", negatives
+            )
             contrast = contrast + self.settings.beta * terms["contrast_l"]
         terms["wce"] = self.wce(widened(out.logits), labels)
         loss = alpha * contrast + (1 - alpha) * terms["wce"]
         terms["anchors"] = (torch.bincount(labels)[labels] > 1).float().mean()
         return loss, terms
 
-    def _contrast(self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]) -> Tensor:
+    def _contrast(
+        self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]
+    ) -> Tensor:
         loss, tally = counted(self.contrast)
         value: Tensor = loss(widened(rows), labels)
         if (counts := counts_of(tally)) is not None:

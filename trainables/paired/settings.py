@@ -69,7 +69,9 @@ def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generat
     row takes the class of one of them.
     """
     count = len(labels) // size
-    couples = torch.cat([_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)])
+    couples = torch.cat(
+        [_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)]
+    )
     couples = couples[_cycled(torch.arange(len(couples)), count * (size // 2), generator)]
     rows = couples.reshape(count, -1)
     if size % 2:
@@ -87,7 +89,9 @@ SAMPLERS: dict[str, Callable[[Tensor, int, Any], Tensor]] = {
 def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
     """Draw `count` of `rows` in random order; no row comes again before all have come."""
     rounds = -(-count // len(rows))
-    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))])[:count]
+    return torch.cat(
+        [rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))]
+    )[:count]
 
 
 def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
@@ -145,7 +149,9 @@ class PairedSettings:
     LOCAL `ocl` with beta > 0.
     """
 
-    loss: Component = LOSSES.setting("ocl", similarity="dot", temperature=0.5, reduction="all_anchors")
+    loss: Component = LOSSES.setting(
+        "ocl", similarity="dot", temperature=0.5, reduction="all_anchors"
+    )
     """C, the contrastive loss, with its parameters. SCL and OCL differ by 2e-4 at their optima for temperature .1, by
     .18 for 1; reduction `all_anchors` is the paper's 1/|B|."""
     beta: NotNegative = 0.5
@@ -197,7 +203,11 @@ class PairedSettings:
 
     def __post_init__(self) -> None:
         check_known(
-            self.alpha_schedule, "alpha schedules", ALPHAS, "there is no such alpha schedule", place="alpha_schedule"
+            self.alpha_schedule,
+            "alpha schedules",
+            ALPHAS,
+            "there is no such alpha schedule",
+            place="alpha_schedule",
         )
         check_known(self.sampler, "samplers", SAMPLERS, "there is no such sampler", place="sampler")
         self.build_loss()
@@ -261,5 +271,7 @@ def network_output_sum(out: Any) -> Tensor:
 
     The loss's own [B B] matrices are left out.
     """
-    joined: Tensor = out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
+    joined: Tensor = (
+        out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())
+    )
     return joined

@@ -18,7 +18,9 @@ from torch import Tensor
 from contrasweep.trainables.paired import metrics
 from contrasweep.trainables.pytorch import Float, Int
 
-TSNE_POINTS, TSNE_PERPLEXITY, TSNE_SEED = 2000, 30.0, 0
+TSNE_POINTS = 2000
+TSNE_PERPLEXITY = 30.0
+TSNE_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Embedded:
     labels: Int[Tensor, " n"]
 
 
-def write(folder: Path, test: Embedded, train: Embedded, rows: Any, names: tuple[str, ...]) -> list[Path]:
+def write(
+    folder: Path, test: Embedded, train: Embedded, rows: Any, names: tuple[str, ...]
+) -> list[Path]:
     """Write both tables to `folder` and return their files.
 
     Args:
@@ -92,7 +96,9 @@ def tsne(points: Tensor) -> Any:
     if len(points) < 5 or points.shape[1] < 2 or float(points.std(0).max()) < 1e-7:
         return np.zeros((len(points), 2), np.float32)
     perplexity = min(TSNE_PERPLEXITY, (len(points) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=TSNE_SEED, n_jobs=1).fit_transform(points.numpy())
+    return TSNE(perplexity=perplexity, init="pca", random_state=TSNE_SEED, n_jobs=1).fit_transform(
+        points.numpy()
+    )
 
 
 def class_names(table: pa.Table) -> list[str]:

@@ -15,7 +15,12 @@ from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.schema import plain
 from contrasweep.trainables.images import image_shape
-from contrasweep.trainables.paired.settings import TYPICAL_CLASSES, network_output_sum, precision, workload_fields
+from contrasweep.trainables.paired.settings import (
+    TYPICAL_CLASSES,
+    network_output_sum,
+    precision,
+    workload_fields,
+)
 from contrasweep.trainables.paired_images.settings import COLUMNS, Settings
 from contrasweep.trainables.pytorch import Tensor, nn, torch
 from contrasweep.trial import Report, Trial
@@ -48,7 +53,9 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     model = inputs.model().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.load_state_dict(checkpoint.part(folder, "model"))
     settings = inputs.settings
-    return FromPixels(model, inputs.mean, inputs.std, settings.centre, settings.image_size, inputs.colours)
+    return FromPixels(
+        model, inputs.mean, inputs.std, settings.centre, settings.image_size, inputs.colours
+    )
 
 
 def memory(config: Config, data: Manifest) -> Workload:
@@ -62,7 +69,9 @@ def memory(config: Config, data: Manifest) -> Workload:
     shape = channels, s.image_size, s.image_size
     sides = (s.copies * channels, s.image_size, s.image_size)
     rows = s.batch_size * s.n_views
-    images = (data.rows("train") + data.rows("test")) * len(set(columns))  # one side fed twice lies there once
+    images = (data.rows("train") + data.rows("test")) * len(
+        set(columns)
+    )  # one side fed twice lies there once
     network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
 
     def build() -> "nn.Module":

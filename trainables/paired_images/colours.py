@@ -50,16 +50,21 @@ class Colours(nn.Module):
         numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
         at = torch.linspace(0, 1, LEVELS, device=numbers.device)
         # one by one, for the same reason: 75,000 pairs together have more
-        return cls(torch.stack([torch.quantile(column.contiguous(), at) for column in numbers.T], 1))
+        return cls(
+            torch.stack([torch.quantile(column.contiguous(), at) for column in numbers.T], 1)
+        )
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
         """The numbers of each side, normal over the training part."""
         return tuple(self._normal(torch.cat(same)) for same in zip(*_chunks(sides), strict=True))
 
     def _normal(self, numbers: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-        levels, values = self.levels.T.contiguous(), numbers.T.contiguous()
+        levels = self.levels.T.contiguous()
+        values = numbers.T.contiguous()
         # the middle of the two ends of ties, so that a number that hardly varies stays in the middle of its rank
-        place = (torch.searchsorted(levels, values) + torch.searchsorted(levels, values, right=True)).T / 2
+        place = (
+            torch.searchsorted(levels, values) + torch.searchsorted(levels, values, right=True)
+        ).T / 2
         rank = (place / LEVELS).clamp(0.5 / LEVELS, 1 - 0.5 / LEVELS)
         normal: Tensor = torch.special.ndtri(rank)
         return normal.clamp(-LIMIT, LIMIT).float()
@@ -69,7 +74,8 @@ def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, 
     """The numbers of each side, of values in [0, 1], before they are ranked."""
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
     values = [
-        torch.cat([side, _chromaticities(side)], 1).flatten(2) for side in (side[..., ::step, ::step] for side in sides)
+        torch.cat([side, _chromaticities(side)], 1).flatten(2)
+        for side in (side[..., ::step, ::step] for side in sides)
     ]
     mean = torch.stack([x.mean(2, keepdim=True) for x in values]).mean(0)
     at = torch.tensor(QUANTILES, device=mean.device)
@@ -83,7 +89,8 @@ def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, 
 
 def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"]:
     bright = image + DARK
-    first, second = bright[:, 1:], bright[:, :-1]
+    first = bright[:, 1:]
+    second = bright[:, :-1]
     return torch.cat([bright / bright.sum(1, keepdim=True), (first - second) / (first + second)], 1)
 
 

@@ -98,7 +98,9 @@ class ResNet:
         """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
         from contrasweep.trainables.paired_images.stages import Stages
 
-        net = Stages(shape[0], self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained)
+        net = Stages(
+            shape[0], self.block, self.depths, width=width, stem=stem, bn=bn, pretrained=pretrained
+        )
         if weights:
             load_weights(net, weights, sha256)
         return net
@@ -137,7 +139,9 @@ def find(name: str) -> ExternalStages:
 def _takes(entry: Any, given: Config) -> type:
     if isinstance(entry, ResNet):
         return entry.parameters
-    return parameters_of_external(entry) if isinstance(entry, ExternalStages) else parameters_of(entry)
+    return (
+        parameters_of_external(entry) if isinstance(entry, ExternalStages) else parameters_of(entry)
+    )
 
 
 ENCODERS: Table[Any] = Table(
@@ -173,7 +177,11 @@ def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
         with errors_named(f"{encoder.name} fails on images {[2, *shape]}", "encoder"):
             maps = built(torch.zeros(2, *shape))
     if not isinstance(maps, Sequence) or [_channels(part) for part in maps] != list(built.dims):
-        got = [list(part.shape) for part in maps] if isinstance(maps, Sequence) else type(maps).__name__
+        got = (
+            [list(part.shape) for part in maps]
+            if isinstance(maps, Sequence)
+            else type(maps).__name__
+        )
         raise SpecError(
             "an encoder gives a map of dims[i] channels for each stage, or a row of `dim` features",
             place="encoder",
@@ -194,7 +202,9 @@ def _channels(part: Any) -> int | None:
     return int(part.shape[1]) if fits else None
 
 
-def _timm(name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
+def _timm(
+    name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
+) -> "nn.Module":
     from contrasweep.trainables.paired_images.stages import TimmStages
 
     timm = import_timm(name)

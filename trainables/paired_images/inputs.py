@@ -31,17 +31,22 @@ class ImageInputs:
     """The two parts of a trial's dataset as sides uint8 [n c h w], and what the training loop asks of a modality."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
-        self.settings, self.device = settings.resolve(trial.data), device
+        self.settings = settings.resolve(trial.data)
+        self.device = device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows = np.asarray(test.rows)
         self.test_grouping: ItemColumns = test.grouping
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
-        self.colour_statistics = {split: self._statistics_of(sides) for split, sides in stored.items()}
+        self.colour_statistics = {
+            split: self._statistics_of(sides) for split, sides in stored.items()
+        }
         self.sides = {split: self._resized(sides) for split, sides in stored.items()}
         self.class_names = tuple(trial.data.classes)
-        self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
+        self.classes = len(self.class_names) or 1 + int(
+            max(self.train_labels.max(), self.test_labels.max())
+        )
         self.mean, self.std = (x.to(device) for x in moments(self.sides["train"]))
         self.policy = self.settings.augmentation.settings
 
@@ -70,7 +75,8 @@ class ImageInputs:
 
         What happens at a place follows from `key` alone, whatever the batch size.
         """
-        n, generator = len(self.train_labels), seeding.generator(*key)
+        n = len(self.train_labels)
+        generator = seeding.generator(*key)
         draws: Any
         if self.settings.paired:
             draws = draw_pair(self.policy, n, generator)
@@ -101,7 +107,9 @@ class ImageInputs:
         return tuple(loaded[name] for name in names)
 
     def _resized(self, sides: Sides) -> Sides:
-        resized = {id(side): squares(side, self.settings.image_size).to(self.device) for side in sides}
+        resized = {
+            id(side): squares(side, self.settings.image_size).to(self.device) for side in sides
+        }
         return tuple(resized[id(side)] for side in sides)
 
     def _statistics_of(self, sides: Sides) -> Sides:
@@ -117,12 +125,15 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     There is one scale for both images of a pair, since a scale for each would hide the shift between them. The
     deviation is 1 for a channel that never varies.
     """
-    means, stds = [], []
+    means = []
+    stds = []
     chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
         chunks = [chunk for side in sides for chunk in torch.split(side[:, c], chunk_images)]
-        counts = torch.stack([torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]).sum(0)
+        counts = torch.stack(
+            [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
+        ).sum(0)
         share = counts / counts.sum()
         mean = (share * levels).sum()
         means.append(mean)

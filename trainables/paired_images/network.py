@@ -31,7 +31,10 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
         encoder.eval()
         sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
     size = (settings.latent.size,) * 2 if settings.latent.size else sides[min(2, len(sides) - 1)]
-    if settings.beta > 0 and rank([sides[i] for i in chosen(settings.latent.blocks)], size) < classes:
+    if (
+        settings.beta > 0
+        and rank([sides[i] for i in chosen(settings.latent.blocks)], size) < classes
+    ):
         warnings.warn(
             f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at {shape[1]} x "
             f"{shape[2]} pixels have fewer places than that, whatever latent.size; use larger images or the small stem",

@@ -13,7 +13,12 @@ from contrasweep.trainables.fields import Centre, MaybeCount
 from contrasweep.trainables.files import with_digest_of_weights
 from contrasweep.trainables.images import image_shape
 from contrasweep.trainables.paired.settings import PairedSettings
-from contrasweep.trainables.paired_images.encoders import ENCODERS, SMALL_STEM_PIXELS, check_encoder, stage_side
+from contrasweep.trainables.paired_images.encoders import (
+    ENCODERS,
+    SMALL_STEM_PIXELS,
+    check_encoder,
+    stage_side,
+)
 from contrasweep.trainables.paired_images.views import AUGMENTATIONS, resolved
 
 COLUMNS = {
@@ -51,7 +56,9 @@ class Settings(PairedSettings):
     def __post_init__(self) -> None:
         PairedSettings.__post_init__(self)
         if not self.paired and self.beta > 0:
-            raise SpecError("single images have no l", place="beta", value=self.beta, hint="set beta to 0")
+            raise SpecError(
+                "single images have no l", place="beta", value=self.beta, hint="set beta to 0"
+            )
         if self.augmentation.name != "auto" and self.paired != (self.augmentation.name == "pairs"):
             raise SpecError(
                 f"this augmentation does not suit input {self.input!r}",
@@ -81,8 +88,12 @@ class Settings(PairedSettings):
         augmentation = resolved(self.augmentation, data, sides)
         shape = image_shape(data, sides[0])
         whole = self.for_images(shape)
-        whole = replace(whole, augmentation=augmentation, encoder=with_digest_of_weights(whole.encoder))
-        check_encoder(whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta)
+        whole = replace(
+            whole, augmentation=augmentation, encoder=with_digest_of_weights(whole.encoder)
+        )
+        check_encoder(
+            whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta
+        )
         return whole
 
     def for_images(self, shape: tuple[int, int, int]) -> "Settings":

@@ -20,9 +20,19 @@ class Stages(nn.Module):
     """
 
     def __init__(
-        self, channels: int, block: str, depths: tuple[int, ...], *, width: int, stem: str, bn: str, pretrained: str
+        self,
+        channels: int,
+        block: str,
+        depths: tuple[int, ...],
+        *,
+        width: int,
+        stem: str,
+        bn: str,
+        pretrained: str,
     ) -> None:
-        from torchvision.models import resnet  # costs more than a second, so only those who need it pay
+        from torchvision.models import (
+            resnet,
+        )  # costs more than a second, so only those who need it pay
 
         super().__init__()
         self.block = getattr(resnet, block)
@@ -34,7 +44,9 @@ class Stages(nn.Module):
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
         inputs = width
         for i, depth in enumerate(depths):
-            setattr(self, f"layer{i + 1}", self._stage(inputs, width * 2**i, depth, 1 if i == 0 else 2))
+            setattr(
+                self, f"layer{i + 1}", self._stage(inputs, width * 2**i, depth, 1 if i == 0 else 2)
+            )
             inputs = width * 2**i * self.block.expansion
         self.dims = tuple(width * 2**i * self.block.expansion for i in range(4))
         for module in self.modules():
@@ -56,7 +68,9 @@ class Stages(nn.Module):
         outputs = planes * self.block.expansion
         shortcut = None
         if stride != 1 or inputs != outputs:
-            shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), self.norm(outputs))
+            shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), self.norm(outputs)
+            )
         blocks = [self.block(inputs, planes, stride, shortcut, norm_layer=self.norm)]
         blocks += [self.block(outputs, planes, norm_layer=self.norm) for _ in range(depth - 1)]
         return nn.Sequential(*blocks)
@@ -72,7 +86,9 @@ class Stages(nn.Module):
         try:
             weights = torch.load(path, map_location="cpu", weights_only=True)
             weights = weights.get("state_dict", weights)
-            self.load_state_dict({name: value for name, value in weights.items() if not name.startswith("fc.")})
+            self.load_state_dict(
+                {name: value for name, value in weights.items() if not name.startswith("fc.")}
+            )
         except (RuntimeError, AttributeError, pickle.UnpicklingError, EOFError) as error:
             raise SpecError(
                 "the weights do not fit the encoder with its stem, centre and width",
@@ -93,7 +109,8 @@ class OneStage(nn.Module):
 
     def __init__(self, body: nn.Module, dim: int) -> None:
         super().__init__()
-        self.body, self.dims = body, (dim,)
+        self.body = body
+        self.dims = (dim,)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Images [n c h w] to one map [n dim 1 1]."""
@@ -106,7 +123,8 @@ class TimmStages(nn.Module):
 
     def __init__(self, body: nn.Module, dims: Sequence[int]) -> None:
         super().__init__()
-        self.body, self.dims = body, tuple(dims)
+        self.body = body
+        self.dims = tuple(dims)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Images [n c h w] to maps [n dims[i] h_i w_i]."""

@@ -39,7 +39,9 @@ class Auto(PairPolicy):
     """
 
 
-AUGMENTATIONS: Table[Any] = Table("augmentation", {**augmentations.AUGMENTATIONS, "auto": Auto, "pairs": PairPolicy})
+AUGMENTATIONS: Table[Any] = Table(
+    "augmentation", {**augmentations.AUGMENTATIONS, "auto": Auto, "pairs": PairPolicy}
+)
 """name -> a class of policies with these defaults."""
 
 
@@ -66,12 +68,15 @@ class PairDraws:
 
     def to(self, device: "torch.device") -> "PairDraws":
         """The same draws on `device`."""
-        return PairDraws(None if self.affine is None else self.affine.to(device), self.light.to(device))
+        return PairDraws(
+            None if self.affine is None else self.affine.to(device), self.light.to(device)
+        )
 
 
 def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairDraws:
     """Draw the view of each of `n` pairs; every policy uses the generator equally often."""
-    u, light = torch.rand(6, n, generator=generator), torch.randn(n, 2, 2, generator=generator)
+    u = torch.rand(6, n, generator=generator)
+    light = torch.randn(n, 2, 2, generator=generator)
     moves = policy.crop_area < 1 or policy.dihedral
     return PairDraws(_geometry(policy, u) if moves else None, policy.jitter * light)
 
@@ -85,19 +90,24 @@ def apply_pair(
         both = augmentations.apply(both, augmentations.Draws(draws.affine, None, None))
     gain, offset = (draws.light[:, :, i, None, None, None] for i in (0, 1))
     sides = both.chunk(2, dim=1)
-    first, second = ((side * (1 + gain[:, i]) + offset[:, i]).clamp(0, 1) for i, side in enumerate(sides))
+    first, second = (
+        (side * (1 + gain[:, i]) + offset[:, i]).clamp(0, 1) for i, side in enumerate(sides)
+    )
     return first, second
 
 
 def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     """Affine maps of [-1, 1] coordinates: a square crop, then one of the eight symmetries."""
     side = (policy.crop_area + (1 - policy.crop_area) * u[0]).sqrt()
-    x, y = (1 - side) * (2 * u[1] - 1), (1 - side) * (2 * u[2] - 1)
+    x = (1 - side) * (2 * u[1] - 1)
+    y = (1 - side) * (2 * u[2] - 1)
     zero = torch.zeros_like(side)
-    across, down = side, side
+    across = side
+    down = side
     swapped = torch.zeros_like(side, dtype=torch.bool)
     if policy.dihedral:
-        across, down = torch.where(u[3] < 0.5, side, -side), torch.where(u[4] < 0.5, side, -side)
+        across = torch.where(u[3] < 0.5, side, -side)
+        down = torch.where(u[4] < 0.5, side, -side)
         swapped = u[5] < 0.5
     rows = [
         torch.where(swapped, zero, across),

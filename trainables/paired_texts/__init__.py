@@ -40,7 +40,8 @@ def memory(config: Config, data: Manifest) -> Workload:
 
     The vocabulary is not known before the data is read: as many words as rows.
     """
-    s, words = Settings(**config), data.rows("train")
+    s = Settings(**config)
+    words = data.rows("train")
     classes = len(data.classes) or 3
     network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
 
@@ -51,9 +52,19 @@ def memory(config: Config, data: Manifest) -> Workload:
 
     return Workload(
         architecture=f"paired_texts {precision(s)}",
-        shape=(words, classes, s.batch_size, s.n_views, s.max_words, json.dumps(network, sort_keys=True), s.beta > 0),
+        shape=(
+            words,
+            classes,
+            s.batch_size,
+            s.n_views,
+            s.max_words,
+            json.dumps(network, sort_keys=True),
+            s.beta > 0,
+        ),
         build=build,
-        inputs=lambda: tuple(torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)),
+        inputs=lambda: tuple(
+            torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)
+        ),
         loss=network_output_sum,
         resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
         **workload_fields(s, data),

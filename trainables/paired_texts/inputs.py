@@ -20,19 +20,25 @@ class TextInputs:
     """The two parts of a trial's dataset as word indices [n w]; the vocabulary is the training part's."""
 
     def __init__(self, trial: Trial, settings: Settings, device: torch.device) -> None:
-        self.settings, self.device = settings.resolve(trial.data), device
+        self.settings = settings.resolve(trial.data)
+        self.device = device
         train, test = open_dataset(trial.data).parts(trial.fold)
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows = np.asarray(test.rows)
         self.test_grouping: ItemColumns = test.grouping
         self.class_names = tuple(trial.data.classes)
-        self.classes = len(self.class_names) or 1 + int(max(self.train_labels.max(), self.test_labels.max()))
+        self.classes = len(self.class_names) or 1 + int(
+            max(self.train_labels.max(), self.test_labels.max())
+        )
         sides = {
             split: [part.column(side).to_pylist() for side in ("premise", "hypothesis")]
             for split, part in (("train", train), ("test", test))
         }
         self.reader = WordReader(chain(*sides["train"]), settings.min_count, settings.max_words)
-        self.sides = {split: tuple(self.reader(side).to(device) for side in both) for split, both in sides.items()}
+        self.sides = {
+            split: tuple(self.reader(side).to(device) for side in both)
+            for split, both in sides.items()
+        }
 
     def model(self) -> Joint:
         """The network for this vocabulary."""
@@ -52,11 +58,16 @@ class TextInputs:
         The words hidden at a place of the order follow from `key` alone.
         """
         shape = (2, len(self.train_labels), self.settings.max_words)
-        hidden = torch.rand(shape, generator=seeding.generator(*key)) < self.settings.augmentation.word_dropout
+        hidden = (
+            torch.rand(shape, generator=seeding.generator(*key))
+            < self.settings.augmentation.word_dropout
+        )
 
         def views(rows: Tensor, places: slice) -> tuple[Tensor, ...]:
             sides = zip(self.plain("train", rows), hidden[:, places].to(self.device), strict=True)
-            return tuple(torch.where(gone & (side != PADDING), UNKNOWN, side) for side, gone in sides)
+            return tuple(
+                torch.where(gone & (side != PADDING), UNKNOWN, side) for side, gone in sides
+            )
 
         return views
 
@@ -67,4 +78,6 @@ def text_model(settings: Settings, words: int, classes: int) -> Joint:
     It is initialised from torch's global generator.
     """
     encoder = settings.encoder.build(words)
-    return Joint(encoder, settings, encoder.dim, classes, paired=True, lat_size=(settings.latent.size,))
+    return Joint(
+        encoder, settings, encoder.dim, classes, paired=True, lat_size=(settings.latent.size,)
+    )

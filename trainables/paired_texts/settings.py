@@ -57,5 +57,7 @@ class Settings(PairedSettings):
     def resolve(self, data: Manifest) -> "Settings":
         """These settings for `data`, which they do not depend on; `DataError` where the data is of another kind."""
         if data.kind != "text-pair":
-            raise DataError(f"paired_texts trains on text pairs; {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"paired_texts trains on text pairs; {data.name} is of kind {data.kind!r}"
+            )
         return self

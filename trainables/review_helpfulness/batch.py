@@ -54,7 +54,9 @@ class Batch:
         """Return the same batch on `device`."""
         return Batch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
-    def with_review(self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]) -> "Batch":
+    def with_review(
+        self, other: "Batch", *, text: Bool[Tensor, " b"], images: Bool[Tensor, " b"]
+    ) -> "Batch":
         """Return a copy in which some rows have the review text or the review images of the same row of `other`.
 
         `text` says which rows take the text, `images` which take the images. This batch stays as it is.
@@ -71,7 +73,9 @@ class Batch:
 def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     length = max(a.shape[1], b.shape[1])
     padded = [
-        torch.cat([x, x.new_zeros(len(x), length - x.shape[1], *x.shape[2:])], dim=1) if x.shape[1] < length else x
+        torch.cat([x, x.new_zeros(len(x), length - x.shape[1], *x.shape[2:])], dim=1)
+        if x.shape[1] < length
+        else x
         for x in (a, b)
     ]
     return padded[0], padded[1]
@@ -137,7 +141,9 @@ class Corpus:
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
         record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])
         text_r, mask_r = _pad_tokens([self.review_tokens[i] for i in rows])
-        roi_p, roi_mask_p, has_image_p = self._pad_regions([self.product_regions[i] for i in owners])
+        roi_p, roi_mask_p, has_image_p = self._pad_regions(
+            [self.product_regions[i] for i in owners]
+        )
         roi_r, roi_mask_r, has_image_r = self._pad_regions([self.review_regions[i] for i in rows])
         group = np.full(len(rows), -1) if groups is None else groups
         return Batch(
@@ -188,7 +194,9 @@ class HelpfulnessModel(nn.Module, ABC):
     gives_features: ClassVar[bool] = False
     """Whether its outputs have post-interaction features."""
 
-    def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+    def augment(
+        self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
+    ) -> Batch:
         """Return the batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
         return batch
 

@@ -23,7 +23,9 @@ SHOWN = 300
 """Characters of a text that are shown."""
 
 
-def case_study(study: str, product: str | None = None, arms: Sequence[str] = (), storage: str = STORAGE) -> str:
+def case_study(
+    study: str, product: str | None = None, arms: Sequence[str] = (), storage: str = STORAGE
+) -> str:
     """Return a product's text, and each test review of it with its label and the arms' scores, the best first.
 
     The trials are those of the first dataset, fold and seed on which all `arms` have finished.
@@ -38,19 +40,35 @@ def case_study(study: str, product: str | None = None, arms: Sequence[str] = (),
         SpecError: There is no such study or product, or the arms have not finished on the same data.
     """
     results = Results.load(study, storage)
-    arms = arms or sorted(results.document.arms, key=lambda arm: arm != results.document.reference)[:2]
+    arms = (
+        arms or sorted(results.document.arms, key=lambda arm: arm != results.document.reference)[:2]
+    )
     trials, data = _trials(results, arms)
     with tempfile.TemporaryDirectory() as folder:
-        tables = [pd.read_parquet(results.records.artifact(one, REVIEWS, Path(folder) / one)) for one in trials]
-    reviews = tables[0].assign(**{arm: table["score"] for arm, table in zip(arms, tables, strict=True)})
+        tables = [
+            pd.read_parquet(results.records.artifact(one, REVIEWS, Path(folder) / one))
+            for one in trials
+        ]
+    reviews = tables[0].assign(
+        **{arm: table["score"] for arm, table in zip(arms, tables, strict=True)}
+    )
     ids = reviews["product_id"].drop_duplicates().to_numpy()
     if product is None:
         first, second = (results.items(trial)["map"] for trial in trials[:2])
         product = str(ids[(first - second).argmax()])
     elif product not in ids:
-        hint = f"the product furthest apart is shown without one; the first are {', '.join(ids[:3])}"
-        raise SpecError("no test reviews of this product", place="PRODUCT", value=product, hint=hint)
-    return _text(reviews[reviews["product_id"] == product].sort_values(arms[0], ascending=False), arms, data, storage)
+        hint = (
+            f"the product furthest apart is shown without one; the first are {', '.join(ids[:3])}"
+        )
+        raise SpecError(
+            "no test reviews of this product", place="PRODUCT", value=product, hint=hint
+        )
+    return _text(
+        reviews[reviews["product_id"] == product].sort_values(arms[0], ascending=False),
+        arms,
+        data,
+        storage,
+    )
 
 
 def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
@@ -63,17 +81,27 @@ def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
             name = trials["data"].iloc[0] if "data" in trials else results.document.spec["data"]
             return trials.loc[list(arms), "trial_id"].tolist(), str(name)
     hint = f"the study's arms are {', '.join(results.document.arms)}"
-    raise SpecError("these arms have no finished trials on the same data", place="arms", value=list(arms), hint=hint)
+    raise SpecError(
+        "these arms have no finished trials on the same data",
+        place="arms",
+        value=list(arms),
+        hint=hint,
+    )
 
 
 def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -> str:
-    dataset, product = open_dataset(find(data, storage=storage)), reviews["product_id"].iloc[0]
+    dataset = open_dataset(find(data, storage=storage))
+    product = reviews["product_id"].iloc[0]
     products = dataset.split("products")
     row = products.column("product_id").to_pylist().index(product)
     about = " ".join(products.column(name)[row].as_py() for name in ("name", "description"))
     texts: dict[str, str] = {}
-    for part in map(dataset.split, ("train", "test")):  # a fold's test part is of the training split
-        texts |= zip(part.column("review_id").to_pylist(), part.column("text").to_pylist(), strict=True)
+    for part in map(
+        dataset.split, ("train", "test")
+    ):  # a fold's test part is of the training split
+        texts |= zip(
+            part.column("review_id").to_pylist(), part.column("text").to_pylist(), strict=True
+        )
     ranks = [reviews[arm].rank(ascending=False, method="first") for arm in arms]
     lines = [
         f"product {product} of {data}: {about}"[:SHOWN],
@@ -81,13 +109,18 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
         _line("label", arms, "review; each score's rank beside it"),
     ]
     for i, (review, label) in enumerate(zip(reviews["review_id"], reviews["label"], strict=True)):
-        scored = [f"{reviews[arm].iloc[i]:.3f} ({rank.iloc[i]:.0f})" for arm, rank in zip(arms, ranks, strict=True)]
+        scored = [
+            f"{reviews[arm].iloc[i]:.3f} ({rank.iloc[i]:.0f})"
+            for arm, rank in zip(arms, ranks, strict=True)
+        ]
         lines.append(_line(label, scored, texts[review][:SHOWN]))
     return "\n".join(lines)
 
 
 def _line(label: object, scores: Sequence[str], text: str) -> str:
-    return f"{label!s:>5}  {'  '.join(f'{score:>14}' for score in scores)}  {' '.join(text.split())}"
+    return (
+        f"{label!s:>5}  {'  '.join(f'{score:>14}' for score in scores)}  {' '.join(text.split())}"
+    )
 
 
 def main() -> None:

@@ -18,10 +18,17 @@ from contrasweep.trainables.files import checked_file
 from contrasweep.trainables.review_helpfulness.batch import Corpus, Inputs
 from contrasweep.trainables.review_helpfulness.datasets.word_vectors import read_vectors
 from contrasweep.trainables.review_helpfulness.settings import Settings
-from contrasweep.trainables.review_helpfulness.vocabulary import OOV, Characters, Vocabulary, word_vectors
+from contrasweep.trainables.review_helpfulness.vocabulary import (
+    OOV,
+    Characters,
+    Vocabulary,
+    word_vectors,
+)
 from contrasweep.trial import Trial
 
-DEV_SHARE = 0.2  # of the training products, where the dataset has no validation split: 16 of 80 per cent
+DEV_SHARE = (
+    0.2  # of the training products, where the dataset has no validation split: 16 of 80 per cent
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,9 @@ class Products:
 
     def record(self, number: int) -> str:
         """Title, brand, category, description."""
-        return " ".join((self.name[number], self.brand[number], self.category[number], self.description[number]))
+        return " ".join(
+            (self.name[number], self.brand[number], self.category[number], self.description[number])
+        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,9 @@ class Reviews:
 
     def take(self, rows: NDArray[np.int64]) -> "Reviews":
         """Return these rows, in this order."""
-        text, regions, ids = ([column[i] for i in rows] for column in (self.text, self.regions, self.ids))
+        text, regions, ids = (
+            [column[i] for i in rows] for column in (self.text, self.regions, self.ids)
+        )
         return Reviews(self.product[rows], text, self.label[rows], regions, ids)
 
 
@@ -86,7 +97,9 @@ def hold_out(reviews: Reviews, products: Products) -> tuple[Reviews, Reviews]:
     owners = np.unique(reviews.product)
     if len(owners) < 2:
         raise DataError("a validation part needs at least two products in the training part")
-    ranked = sorted(owners.tolist(), key=lambda number: hashlib.sha256(products.ids[number].encode()).digest())
+    ranked = sorted(
+        owners.tolist(), key=lambda number: hashlib.sha256(products.ids[number].encode()).digest()
+    )
     held = np.isin(reviews.product, ranked[: max(1, round(DEV_SHARE * len(owners)))])
     return reviews.take(np.flatnonzero(~held)), reviews.take(np.flatnonzero(held))
 
@@ -105,25 +118,42 @@ def prepare(
     """
     train = parts["train"]
     seen = np.unique(train.product).tolist()
-    product_words = Vocabulary.build((products.record(number) for number in seen), settings.min_word_count)
+    product_words = Vocabulary.build(
+        (products.record(number) for number in seen), settings.min_word_count
+    )
     review_words = Vocabulary.build(train.text, settings.min_word_count)
     categories = sorted(set(products.category))
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
     words = product_words, review_words
-    vectors = [torch.from_numpy(word_vectors(own, settings.word_dim, rng, known())) for own in words]
+    vectors = [
+        torch.from_numpy(word_vectors(own, settings.word_dim, rng, known())) for own in words
+    ]
     characters = Characters.build(review_words.words)
     table = torch.from_numpy(characters.table(review_words))
     inputs = Inputs(
-        vectors[0], vectors[1], table, len(characters), roi_dim, len(categories), settings.helpful_threshold
+        vectors[0],
+        vectors[1],
+        table,
+        len(characters),
+        roi_dim,
+        len(categories),
+        settings.helpful_threshold,
     )
     shared: Shared = {
-        "product_tokens": _encode(map(products.text, range(len(products.ids))), product_words, settings),
-        "record_tokens": _encode(map(products.record, range(len(products.ids))), product_words, settings),
+        "product_tokens": _encode(
+            map(products.text, range(len(products.ids))), product_words, settings
+        ),
+        "record_tokens": _encode(
+            map(products.record, range(len(products.ids))), product_words, settings
+        ),
         "product_regions": _regions(products.regions, settings),
-        "category": np.array([categories.index(category) for category in products.category], dtype=np.int64),
+        "category": np.array(
+            [categories.index(category) for category in products.category], dtype=np.int64
+        ),
         "roi_dim": roi_dim,
     }
-    corpora, dropped = {}, {}
+    corpora = {}
+    dropped = {}
     for name, reviews in parts.items():
         tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
         kept = np.flatnonzero([len(known) > 0 for known in tokens])
@@ -152,7 +182,9 @@ class Shared(TypedDict):
     roi_dim: int
 
 
-def _encode(texts: Iterable[str], vocabulary: Vocabulary, settings: Settings) -> list[NDArray[np.int64]]:
+def _encode(
+    texts: Iterable[str], vocabulary: Vocabulary, settings: Settings
+) -> list[NDArray[np.int64]]:
     """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
     nothing = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
@@ -175,13 +207,21 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
         )
     dataset = open_dataset(trial.data)
     products, numbers = _products(dataset.split("products"))
-    parts = dict(zip(("train", "test"), (_reviews(p, numbers) for p in dataset.parts(trial.fold)), strict=True))
+    parts = dict(
+        zip(
+            ("train", "test"),
+            (_reviews(p, numbers) for p in dataset.parts(trial.fold)),
+            strict=True,
+        )
+    )
     if trial.fold is None and trial.data.rows("dev"):
         parts["dev"] = _reviews(dataset.split("dev"), numbers)
     else:
         parts["train"], parts["dev"] = hold_out(parts["train"], products)
     roi_dim = trial.data.columns["roi"]["shape"][0] if "roi" in trial.data.columns else 1
-    return prepare(products, parts, roi_dim, settings, key, partial(_known_vectors, settings, trial.data))
+    return prepare(
+        products, parts, roi_dim, settings, key, partial(_known_vectors, settings, trial.data)
+    )
 
 
 def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, NDArray[np.float32]]]:
@@ -196,7 +236,9 @@ def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, ND
 def _products(part: Part) -> tuple[Products, dict[str, int]]:
     ids = _texts(part, "product_id")
     fields = {name: _texts(part, name) for name in ("name", "brand", "category", "description")}
-    return Products(ids, **fields, regions=_roi(part)), {product: number for number, product in enumerate(ids)}
+    return Products(ids, **fields, regions=_roi(part)), {
+        product: number for number, product in enumerate(ids)
+    }
 
 
 def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:

@@ -34,7 +34,9 @@ class Settings:
     def resolve(self, data: Manifest) -> "Settings":
         """Return these settings with the relevance threshold of `data`; `DataError` where it has no reviews."""
         if data.kind != "reviews":
-            raise DataError(f"reviews are ranked by their length; {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"reviews are ranked by their length; {data.name} is of kind {data.kind!r}"
+            )
         return replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
 
 
@@ -48,7 +50,9 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]
     lengths = [len(tokens) for tokens in test.review_tokens]
     threshold = threshold_of(trial.data, own.relevance_threshold)
-    ranked = per_product(labels=test.label, products=test.product, threshold=threshold, scores=lengths)
+    ranked = per_product(
+        labels=test.label, products=test.product, threshold=threshold, scores=lengths
+    )
     yield Report(1, ranked.mean(), items=dict(ranked.values))
 
 

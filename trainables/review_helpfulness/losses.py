@@ -40,7 +40,11 @@ def adaptive_contrastive_loss(
     mean over negatives). No rows give 0, one row has no negatives.
     """
     check_known(
-        reduction, "reductions", get_args(ContrastiveReduction), "there is no such reduction", place="reduction"
+        reduction,
+        "reductions",
+        get_args(ContrastiveReduction),
+        "there is no such reduction",
+        place="reduction",
     )
     rows = len(h_p)
     similarity = _similarities(h_p, h_r, v_p, v_r)
@@ -49,7 +53,8 @@ def adaptive_contrastive_loss(
     if adaptive:
         positives = positives * _weights(o_pos - positives, clamp_weights, detach_weights)
         negatives = negatives * _weights(negatives - o_neg, clamp_weights, detach_weights)
-    pulled, pushed = -positives.sum(), negatives.sum()
+    pulled = -positives.sum()
+    pushed = negatives.sum()
     if reduction == "balanced":
         return pulled / max(1, positives.numel()) + pushed / max(1, negatives.numel())
     return (pulled + pushed) / (6 * max(1, rows) if reduction == "mean_anchor" else 1)
@@ -63,7 +68,8 @@ def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""
     gradient, a = max(0, 1 + m - s) and b = max(0, s + m). As in that code k = j is among the negatives too. No rows
     give 0.
     """
-    margin, gamma = 0.25, 256.0
+    margin = 0.25
+    gamma = 256.0
     similarity = _similarities(*features)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
     pulled = F.relu(1 + margin - positives).detach() * (1 - margin - positives)
@@ -86,7 +92,10 @@ def _unit(x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
 
 
 def _negatives(
-    rows: int, product_ids: Tensor | Sequence[int] | None, mask_same_product: bool, device: "torch.device"
+    rows: int,
+    product_ids: Tensor | Sequence[int] | None,
+    mask_same_product: bool,
+    device: "torch.device",
 ) -> Bool[Tensor, "b b"]:
     others = ~torch.eye(rows, dtype=torch.bool, device=device)
     if not mask_same_product:
@@ -114,8 +123,18 @@ def pairwise_ranking_loss(
     `beta` is the margin: a number, or a tensor of the negatives' shape. Reductions: `sum`; `mean`, over positives
     of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
     """
-    check_known(reduction, "reductions", get_args(RankingReduction), "there is no such reduction", place="reduction")
-    positives = positive_scores[:, None] if negative_scores.dim() > positive_scores.dim() else positive_scores
+    check_known(
+        reduction,
+        "reductions",
+        get_args(RankingReduction),
+        "there is no such reduction",
+        place="reduction",
+    )
+    positives = (
+        positive_scores[:, None]
+        if negative_scores.dim() > positive_scores.dim()
+        else positive_scores
+    )
     loss = F.relu(beta - positives + negative_scores)
     if reduction == "none":
         return loss
@@ -135,9 +154,13 @@ def hinge(
     return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")
 
 
-def bce(scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_threshold: int) -> Float[Tensor, ""]:
+def bce(
+    scores: Float[Tensor, "g w"], labels: Int[Tensor, "g w"], helpful_threshold: int
+) -> Float[Tensor, ""]:
     """Return the binary cross-entropy of `label >= helpful_threshold` against the scores as logits."""
-    return F.binary_cross_entropy_with_logits(scores, (labels >= helpful_threshold).to(scores.dtype))
+    return F.binary_cross_entropy_with_logits(
+        scores, (labels >= helpful_threshold).to(scores.dtype)
+    )
 
 
 GroupLoss = Callable[..., Tensor]

@@ -27,11 +27,18 @@ class PerProduct:
 
     def mean(self) -> dict[str, float]:
         """Unweighted means over all products, those without a relevant review included."""
-        return {name: float(values.mean()) if len(values) else 0.0 for name, values in self.values.items()}
+        return {
+            name: float(values.mean()) if len(values) else 0.0
+            for name, values in self.values.items()
+        }
 
 
 def per_product(
-    *, labels: ArrayLike, scores: ArrayLike, products: Sequence[Hashable] | ArrayLike, threshold: int
+    *,
+    labels: ArrayLike,
+    scores: ArrayLike,
+    products: Sequence[Hashable] | ArrayLike,
+    threshold: int,
 ) -> PerProduct:
     """Return `map`, `ndcg@3`, `ndcg@5` and `mrr` of each product over its rows (reviews).
 
@@ -39,7 +46,8 @@ def per_product(
     by score within their product, ties in row order. A product without a relevant review counts as 0. Raises
     `SpecError` where the three lists differ in length or a score is not finite.
     """
-    truth, score = np.asarray(labels, dtype=np.int64), np.asarray(scores, dtype=np.float64)
+    truth = np.asarray(labels, dtype=np.int64)
+    score = np.asarray(scores, dtype=np.float64)
     keys = products.tolist() if hasattr(products, "tolist") else list(products)  # type: ignore[arg-type]
     if not len(truth) == len(score) == len(keys):
         raise SpecError(
@@ -52,7 +60,11 @@ def per_product(
     numbers: dict[Any, int] = {}
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
     order = np.lexsort((np.arange(len(score)), -score, group))
-    lists = np.split(truth[order], np.cumsum(np.bincount(group, minlength=len(numbers)))[:-1]) if len(keys) else []
+    lists = (
+        np.split(truth[order], np.cumsum(np.bincount(group, minlength=len(numbers)))[:-1])
+        if len(keys)
+        else []
+    )
     rows = np.array([_one(ranked, threshold) for ranked in lists]).reshape(-1, len(METRICS))
     return PerProduct(list(numbers), dict(zip(METRICS, rows.T, strict=True)))
 
@@ -75,15 +87,27 @@ def _ndcg(gains: NDArray[np.float64], k: int) -> float:
 
 
 def random_order_metrics(
-    *, labels: ArrayLike, products: Sequence[Hashable] | ArrayLike, threshold: int, draws: int = 100, seed: int = 0
+    *,
+    labels: ArrayLike,
+    products: Sequence[Hashable] | ArrayLike,
+    threshold: int,
+    draws: int = 100,
+    seed: int = 0,
 ) -> PerProduct:
     """Return the expected metrics of a random order, per product, over `draws` seeded ones: the floor of any model."""
     rng = np.random.default_rng(seed)
     runs = [
-        per_product(labels=labels, scores=rng.random(len(np.asarray(labels))), products=products, threshold=threshold)
+        per_product(
+            labels=labels,
+            scores=rng.random(len(np.asarray(labels))),
+            products=products,
+            threshold=threshold,
+        )
         for _ in range(draws)
     ]
-    return PerProduct(runs[0].products, {m: np.mean([run.values[m] for run in runs], axis=0) for m in METRICS})
+    return PerProduct(
+        runs[0].products, {m: np.mean([run.values[m] for run in runs], axis=0) for m in METRICS}
+    )
 
 
 RELATIONS = {
@@ -94,7 +118,10 @@ RELATIONS = {
 
 
 def token_distances(
-    x: Float[Tensor, "b t d"], mask_x: Bool[Tensor, "b t"], y: Float[Tensor, "b s d"], mask_y: Bool[Tensor, "b s"]
+    x: Float[Tensor, "b t d"],
+    mask_x: Bool[Tensor, "b t"],
+    y: Float[Tensor, "b s d"],
+    mask_y: Bool[Tensor, "b s"],
 ) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
     """Return the means over all valid token pairs of 1 - cosine and of the Euclidean distance, per sample."""
     pairs = mask_x[:, :, None] & mask_y[:, None, :]
@@ -126,7 +153,9 @@ class Rows(TypedDict):
     threshold: int
 
 
-def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dict[str, float], ItemColumns]:
+def with_floors(
+    scored: PerProduct, corpus: Corpus, threshold: int
+) -> tuple[dict[str, float], ItemColumns]:
     """Return means and per-product values of `scored`, a random order (`random_`) and longest first (`length_`)."""
     rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
     rankings = {
@@ -134,12 +163,22 @@ def with_floors(scored: PerProduct, corpus: Corpus, threshold: int) -> tuple[dic
         "random_": random_order_metrics(**rows, draws=RANDOM_ORDERS),
         "length_": per_product(**rows, scores=[len(tokens) for tokens in corpus.review_tokens]),
     }
-    metrics = {prefix + name: value for prefix, ranking in rankings.items() for name, value in ranking.mean().items()}
-    items = {prefix + name: values for prefix, ranking in rankings.items() for name, values in ranking.values.items()}
+    metrics = {
+        prefix + name: value
+        for prefix, ranking in rankings.items()
+        for name, value in ranking.mean().items()
+    }
+    items = {
+        prefix + name: values
+        for prefix, ranking in rankings.items()
+        for name, values in ranking.values.items()
+    }
     return metrics, items
 
 
-def distance_metrics(outputs: Iterable[tuple[Output, Batch]], helpful_threshold: int) -> dict[str, float]:
+def distance_metrics(
+    outputs: Iterable[tuple[Output, Batch]], helpful_threshold: int
+) -> dict[str, float]:
     """Return Tables 7-8: `cs_<relation>_<helpful or unhelpful>` and `l2_...`.
 
     They are means over the test pairs whose product and review both have images. Raises `DataError` if there is none,
@@ -148,7 +187,9 @@ def distance_metrics(outputs: Iterable[tuple[Output, Batch]], helpful_threshold:
     batches: list[dict[str, Tensor]] = []
     for output, batch in outputs:
         seen = batch.has_image_p & batch.has_image_r
-        distances = {name: values[seen] for name, values in relation_distances(output.features).items()}
+        distances = {
+            name: values[seen] for name, values in relation_distances(output.features).items()
+        }
         batches.append(distances | {"helpful": (batch.label >= helpful_threshold)[seen]})
     joined = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     helpful = joined.pop("helpful")

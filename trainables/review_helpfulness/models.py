@@ -137,7 +137,9 @@ class MCROptions:
 
     def __post_init__(self) -> None:
         if self.dim % HEADS:
-            raise SpecError(f"dim must be a multiple of the {HEADS} heads", place="dim", value=self.dim)
+            raise SpecError(
+                f"dim must be a multiple of the {HEADS} heads", place="dim", value=self.dim
+            )
 
 
 @checked
@@ -185,11 +187,19 @@ class ProposedOptions:
 
     def __post_init__(self) -> None:
         if self.dim % self.heads:
-            raise SpecError(f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim)
+            raise SpecError(
+                f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim
+            )
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
-        for name in names[names.index("contrastive_form") + 1 :] if self.contrastive_form == "code" else ():
+        for name in (
+            names[names.index("contrastive_form") + 1 :] if self.contrastive_form == "code" else ()
+        ):
             if getattr(self, name) != getattr(type(self), name):
-                raise SpecError("the authors' contrastive term does not use it", place=name, value=getattr(self, name))
+                raise SpecError(
+                    "the authors' contrastive term does not use it",
+                    place=name,
+                    value=getattr(self, name),
+                )
 
 
 @dataclass(frozen=True)
@@ -216,7 +226,9 @@ MODELS: Table[Any] = Table(
         "dr_net": Model(DRNetOptions, "adapted D&R-Net", multimodal=True),
         "sse_cross": Model(SSECrossOptions, "SSE-Cross", multimodal=True),
         "mcr": Model(MCROptions, "MCR", multimodal=True, gives_features=True),
-        "proposed": Model(ProposedOptions, "adaptive contrastive", multimodal=True, gives_features=True),
+        "proposed": Model(
+            ProposedOptions, "adaptive contrastive", multimodal=True, gives_features=True
+        ),
     },
     takes=lambda model, given: model.settings,
 )

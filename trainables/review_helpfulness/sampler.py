@@ -45,8 +45,10 @@ class GroupSampler:
         num_negatives: int,
         max_groups: int | None = None,
     ) -> None:
-        truth, owner = np.asarray(labels, dtype=np.int64), np.asarray(products)
-        self.num_negatives, self.max_groups = num_negatives, max_groups
+        truth = np.asarray(labels, dtype=np.int64)
+        owner = np.asarray(products)
+        self.num_negatives = num_negatives
+        self.max_groups = max_groups
         self.candidates: list[_Candidate] = []
         for product in dict.fromkeys(owner.tolist()):
             rows = np.flatnonzero(owner == product)
@@ -54,7 +56,9 @@ class GroupSampler:
             for positive, negatives in pair_candidates(truth[rows], interval):
                 weights = 1 - frequency[truth[rows[negatives]]]
                 self.candidates.append(
-                    _Candidate(int(rows[positive]), rows[negatives], np.cumsum(weights / weights.sum()))
+                    _Candidate(
+                        int(rows[positive]), rows[negatives], np.cumsum(weights / weights.sum())
+                    )
                 )
 
     def __len__(self) -> int:

@@ -125,14 +125,20 @@ class Settings:
         The content of that file is part of what a trial is.
         """
         if data.kind != "reviews":
-            raise DataError(f"review_helpfulness trains on reviews; {data.name} is of kind {data.kind!r}")
+            raise DataError(
+                f"review_helpfulness trains on reviews; {data.name} is of kind {data.kind!r}"
+            )
         resolved = self.with_threshold(data)
         if self.word_vectors is None:
             return resolved
         if self.vectors_file is not None:
-            return dataclasses.replace(resolved, word_vectors=with_digest(self.word_vectors, "word_vectors"))
+            return dataclasses.replace(
+                resolved, word_vectors=with_digest(self.word_vectors, "word_vectors")
+            )
         name = self.word_vectors.partition("#")[0]
-        return dataclasses.replace(resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}")
+        return dataclasses.replace(
+            resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}"
+        )
 
     @property
     def vectors_file(self) -> Path | None:
@@ -152,7 +158,9 @@ class Settings:
             found = find(name, storage=storage_of(data))
         except DataError as error:
             hint = f"stage it with WORD_VECTORS; {error}"
-            raise SpecError("there is no such file or dataset", place="word_vectors", value=name, hint=hint) from None
+            raise SpecError(
+                "there is no such file or dataset", place="word_vectors", value=name, hint=hint
+            ) from None
         if found.kind != KIND or found.columns["vector"]["shape"] != [self.word_dim]:
             what = f"{name} is of kind {found.kind} with columns {dict(found.columns)}"
             raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
@@ -165,4 +173,6 @@ class Settings:
 
     def with_threshold(self, data: Manifest) -> "Settings":
         """Return the same settings with the dataset's relevance threshold where they have none."""
-        return dataclasses.replace(self, relevance_threshold=threshold_of(data, self.relevance_threshold))
+        return dataclasses.replace(
+            self, relevance_threshold=threshold_of(data, self.relevance_threshold)
+        )

@@ -18,7 +18,12 @@ from contrasweep.trainables import checkpoint, loop, optimisation, seeding
 from contrasweep.trainables.checkpoint import StateDict
 from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Output
 from contrasweep.trainables.review_helpfulness.corpora import Prepared
-from contrasweep.trainables.review_helpfulness.metrics import PerProduct, distance_metrics, per_product, with_floors
+from contrasweep.trainables.review_helpfulness.metrics import (
+    PerProduct,
+    distance_metrics,
+    per_product,
+    with_floors,
+)
 from contrasweep.trainables.review_helpfulness.networks import build_model
 from contrasweep.trainables.review_helpfulness.sampler import GroupSampler
 from contrasweep.trainables.review_helpfulness.settings import USUAL_THRESHOLD, Settings
@@ -39,7 +44,9 @@ class Trainer:
     """Model, optimiser and sampler of one trial. Everything random follows from `key` (seed, fold) and the epoch."""
 
     def __init__(self, settings: Settings, data: Prepared, key: tuple[int | None, ...]) -> None:
-        self.settings, self.data, self.key = settings, data, key
+        self.settings = settings
+        self.data = data
+        self.key = key
         self.guard = loop.Guard(settings.learning_rate)
         chosen = settings.relevance_threshold
         self.threshold = USUAL_THRESHOLD if chosen is None else chosen
@@ -47,7 +54,9 @@ class Trainer:
         seeding.prepare(self.device, settings.threads)
         seeding.reseed(*key, "weights")
         self.model = build_model(settings, data.inputs).to(self.device)
-        self.optimizer = optimisation.AdamW(self.model.parameters(), settings.learning_rate)  # no decay: Adam
+        self.optimizer = optimisation.AdamW(
+            self.model.parameters(), settings.learning_rate
+        )  # no decay: Adam
         sampler = settings.sampler
         self.train = data.corpora["train"]
         self.sampler = GroupSampler(
@@ -62,13 +71,20 @@ class Trainer:
                 f"no product of the training part has reviews whose labels are more than {sampler.interval} "
                 "levels apart: use a larger dataset or sampler.interval=0"
             )
-        self.plateau = PlateauSchedule(settings.learning_rate, settings.plateau.factor, settings.plateau.patience)
+        self.plateau = PlateauSchedule(
+            settings.learning_rate, settings.plateau.factor, settings.plateau.patience
+        )
         self.best = BestWeights()
 
     @property
     def parts(self) -> dict[str, checkpoint.Stateful]:
         """What a checkpoint holds."""
-        return {"model": self.model, "optimizer": self.optimizer, "plateau": self.plateau, "best": self.best}  # type: ignore[dict-item]
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "plateau": self.plateau,
+            "best": self.best,
+        }  # type: ignore[dict-item]
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and validate it: keep the best weights, set the next epoch's learning rate."""
@@ -83,8 +99,11 @@ class Trainer:
         rng = np.random.default_rng(seeding.derive(*self.key, epoch, "augment"))
         self.model.train()
         self.optimizer.lr = self.plateau.lr
-        sums, steps = defaultdict[str, float](float), 0
-        for groups in self.sampler.batches(seeding.derive(*self.key, epoch, "groups"), self.settings.sampler.groups):
+        sums = defaultdict[str, float](float)
+        steps = 0
+        for groups in self.sampler.batches(
+            seeding.derive(*self.key, epoch, "groups"), self.settings.sampler.groups
+        ):
             taken = self.guard.step(self.optimizer, partial(self._gradients, groups, rng))
             if taken is not None:
                 norm, step = taken
@@ -96,15 +115,20 @@ class Trainer:
                 for name, value in step.losses.items():
                     sums[f"{name}_loss"] += value.item()
         self.guard.require_steps(steps, epoch)
-        return {name: value / steps for name, value in sums.items()} | {"learning_rate": self.optimizer.lr}
+        return {name: value / steps for name, value in sums.items()} | {
+            "learning_rate": self.optimizer.lr
+        }
 
-    def _gradients(self, groups: NDArray[np.int64], rng: np.random.Generator) -> tuple[Tensor, list[Tensor], Step]:
+    def _gradients(
+        self, groups: NDArray[np.int64], rng: np.random.Generator
+    ) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss and gradients of a batch of groups [groups, 1 + negatives] of row numbers."""
         rows = groups.reshape(-1)
         batch = self.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
         batch = self.model.augment(batch, self.train, rows, rng).to(self.device)
         output = self.model(batch)
-        scores, labels = output.score.view(groups.shape), batch.label.view(groups.shape)
+        scores = output.score.view(groups.shape)
+        labels = batch.label.view(groups.shape)
         ranking = self.settings.loss.build(scores, labels, self.settings.helpful_threshold)
         losses = {self.settings.loss.name: ranking, **output.losses}
         loss = torch.stack(list(losses.values())).sum()
@@ -133,7 +157,9 @@ class Trainer:
         return self._per_product(corpus, self.score(corpus))
 
     def _per_product(self, corpus: Corpus, scores: NDArray[np.float64]) -> PerProduct:
-        return per_product(labels=corpus.label, scores=scores, products=corpus.product, threshold=self.threshold)
+        return per_product(
+            labels=corpus.label, scores=scores, products=corpus.product, threshold=self.threshold
+        )
 
     def select(self, epoch: int, dev_map: float) -> None:
         """Take note of an epoch's validation MAP."""
@@ -142,7 +168,9 @@ class Trainer:
 
     def ends(self, epoch: int) -> bool:
         """Return whether training ends after this epoch: the last one, or too many in a row without a better MAP."""
-        return epoch >= self.settings.epochs or 0 < self.settings.patience <= epoch - self.best.epoch
+        return (
+            epoch >= self.settings.epochs or 0 < self.settings.patience <= epoch - self.best.epoch
+        )
 
     def load_best(self) -> None:
         """Bring back the weights of the best epoch."""
@@ -157,9 +185,12 @@ class Trainer:
         if self.settings.distances:
             outputs = ((output, batch) for _, output, batch in self.outputs(corpus))
             metrics |= distance_metrics(outputs, self.settings.helpful_threshold)
-        metrics |= {f"dropped_{part}_reviews": float(count) for part, count in self.data.dropped.items()}
+        metrics |= {
+            f"dropped_{part}_reviews": float(count) for part, count in self.data.dropped.items()
+        }
         return loop.Evaluation(
-            metrics | {"best_epoch": float(self.best.epoch), "test_products": float(len(items["map"]))},
+            metrics
+            | {"best_epoch": float(self.best.epoch), "test_products": float(len(items["map"]))},
             items,
             {REVIEWS: write_reviews(corpus, scores, folder)},
         )
@@ -168,8 +199,15 @@ class Trainer:
 def write_reviews(corpus: Corpus, scores: NDArray[np.float64], folder: Path) -> Path:
     """Write product_id, review_id, label and score of each review of a part, in row order; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = {"product_id": corpus.product_ids, "review_id": corpus.review_ids, "label": corpus.label, "score": scores}
-    pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), folder / REVIEWS)
+    columns = {
+        "product_id": corpus.product_ids,
+        "review_id": corpus.review_ids,
+        "label": corpus.label,
+        "score": scores,
+    }
+    pq.write_table(
+        pa.table({name: pa.array(values) for name, values in columns.items()}), folder / REVIEWS
+    )
     return folder / REVIEWS
 
 
@@ -180,14 +218,19 @@ class PlateauSchedule:
     """
 
     def __init__(self, lr: float, factor: float, patience: int) -> None:
-        self.lr, self.factor, self.patience, self.best, self.waited = lr, factor, patience, -1.0, 0
+        self.lr = lr
+        self.factor = factor
+        self.patience = patience
+        self.best = -1.0
+        self.waited = 0
 
     def step(self, value: float) -> None:
         """Take note of an epoch's `value` and set the next epoch's `lr`."""
         better = value > self.best * (1 + 1e-4) if self.best > 0 else value > self.best
         self.best, self.waited = (value, 0) if better else (self.best, self.waited + 1)
         if self.waited > self.patience:
-            self.lr, self.waited = self.lr * self.factor, 0
+            self.lr = self.lr * self.factor
+            self.waited = 0
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
@@ -195,20 +238,26 @@ class PlateauSchedule:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Go on from `state`."""
-        self.lr, self.best, self.waited = state["lr"], state["best"], state["waited"]
+        self.lr = state["lr"]
+        self.best = state["best"]
+        self.waited = state["waited"]
 
 
 class BestWeights:
     """The weights of the epoch with the highest validation MAP so far; the earlier one where two are equal."""
 
     def __init__(self) -> None:
-        self.value, self.epoch, self.weights = -1.0, 0, dict[str, Tensor]()
+        self.value = -1.0
+        self.epoch = 0
+        self.weights = dict[str, Tensor]()
 
     def offer(self, value: float, epoch: int, model: torch.nn.Module) -> None:
         """Keep a copy of the weights if this epoch is the best so far."""
         if value > self.value:
             weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-            self.value, self.epoch, self.weights = value, epoch, weights
+            self.value = value
+            self.epoch = epoch
+            self.weights = weights
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
@@ -216,4 +265,6 @@ class BestWeights:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Go on from `state`."""
-        self.value, self.epoch, self.weights = state["value"], state["epoch"], state["weights"]
+        self.value = state["value"]
+        self.epoch = state["epoch"]
+        self.weights = state["weights"]

@@ -24,7 +24,9 @@ GROUPS_A_REVIEW = (0.65, 0.36)
 reviews."""
 COUNTED_PAIRS = 2
 """Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
-VOCABULARY, CHARACTERS, CHARACTERS_A_WORD = 30_000, 100, 16
+VOCABULARY = 30_000
+CHARACTERS = 100
+CHARACTERS_A_WORD = 16
 """Words of products and of reviews, and characters, before the data is read: Amazon-MRHP's size."""
 
 
@@ -64,8 +66,16 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     from contrasweep.trainables.review_helpfulness.batch import Batch
 
     lengths = {"text_p": tokens, "record_p": tokens, "text_r": tokens}
-    fields: dict[str, Tensor] = {name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()}
-    masks = {"mask_p": tokens, "record_mask_p": tokens, "mask_r": tokens, "roi_mask_p": regions, "roi_mask_r": regions}
+    fields: dict[str, Tensor] = {
+        name: torch.ones(rows, n, dtype=torch.long) for name, n in lengths.items()
+    }
+    masks = {
+        "mask_p": tokens,
+        "record_mask_p": tokens,
+        "mask_r": tokens,
+        "roi_mask_p": regions,
+        "roi_mask_r": regions,
+    }
     fields |= {name: torch.ones(rows, n, dtype=torch.bool) for name, n in masks.items()}
     fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
     fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
@@ -91,7 +101,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     from contrasweep.trainables.review_helpfulness.corpora import load
     from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
-    settings, key = Settings(**trial.config).with_threshold(trial.data), (trial.seed, trial.fold)
+    settings = Settings(**trial.config).with_threshold(trial.data)
+    key = (trial.seed, trial.fold)
     yield from loop.run(Trainer(settings, load(trial, settings, key), key), trial, resume)
 
 

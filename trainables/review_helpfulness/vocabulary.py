@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-PAD, OOV = 0, 1
+PAD = 0
+OOV = 1
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -31,7 +32,9 @@ class Vocabulary:
     def build(cls, texts: Iterable[str | None], min_count: int = 5) -> "Vocabulary":
         """Return the words that occur at least `min_count` times in `texts` (those of the training part)."""
         counts = Counter(word for text in texts for word in tokenize(text))
-        kept = sorted((w for w, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+        kept = sorted(
+            (w for w, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word)
+        )
         return cls(tuple(kept), {word: i for i, word in enumerate(kept, start=2)})
 
     def __len__(self) -> int:
@@ -44,7 +47,10 @@ class Vocabulary:
 
 
 def word_vectors(
-    vocabulary: Vocabulary, dim: int, rng: np.random.Generator, known: Iterable[tuple[str, NDArray[np.float32]]] = ()
+    vocabulary: Vocabulary,
+    dim: int,
+    rng: np.random.Generator,
+    known: Iterable[tuple[str, NDArray[np.float32]]] = (),
 ) -> NDArray[np.float32]:
     """Return initial embeddings, float32 [v dim].
 

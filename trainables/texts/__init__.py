@@ -35,7 +35,11 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
     s = Settings(**trial.config)
     yield from loop.run(
-        build(trial), trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+        build(trial),
+        trial,
+        resume,
+        evaluate_every=s.evaluate_every,
+        checkpoint_every=s.checkpoint_every,
     )
 
 
@@ -45,7 +49,8 @@ def memory(config: Config, data: Manifest) -> Workload:
     The vocabulary and the number of sentences that are alike are not known before the data is read: there are as many
     as rows.
     """
-    s, words = Settings(**config), data.rows("train")
+    s = Settings(**config)
+    words = data.rows("train")
     rows = s.batch_size * (3 if s.uses_hard_negatives else 2)
 
     def build() -> "nn.Module":

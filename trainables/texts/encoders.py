@@ -23,7 +23,9 @@ from contrasweep.trainables.texts.words import Reader, WordReader
 
 HUGGING_FACE = "hf:"
 Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
-Dropout = Annotated[float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")]
+Dropout = Annotated[
+    float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")
+]
 Pooling = Literal["mean", "first"]
 
 
@@ -96,18 +98,26 @@ def folder_of(name: str, sha256: str = "") -> Path:
     folder = next((place for place in places if (place / "config.json").is_file()), None)
     if folder is None:
         hint = "a folder as save_pretrained of model and tokenizer writes it, with config.json; nothing is downloaded"
-        raise SpecError("there is no such folder with a model", place="encoder", value=text, hint=hint)
+        raise SpecError(
+            "there is no such folder with a model", place="encoder", value=text, hint=hint
+        )
     if sha256 and (here := digest_of(folder)) != sha256:
-        raise DataError(f"the model in {folder} has digest {here[:12]}, the study's has {sha256[:12]}")
+        raise DataError(
+            f"the model in {folder} has digest {here[:12]}, the study's has {sha256[:12]}"
+        )
     return folder
 
 
 def digest_of(folder: Path) -> str:
     """SHA-256 over names and contents of the files of a folder. 64 hex digits."""
     state = hashlib.sha256()
-    for file in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+    for file in sorted(
+        path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")
+    ):
         with file.open("rb") as stream:
-            state.update(f"{file.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+            state.update(
+                f"{file.name}\0{hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode()
+            )
     return state.hexdigest()
 
 

@@ -46,15 +46,23 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
     left, right = (np.array([number[text] for text in side], np.int64) for side in sides)
     every = np.arange(len(sentences))
     if settings.positives == "views":
-        first, groups = every, every
-        second, against = first, {}
+        first = every
+        groups = every
+        second = first
+        against = {}
     else:
         alike = part.labels == classes.index(settings.positive_class)
         groups = _linked(left[alike], right[alike], len(sentences))
-        against = _against(left, right, part.labels, classes.index(settings.negative_class), settings)
-        first, second = (left[alike], right[alike]) if settings.positives == "entailed" else (every, every)
+        against = _against(
+            left, right, part.labels, classes.index(settings.negative_class), settings
+        )
+        first, second = (
+            (left[alike], right[alike]) if settings.positives == "entailed" else (every, every)
+        )
     if not len(first):
-        raise DataError(f"{part.split.manifest.name} has no pair of class {settings.positive_class!r}")
+        raise DataError(
+            f"{part.split.manifest.name} has no pair of class {settings.positive_class!r}"
+        )
     a, b, linked = map(torch.from_numpy, (first, second, groups[first]))
     return Pairs(sentences, a, b, linked, against)
 
@@ -74,7 +82,9 @@ def _against(
 ) -> dict[int, list[int]]:
     against: dict[int, list[int]] = {}
     if settings.uses_hard_negatives:
-        for a, b in zip(left[labels == negative].tolist(), right[labels == negative].tolist(), strict=True):
+        for a, b in zip(
+            left[labels == negative].tolist(), right[labels == negative].tolist(), strict=True
+        ):
             against.setdefault(a, []).append(b)  # a contradiction is one either way round
             against.setdefault(b, []).append(a)
     return against
@@ -114,7 +124,11 @@ class Texts(DualEncoder[Batch]):
         pairs = self.pairs
         for rows, shares in zip(order, draw.tolist(), strict=True):
             found = [pairs.against.get(sentence, []) for sentence in pairs.first[rows].tolist()]
-            hard = [some[int(share * len(some))] for some, share in zip(found, shares, strict=True) if some]
+            hard = [
+                some[int(share * len(some))]
+                for some, share in zip(found, shares, strict=True)
+                if some
+            ]
             more = torch.tensor(hard, dtype=torch.int64)
             yield pairs.first[rows], pairs.second[rows], more, pairs.groups[rows]
 
@@ -131,7 +145,9 @@ class Texts(DualEncoder[Batch]):
         encoder = self.model.eval().get_submodule("0")
         rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
-            chunks = [encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)]
+            chunks = [
+                encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)
+            ]
         found = torch.cat(chunks).float().cpu()
         self.guard.require_finite(found, "features")
         return found
@@ -140,9 +156,15 @@ class Texts(DualEncoder[Batch]):
         """Return `spearman` and `pearson`: correlations of the pairs' cosines with their scores, as for STS."""
         from scipy.stats import pearsonr, spearmanr
 
-        first, second = (unit(self.features(self.test.column(name).to_pylist())) for name in ("premise", "hypothesis"))
+        first, second = (
+            unit(self.features(self.test.column(name).to_pylist()))
+            for name in ("premise", "hypothesis")
+        )
         cosines = (first * second).sum(1).double().numpy()
-        found = {"spearman": spearmanr(cosines, self.expected), "pearson": pearsonr(cosines, self.expected)}
+        found = {
+            "spearman": spearmanr(cosines, self.expected),
+            "pearson": pearsonr(cosines, self.expected),
+        }
         return loop.Evaluation({name: float(result.statistic) for name, result in found.items()})
 
 
@@ -150,7 +172,9 @@ def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
     """Return the numbers with which cosines are correlated; `DataError` where the column has none or other values."""
     values = part.column(column).to_pylist()
     if not all(isinstance(value, int | float) for value in values) or len(set(values)) < 2:
-        raise DataError(f"{part.split.manifest.name}: column {column!r} must hold scores that differ")
+        raise DataError(
+            f"{part.split.manifest.name}: column {column!r} must hold scores that differ"
+        )
     return np.asarray(values, np.float64)
 
 

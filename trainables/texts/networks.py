@@ -51,7 +51,8 @@ class MeanOfWords(nn.Module):
 
     def __init__(self, stages: ConvolutionEncoder) -> None:
         super().__init__()
-        self.stages, self.dim = stages, stages.dim
+        self.stages = stages
+        self.dim = stages.dim
 
     def forward(self, words: Int[Tensor, "n w"]) -> Float[Tensor, "n d"]:
         """Word indices [n w], 0 for padding, to features [n dim]."""
@@ -71,7 +72,9 @@ class HuggingFaceModel(nn.Module):
         with errors_named(f"{folder} holds no model that transformers can build", "encoder"):
             config = package.AutoConfig.from_pretrained(folder, local_files_only=True)
             self.body = package.AutoModel.from_config(config)
-        self.folder, self.pooling, self.dim = folder, pooling, int(config.hidden_size)
+        self.folder = folder
+        self.pooling = pooling
+        self.dim = int(config.hidden_size)
         self.padding = int(config.pad_token_id or 0)
 
     def load(self) -> None:
@@ -94,7 +97,9 @@ class HuggingFaceReader:
 
     def __init__(self, folder: Path, max_words: int) -> None:
         with errors_named(f"{folder} holds no tokenizer that transformers can build", "encoder"):
-            self.tokenizer = transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self.tokenizer = transformers().AutoTokenizer.from_pretrained(
+                folder, local_files_only=True
+            )
             config = transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
         if self.tokenizer.pad_token_id != (padding := config.pad_token_id or 0):
             raise SpecError(

@@ -24,7 +24,10 @@ def _takes(entry: Any, given: Config) -> type:
 
 LOSSES: Table[Any] = Table(
     "loss of texts",
-    {**{name: loss for name, loss in losses.LOSSES.items() if isinstance(loss, Loss)}, **OF_TWO_SIDES},
+    {
+        **{name: loss for name, loss in losses.LOSSES.items() if isinstance(loss, Loss)},
+        **OF_TWO_SIDES,
+    },
     plural="losses of texts",
     takes=_takes,
 )
@@ -56,7 +59,9 @@ class Settings(DualEncoderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        by_label = self.loss.entry not in OF_TWO_SIDES.values() and self.loss.entry.positives == "labels"
+        by_label = (
+            self.loss.entry not in OF_TWO_SIDES.values() and self.loss.entry.positives == "labels"
+        )
         if self.positives == "groups" and not by_label:
             raise SpecError(
                 "groups have several positives, which this loss does not know",
@@ -70,21 +75,32 @@ class Settings(DualEncoderSettings):
         if data.kind != "text-pair":
             raise DataError(f"texts trains on text pairs; {data.name} is of kind {data.kind!r}")
         if self.positives != "views":
-            wanted = [self.positive_class, *([self.negative_class] if self.uses_hard_negatives else [])]
+            wanted = [
+                self.positive_class,
+                *([self.negative_class] if self.uses_hard_negatives else []),
+            ]
             if missing := [name for name in wanted if name not in data.classes]:
-                raise DataError(f"{data.name} has no class {missing[0]!r}; its classes are {', '.join(data.classes)}")
+                raise DataError(
+                    f"{data.name} has no class {missing[0]!r}; its classes are {', '.join(data.classes)}"
+                )
         self.check_parts()
         return replace(self, encoder=with_digest_of_folder(self.encoder))
 
     @property
     def uses_hard_negatives(self) -> bool:
         """Whether contradictions are in a batch."""
-        return self.positives == "entailed" and self.hard_negatives and self.loss.entry in OF_TWO_SIDES.values()
+        return (
+            self.positives == "entailed"
+            and self.hard_negatives
+            and self.loss.entry in OF_TWO_SIDES.values()
+        )
 
     @property
     def network_text(self) -> str:
         """Encoder and head with their parameters, as text."""
-        return " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection))
+        return " ".join(
+            canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
+        )
 
     def build_network(self, words: int) -> "nn.Sequential":
         """Build encoder and head for so many word indices, initialised from torch's global generator."""

@@ -10,7 +10,8 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import install_command
 from contrasweep.trainables.pytorch import Int, Tensor, torch
 
-PADDING, UNKNOWN = 0, 1
+PADDING = 0
+UNKNOWN = 1
 """Word indices with a meaning of their own; those of the vocabulary follow."""
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
 
@@ -23,7 +24,10 @@ def tokens(text: str) -> list[str]:
 def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
     """Word -> index from 2, the most frequent first, ties by the alphabet."""
     counts = Counter(word for text in texts for word in text)
-    kept = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
+    kept = sorted(
+        (word for word, n in counts.items() if n >= min_count),
+        key=lambda word: (-counts[word], word),
+    )
     return {word: i for i, word in enumerate(kept, start=2)}
 
 
@@ -44,7 +48,8 @@ class WordReader:
     """
 
     def __init__(self, texts: Iterable[str], min_count: int, max_words: int) -> None:
-        self.vocabulary, self.max_words = vocabulary(map(tokens, texts), min_count), max_words
+        self.vocabulary = vocabulary(map(tokens, texts), min_count)
+        self.max_words = max_words
         self.size = len(self.vocabulary) + 2
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
@@ -62,4 +67,6 @@ def transformers() -> Any:
         return importlib.import_module("transformers")
     except ModuleNotFoundError:
         hint = install_command("transformers")
-        raise SpecError("transformers is not installed", place="encoder", value="hf:", hint=hint) from None
+        raise SpecError(
+            "transformers is not installed", place="encoder", value="hf:", hint=hint
+        ) from None

@@ -38,7 +38,11 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
     s = Settings(**trial.config)
     yield from loop.run(
-        build(trial), trial, resume, evaluate_every=s.evaluate_every, checkpoint_every=s.checkpoint_every
+        build(trial),
+        trial,
+        resume,
+        evaluate_every=s.evaluate_every,
+        checkpoint_every=s.checkpoint_every,
     )
 
 
@@ -53,7 +57,9 @@ def memory(config: Config, data: Manifest) -> Workload:
         return s.build_network(shape, words)
 
     def inputs() -> tuple[Tensor, Tensor]:
-        return torch.zeros(s.batch_size, *shape), torch.ones(s.batch_size, s.max_words, dtype=torch.long)
+        return torch.zeros(s.batch_size, *shape), torch.ones(
+            s.batch_size, s.max_words, dtype=torch.long
+        )
 
     def loss(out: tuple[Tensor, Tensor]) -> Tensor:
         return out[0].sum() + out[1].sum()

@@ -34,7 +34,10 @@ class Captions:
         if settings.captions == "dataset":
             texts = part.column("captions").to_pylist()
         else:
-            texts = [[prompt.format(classes[label]) for prompt in settings.prompts] for label in part.labels.tolist()]
+            texts = [
+                [prompt.format(classes[label]) for prompt in settings.prompts]
+                for label in part.labels.tolist()
+            ]
         self.distinct = list(dict.fromkeys(text for of_image in texts for text in of_image))
         number = {text: i for i, text in enumerate(self.distinct)}
         self.of_image = [[number[text] for text in of_image] for of_image in texts]
@@ -61,15 +64,20 @@ class TwoTower(DualEncoder[Batch]):
         seeding.prepare(device, settings.threads)
         parts = open_dataset(trial.data).parts(trial.fold)
         self.train, self.test = (
-            images.open_images(part, device, settings.resident_gib, settings.view_size) for part in parts
+            images.open_images(part, device, settings.resident_gib, settings.view_size)
+            for part in parts
         )
         if not len(self.test):
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_of(settings.augmentation)
-        self.captions, self.test_captions = (Captions(part, settings, trial.data.classes) for part in parts)
+        self.captions, self.test_captions = (
+            Captions(part, settings, trial.data.classes) for part in parts
+        )
         texts = self.captions.all
-        self.reader = reader_of(settings.text_encoder, texts, settings.min_count, settings.max_words)
+        self.reader = reader_of(
+            settings.text_encoder, texts, settings.min_count, settings.max_words
+        )
         self.words = self.reader(self.captions.distinct).to(device)
         super().__init__(trial, settings, len(self.train), device)
 
@@ -81,12 +89,15 @@ class TwoTower(DualEncoder[Batch]):
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
         """Yield batches with a view of each image and one of its captions, drawn again in each epoch."""
-        size, views = order.shape[1], images.Views(self.train, [self.policy], order.reshape(-1), *key)
+        size = order.shape[1]
+        views = images.Views(self.train, [self.policy], order.reshape(-1), *key)
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):
             (view,) = views(slice(i * size, (i + 1) * size))
             found = [self.captions.of_image[row] for row in rows.tolist()]
-            texts = [some[int(share * len(some))] for some, share in zip(found, shares[i], strict=True)]
+            texts = [
+                some[int(share * len(some))] for some, share in zip(found, shares[i], strict=True)
+            ]
             yield self.normalise(view), self.words[torch.tensor(texts, device=self.device)]
 
     def embed(self, batch: Batch) -> Sides:
@@ -98,12 +109,17 @@ class TwoTower(DualEncoder[Batch]):
     def embed_images(self, stretches: Iterable[Tensor]) -> Float[Tensor, "n d"]:
         """Unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
         pixels = (chunk for stretch in stretches for chunk in torch.split(stretch, self._rows))
-        return self._unit("images", (self.normalise(chunk.to(self.device).float() / 255) for chunk in pixels))
+        return self._unit(
+            "images", (self.normalise(chunk.to(self.device).float() / 255) for chunk in pixels)
+        )
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
         """Unit embeddings of texts."""
-        return self._unit("texts", (words.to(self.device) for words in torch.split(self.reader(texts), self._rows)))
+        return self._unit(
+            "texts",
+            (words.to(self.device) for words in torch.split(self.reader(texts), self._rows)),
+        )
 
     @property
     def _rows(self) -> int:
@@ -129,9 +145,11 @@ class TwoTower(DualEncoder[Batch]):
         part's distinct captions; `text_to_image_recall_at_k`: that of captions with an image of theirs among the k
         nearest. `zero_shot` is the accuracy by prompts.
         """
-        seen, texts = self.embed_images(self.test.stretches()), self.embed_texts(self.test_captions.distinct)
+        seen = self.embed_images(self.test.stretches())
+        texts = self.embed_texts(self.test_captions.distinct)
         pairs = self.test_captions.pairs.to(self.device)
-        forth, back = recalls(seen, texts, pairs), recalls(texts, seen, pairs.flip(1))
+        forth = recalls(seen, texts, pairs)
+        back = recalls(texts, seen, pairs.flip(1))
         hits = {f"image_to_text_recall_at_{k}": found for k, found in forth.items()}
         hits |= {f"text_to_image_recall_at_{k}": found for k, found in back.items()}
         metrics = {name: float(found.double().mean()) for name, found in hits.items()}
@@ -163,7 +181,8 @@ def recalls(
 
     `pairs` holds query and row of `found` that belong together.
     """
-    own, near = pairs[:, 0] * len(found) + pairs[:, 1], []
+    own = pairs[:, 0] * len(found) + pairs[:, 1]
+    near = []
     rows = torch.arange(len(queries), device=queries.device)
     for tile in torch.split(rows, max(1, TILE // len(found))):
         nearest = (queries[tile] @ found.T).topk(min(max(RECALL_AT), len(found))).indices

@@ -60,16 +60,21 @@ class Settings(DualEncoderSettings):
 
     def resolve(self, data: Manifest) -> "Settings":
         """These settings for `data`; `DataError` where its images have neither captions nor classes."""
-        captioned, labelled = data.kind == "image-text", bool(data.classes)
+        captioned = data.kind == "image-text"
+        labelled = bool(data.classes)
         if not captioned and (data.kind != "image" or not labelled):
             what = "images without classes" if data.kind == "image" else f"kind {data.kind!r}"
             raise DataError(
                 f"two_tower needs images with captions, or with classes to make captions of; {data.name} is of {what}"
             )
-        captions = self.captions if self.captions != "auto" else "dataset" if captioned else "classes"
+        captions = (
+            self.captions if self.captions != "auto" else "dataset" if captioned else "classes"
+        )
         if (captions == "dataset" and not captioned) or (captions == "classes" and not labelled):
             missing = "captions" if captions == "dataset" else "classes"
-            raise SpecError(f"{data.name} has no {missing}", place="captions", value=captions, hint="take auto")
+            raise SpecError(
+                f"{data.name} has no {missing}", place="captions", value=captions, hint="take auto"
+            )
         shape = view_shape(data, self.view_size)
         encoder = with_digest_of_weights(self.encoder)
         check_encoder(encoder, HEADS.choose("none"), shape)
@@ -87,7 +92,10 @@ class Settings(DualEncoderSettings):
     @property
     def network_text(self) -> str:
         """Both towers with their parameters, as text."""
-        return " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.text_encoder)) + f" {self.dim}"
+        return (
+            " ".join(canonical.dumps(part.to_plain()) for part in (self.encoder, self.text_encoder))
+            + f" {self.dim}"
+        )
 
     def build_network(self, shape: Shape, words: int) -> "nn.Module":
         """Build both towers for images of `shape` and so many word indices, initialised from torch's generator."""

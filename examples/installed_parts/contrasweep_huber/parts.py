@@ -13,7 +13,9 @@ def huber(scores, positives, negatives, *, width: float = 0.5):
     """Huber's distance of each score from 1 for a positive and from 0 for a negative."""
     import torch
 
-    losses = torch.nn.functional.huber_loss(scores, positives.to(scores), reduction="none", delta=width)
+    losses = torch.nn.functional.huber_loss(
+        scores, positives.to(scores), reduction="none", delta=width
+    )
     counted = (positives | negatives).to(scores)
     return (losses * counted).sum(1) / counted.sum(1).clamp(min=1)
 
@@ -29,7 +31,9 @@ def nearest_mean(trial, resume=None):
     train, test = open_dataset(trial.data).parts(trial.fold)
     (x, y), (seen, labels) = ((_rows(part), part.labels) for part in (train, test))
     means = np.stack([x[y == label].mean(0) for label in range(train.labels.max() + 1)])
-    means += np.random.default_rng(trial.seed).normal(0, Settings(**trial.config).noise, means.shape)
+    means += np.random.default_rng(trial.seed).normal(
+        0, Settings(**trial.config).noise, means.shape
+    )
     predicted = ((seen[:, None] - means) ** 2).sum(2).argmin(1)
     yield Report(1, {"accuracy": float((predicted == labels).mean())})
 

@@ -56,7 +56,8 @@ def contrastive_loss(embeddings, labels, temperature):
 @torch.no_grad()
 def nearest_neighbour_hits(net, train_x, train_y, test_x, test_y):
     net.eval()
-    bank, queries = F.normalize(net(train_x)), F.normalize(net(test_x))
+    bank = F.normalize(net(train_x))
+    queries = F.normalize(net(test_x))
     return (train_y[(queries @ bank.T).argmax(1)] == test_y).float()
 
 
@@ -96,7 +97,9 @@ def train(trial, resume=None):
         first = state["epoch"] + 1
     with tempfile.TemporaryDirectory() as folder:
         for epoch in range(first, s.epochs + 1):
-            generator = torch.Generator().manual_seed(1000 * trial.seed + epoch)  # the same after a resume
+            generator = torch.Generator().manual_seed(
+                1000 * trial.seed + epoch
+            )  # the same after a resume
             loss = train_epoch(net, optimizer, x, y, s.batch_size, s.temperature, generator)
             hits = nearest_neighbour_hits(net, x, y, test_x, test_y)
             state = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}

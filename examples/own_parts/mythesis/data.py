@@ -15,7 +15,8 @@ class Settings:
 def read(source, settings):
     """A file of arrays: x, uint8 [n h w] or [n h w c], and y, the labels from 0 on."""
     with np.load(source) as file:
-        x, y = file["x"][:: settings.every], file["y"][:: settings.every]
+        x = file["x"][:: settings.every]
+        y = file["y"][:: settings.every]
     return content({"train": (x, y)}, tuple(map(str, range(y.max() + 1))), str(source))
 
 

@@ -11,7 +11,10 @@ class Body(nn.Module):
         super().__init__()
         self.dim = width  # how many features it gives for an image
         self.layers = nn.Sequential(
-            nn.Conv2d(shape[0], width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3), nn.AdaptiveAvgPool2d(1)
+            nn.Conv2d(shape[0], width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3),
+            nn.AdaptiveAvgPool2d(1),
         )
 
     def forward(self, images):  # float [n c h w] -> [n dim]

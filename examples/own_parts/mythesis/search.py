@@ -30,7 +30,10 @@ class Floor(StoppingRule):
 
     def __init__(self, mode, budget, *, least: float = 0.2, step: int = 1):
         super().__init__(mode)
-        self.least, self.step = least, step
+        self.least = least
+        self.step = step
 
-    def should_continue(self, own, step, peers):  # own: step -> value; larger is better in either mode
+    def should_continue(
+        self, own, step, peers
+    ):  # own: step -> value; larger is better in either mode
         return step < self.step or own[step] >= self.least

@@ -24,7 +24,15 @@ import numpy as np
 import pydantic
 
 from contrasweep import canonical
-from contrasweep.campaign.decision import INCUMBENT, Decision, More, Outlook, called, confirmations, decision_of
+from contrasweep.campaign.decision import (
+    INCUMBENT,
+    Decision,
+    More,
+    Outlook,
+    called,
+    confirmations,
+    decision_of,
+)
 from contrasweep.campaign.history import History, history_of
 from contrasweep.code import CurrentCode
 from contrasweep.config import MutableConfig
@@ -124,7 +132,9 @@ class Campaign:
         (8, 12, 16, 20, 24, 28, 32)
     """
 
-    name: Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
+    name: Annotated[
+        str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)
+    ]
     incumbent: Arm
     data: str | Annotated[list[str], pydantic.Field(min_length=1)]
     metric: str = "accuracy"
@@ -144,7 +154,11 @@ class Campaign:
     def __post_init__(self) -> None:
         check_metric(self.metric)
         if self.incumbent.space:
-            raise SpecError("a campaign searches nothing", place="incumbent.space", hint="set a value in its config")
+            raise SpecError(
+                "a campaign searches nothing",
+                place="incumbent.space",
+                hint="set a value in its config",
+            )
         if self.size is not None and self.smallest_difference is None:
             raise SpecError(
                 "a campaign with `size` declares a smallest difference, within which the simpler arm wins",
@@ -175,12 +189,26 @@ class Campaign:
 
     def rule(self, *, simpler: bool = False) -> Rule:
         """Return when a candidate is kept; `simpler`: it is, and need not be better."""
-        seeds, margin = self.seeds, self.smallest_difference
-        return Rule(self.alpha, self.error, seeds.first, seeds.step, seeds.most, margin, self.mode, simpler=simpler)
+        seeds = self.seeds
+        margin = self.smallest_difference
+        return Rule(
+            self.alpha,
+            self.error,
+            seeds.first,
+            seeds.step,
+            seeds.most,
+            margin,
+            self.mode,
+            simpler=simpler,
+        )
 
     def declared(self) -> MutableConfig:
         """Return what may not change while the campaign goes on, as plain values: no budget, noise or description."""
-        fields = {k: v for k, v in to_plain(self).items() if not k.startswith(("budget", "noise", "descr"))}
+        fields = {
+            k: v
+            for k, v in to_plain(self).items()
+            if not k.startswith(("budget", "noise", "descr"))
+        }
         return fields | {"incumbent": plain_arm(self.incumbent)}
 
     def decide(
@@ -218,7 +246,9 @@ class Campaign:
         with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
 
-    def outlook(self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0) -> Outlook:
+    def outlook(
+        self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0
+    ) -> Outlook:
         """Return what a decision would take; nothing is trained or written.
 
         Args:
@@ -262,8 +292,14 @@ def stored_history(name: str, storage: str) -> History:
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
         known = list(campaign_names(storage))
-        hint = choose_from("campaigns", known, name) if known else "it begins with its first: contrasweep decide"
-        raise SpecError(f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=hint)
+        hint = (
+            choose_from("campaigns", known, name)
+            if known
+            else "it begins with its first: contrasweep decide"
+        )
+        raise SpecError(
+            f"no campaign of this name is in {storage}", place="CAMPAIGN", value=name, hint=hint
+        )
     try:
         campaign: Campaign = validate(Campaign, dict(ledger.began.declared))
     except SpecError as error:
@@ -299,9 +335,14 @@ class Referee:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.storage, self.campaign.name).read()
-        began, declared = self.ledger.began, self.campaign.declared()
+        began = self.ledger.began
+        declared = self.campaign.declared()
         if began is not None and canonical.dumps(began.declared) != canonical.dumps(declared):
-            differ = [k for k in {**began.declared, **declared} if began.declared.get(k) != declared.get(k)]
+            differ = [
+                k
+                for k in {**began.declared, **declared}
+                if began.declared.get(k) != declared.get(k)
+            ]
             raise SpecError(
                 "a campaign of this name is declared otherwise in this storage, and its level holds for that one",
                 place=differ[0],
@@ -313,7 +354,8 @@ class Referee:
         """The incumbent or candidate with this number."""
         if number == FIRST:
             return self.campaign.incumbent
-        stored, named = dict(self.ledger.asked(number).arm), [plain_arm(self.campaign.incumbent)]
+        stored = dict(self.ledger.asked(number).arm)
+        named = [plain_arm(self.campaign.incumbent)]
         if self.candidate is not None:
             named.append(plain_arm(self.candidate))
         check_named(stored, named, "incumbent", "name it in the candidate")
@@ -332,27 +374,44 @@ class Referee:
         planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
         trial = planned.sample_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
-        return canonical.digest({"trainable": trial.trainable, "config": dict(trial.config), "code": code}, 16)
+        return canonical.digest(
+            {"trainable": trial.trainable, "config": dict(trial.config), "code": code}, 16
+        )
 
     def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
         """What a decision would take, or `more` seeds for one that is undecided."""
-        noise = read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
+        noise = (
+            read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
+        )
         self.candidate = candidate
-        self.arm(self.ledger.incumbent)  # whose code has to be somebody's, before anything is trained
-        rule, ledger, digest = self.campaign.rule(), self.ledger, self.digest(name, candidate)
-        number, incumbent = ledger.number_of(digest), ledger.incumbent
+        self.arm(
+            self.ledger.incumbent
+        )  # whose code has to be somebody's, before anything is trained
+        rule = self.campaign.rule()
+        ledger = self.ledger
+        digest = self.digest(name, candidate)
+        number = ledger.number_of(digest)
+        incumbent = ledger.incumbent
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
-        spent, left = ledger.spent, self._left()
+        spent = ledger.spent
+        left = self._left()
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
         if decided is not None and decided.verdict == "undecided" and more:
-            decided, screening, confirmation = None, 0, self._compared(incumbent) * self._rounded(more) * a_seed
+            decided = None
+            screening = 0
+            confirmation = self._compared(incumbent) * self._rounded(more) * a_seed
         else:
-            shared = 0 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries) else 1
+            shared = (
+                0
+                if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries)
+                else 1
+            )
             screening = rule.screens()[2] * a_seed * (1 + shared)
             confirmation = self._compared(incumbent) * rule.looks()[-1] * a_seed
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
-        level, seeds = grant.level if grant else rule.granted(confirmations(ledger)), rule.looks()[-1]
+        level = grant.level if grant else rule.granted(confirmations(ledger))
+        seeds = rule.looks()[-1]
         expected = Outlook(
             self.campaign.name,
             name,
@@ -374,7 +433,10 @@ class Referee:
 
     def _compared(self, incumbent: int) -> int:
         """How many arms a confirmation trains at most."""
-        return 2 + (self.campaign.size is not None and self.ledger.better_than_all_before(incumbent) != incumbent)
+        return 2 + (
+            self.campaign.size is not None
+            and self.ledger.better_than_all_before(incumbent) != incumbent
+        )
 
     def _rounded(self, more: int) -> int:
         """How many seeds are added where `more` are asked for: whole steps."""
@@ -390,27 +452,39 @@ class Referee:
             self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
             self.__post_init__()
         while (number := self.ledger.number_of(expected.digest)) is None:
-            self.ledger.append(Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why)))
+            self.ledger.append(
+                Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why))
+            )
         arm = candidate
         while True:
-            incumbent, before = self.ledger.incumbent, self.ledger.decision(number)
+            incumbent = self.ledger.incumbent
+            before = self.ledger.decision(number)
             decided, ruling = self._against(number, arm, incumbent, more)
             while True:
                 if self.ledger.incumbent != incumbent and decided.verdict != "discard":
                     decided = replace(decided, superseded=True, kept=False)
                 if self.ledger.append(decided):
                     break  # else another entry was written meanwhile
-                if self.ledger.decision(number) != before and (known := self._known(number)) is not None:
+                if (
+                    self.ledger.decision(number) != before
+                    and (known := self._known(number)) is not None
+                ):
                     return known  # it was of this candidate, which somebody else asked too
             if not decided.superseded:
                 found = self._known(number)
                 assert found is not None
-                return found if ruling is None or found.verdict != "undecided" else self._advised(found, ruling)
+                return (
+                    found
+                    if ruling is None or found.verdict != "undecided"
+                    else self._advised(found, ruling)
+                )
             now = called(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more = 0
 
-    def _against(self, number: int, arm: Arm, incumbent: int, more: int) -> tuple[Decided, "_Confirmed | None"]:
+    def _against(
+        self, number: int, arm: Arm, incumbent: int, more: int
+    ) -> tuple[Decided, "_Confirmed | None"]:
         """Screen and confirm a candidate against one incumbent."""
         grant = self.ledger.granted(number, incumbent)
         rule = self.campaign.rule()
@@ -427,28 +501,43 @@ class Referee:
                     break
             if outcome != "pass":
                 decided = self._decided(number, incumbent, "discard", "screen", len(differences))
-                screened, fell = _finite(float(np.mean(differences))), Gains(differences).fell
+                screened = _finite(float(np.mean(differences)))
+                fell = Gains(differences).fell
                 return replace(decided, screened=screened, fell=fell), None
             # Another decision may be writing to the ledger: the level is that of the entry that came first.
             while (grant := self.ledger.granted(number, incumbent)) is None:
-                if self.ledger.incumbent != incumbent:  # no level is spent on one that is no incumbent any more
-                    return self._decided(number, incumbent, "undecided", "screen", len(differences)), None
-                level, fresh = rule.granted(confirmations(self.ledger)), self.ledger.fresh_seeds(rule.looks()[-1])
+                if (
+                    self.ledger.incumbent != incumbent
+                ):  # no level is spent on one that is no incumbent any more
+                    return self._decided(
+                        number, incumbent, "undecided", "screen", len(differences)
+                    ), None
+                level = rule.granted(confirmations(self.ledger))
+                fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
         elif more:
             count = self._rounded(more)
-            while not self.ledger.append(Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))):
+            while not self.ledger.append(
+                Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))
+            ):
                 pass
             grant = self.ledger.granted(number, incumbent) or grant
         rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
         confirmed = self._confirm(number, arm, incumbent, rule, grant)
         ruling = confirmed.ruling
-        decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds, ruling, confirmed.kept)
-        fell = Gains(confirmed.differences).fell or Gains(self._screened_differences(number, incumbent)).fell
+        decided = self._decided(
+            number, incumbent, ruling.verdict, "confirm", ruling.seeds, ruling, confirmed.kept
+        )
+        fell = (
+            Gains(confirmed.differences).fell
+            or Gains(self._screened_differences(number, incumbent)).fell
+        )
         allowed = self.campaign.smallest_difference if rule.simpler else None
         return replace(decided, fell=fell, allowed=allowed or 0.0), confirmed
 
-    def _confirm(self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted) -> "_Confirmed":
+    def _confirm(
+        self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted
+    ) -> "_Confirmed":
         """Train both on fresh seeds until a look decides."""
         name = self.ledger.confirmation_study(number, incumbent)
         candidate = self.ledger.asked(number).candidate
@@ -459,24 +548,43 @@ class Referee:
         if rule.simpler and better != incumbent:
             arms[BETTER] = self.arm(better)
         screened = self._screened_differences(number, incumbent)
-        falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)] + [Gains(screened).fell]
-        bounds, best = metric_range(self.campaign.metric), self.campaign.mode == "max"
+        falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)] + [
+            Gains(screened).fell
+        ]
+        bounds = metric_range(self.campaign.metric)
+        best = self.campaign.mode == "max"
         for look, count in enumerate(counts):
             _say(f"{candidate}: {count} of at most {counts[-1]} fresh seeds")
             seeds = grant.seeds[:count]
             results = self._train(self._study(name, arms, seeds))
-            values, other = self._values(results, candidate), self._values(results, INCUMBENT)
+            values = self._values(results, candidate)
+            other = self._values(results, INCUMBENT)
             differences = self._differences(values, other, seeds)
             scores = [values[seed] for seed in seeds if math.isfinite(values[seed])]
             # How far a collapse, which no seed has shown, could fall: to the end of the metric's range.
-            depth = abs(float(np.mean(scores)) - bounds[0 if best else 1]) if bounds and scores else 0.0
-            confirm = partial(rule.confirm, level=grant.level, look=look, screened=screened, falls=falls, depth=depth)
+            depth = (
+                abs(float(np.mean(scores)) - bounds[0 if best else 1]) if bounds and scores else 0.0
+            )
+            confirm = partial(
+                rule.confirm,
+                level=grant.level,
+                look=look,
+                screened=screened,
+                falls=falls,
+                depth=depth,
+            )
             ruling = confirm(differences)
-            kept, why = ruling.verdict == "keep", ""
+            kept = ruling.verdict == "keep"
+            why = ""
             # A simpler candidate is also held against the last better one: small losses would add up otherwise.
             if ruling.verdict == "equivalent" and rule.simpler:
-                sizes = [self._values(results, which, self.campaign.size or "") for which in (INCUMBENT, candidate)]
-                if not smaller([sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)):
+                sizes = [
+                    self._values(results, which, self.campaign.size or "")
+                    for which in (INCUMBENT, candidate)
+                ]
+                if not smaller(
+                    [sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)
+                ):
                     why = f"its {self.campaign.size} is not surely smaller"
                 elif BETTER in arms:
                     since = confirm(self._differences(values, self._values(results, BETTER), seeds))
@@ -485,28 +593,45 @@ class Referee:
                         why = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
                 kept = not why
                 if why:
-                    ruling = replace(ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why)
-            if ruling.verdict not in ("more", "undecided"):  # of an extended one more looks follow an undecided one
+                    ruling = replace(
+                        ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why
+                    )
+            if ruling.verdict not in (
+                "more",
+                "undecided",
+            ):  # of an extended one more looks follow an undecided one
                 break
         return _Confirmed(rule, grant, differences, ruling, kept)
 
-    def _of_screen(self, number: int, incumbent: int, metric: str = "") -> tuple[dict[int, float], dict[int, float]]:
+    def _of_screen(
+        self, number: int, incumbent: int, metric: str = ""
+    ) -> tuple[dict[int, float], dict[int, float]]:
         """The values of a candidate and of the incumbent on all screening seeds that they have trained."""
-        study, other = self.ledger.candidate_study(number), self.ledger.screening_study(incumbent)
-        values = self._values(Results.load(study, self.storage), self.ledger.asked(number).candidate, metric)
+        study = self.ledger.candidate_study(number)
+        other = self.ledger.screening_study(incumbent)
+        values = self._values(
+            Results.load(study, self.storage), self.ledger.asked(number).candidate, metric
+        )
         return values, self._values(Results.load(other, self.storage), INCUMBENT, metric)
 
     def _screened_differences(self, number: int, incumbent: int) -> list[float]:
         """The candidate minus the incumbent on all screening seeds that both have trained."""
         values, theirs = self._of_screen(number, incumbent)
-        seeds = [seed for seed in self.ledger.screening_seeds(incumbent) if seed in values and seed in theirs]
+        seeds = [
+            seed
+            for seed in self.ledger.screening_seeds(incumbent)
+            if seed in values and seed in theirs
+        ]
         return self._differences(values, theirs, seeds)
 
-    def _screening(self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]) -> list[float]:
+    def _screening(
+        self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]
+    ) -> list[float]:
         """The candidate minus the incumbent on the first screening seeds."""
         screening = self.ledger.screening_study(incumbent)
         against = self._screened(
-            self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds), called(self.ledger, incumbent)
+            self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds),
+            called(self.ledger, incumbent),
         )
         candidate = self.ledger.asked(number).candidate
         study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
@@ -518,7 +643,9 @@ class Referee:
                 value=candidate,
                 hint="mend the name of the setting, or leave it out; nothing is decided",
             )
-        return self._differences(self._values(results, candidate), self._values(against, INCUMBENT), seeds)
+        return self._differences(
+            self._values(results, candidate), self._values(against, INCUMBENT), seeds
+        )
 
     def _screened(self, study: AblationGrid, who: str) -> Results:
         """Train a study of screening seeds; `ContrasweepError` where all of its trials fail."""
@@ -534,7 +661,9 @@ class Referee:
         # A candidate that meets a later incumbent begins with few seeds again; what it has trained stays declared.
         known = StudyRecords(self.storage, name).document()
         earlier = known.declared.get("seeds") if known is not None else None
-        return self.campaign.grid(arms, [*seeds, *(seed for seed in earlier or () if seed not in seeds)], name)
+        return self.campaign.grid(
+            arms, [*seeds, *(seed for seed in earlier or () if seed not in seeds)], name
+        )
 
     def _failures(self, study: str) -> list[str]:
         """A line for each failed trial of a study, an empty one for any other."""
@@ -542,14 +671,19 @@ class Referee:
             records = Results.load(study, self.storage).trial_records.values()
         except SpecError:
             return [""]
-        return [failure_line(record, self.storage) if record.status.failed else "" for record in records] or [""]
+        return [
+            failure_line(record, self.storage) if record.status.failed else "" for record in records
+        ] or [""]
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
         """Train a study within the budget, and once more what failed for a cause outside the method."""
         for _ in range(2):
             results = self._run(self._within_budget(study), retry_failed)
             if results.stopped:
-                used_up = min(self._left().items(), key=lambda entry: math.inf if entry[1] is None else entry[1])[0]
+                used_up = min(
+                    self._left().items(),
+                    key=lambda entry: math.inf if entry[1] is None else entry[1],
+                )[0]
                 raise SpecError(
                     "the campaign's budget is used up, and nothing is decided",
                     place=f"budget_{used_up}",
@@ -567,15 +701,21 @@ class Referee:
 
     def _left(self) -> dict[str, float | None]:
         """What is left of each budget; None where there is none."""
-        campaign, spent = self.campaign, self.ledger.spent
+        campaign = self.campaign
+        spent = self.ledger.spent
         limits = {name: getattr(campaign, f"budget_{name}") for name in ("trials", "gpu_hours")}
-        return {name: None if limit is None else limit - getattr(spent, name) for name, limit in limits.items()}
+        return {
+            name: None if limit is None else limit - getattr(spent, name)
+            for name, limit in limits.items()
+        }
 
     def _within_budget(self, study: AblationGrid) -> AblationGrid:
         """A study that stops where the campaign's GPU-hours end."""
         if (left := self._left()["gpu_hours"]) is None:
             return study
-        return replace(study, budget_gpu_hours=max(1e-9, left + self.ledger.measured(study.name).gpu_hours))
+        return replace(
+            study, budget_gpu_hours=max(1e-9, left + self.ledger.measured(study.name).gpu_hours)
+        )
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
         """Run a study, or wait while another process that needs it too does so."""
@@ -583,7 +723,12 @@ class Referee:
         while True:
             try:
                 return run(
-                    study, storage=self.storage, extend=True, quiet=True, retry_failed=retry_failed, **self.options
+                    study,
+                    storage=self.storage,
+                    extend=True,
+                    quiet=True,
+                    retry_failed=retry_failed,
+                    **self.options,
                 )
             except StudyHeld as held:
                 if not announced:
@@ -602,7 +747,9 @@ class Referee:
         by_seed = values.groupby(frame["seed"]).agg(lambda scores: scores.mean(skipna=False))
         return dict(zip(map(int, by_seed.index), map(float, by_seed), strict=True))
 
-    def _differences(self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]) -> list[float]:
+    def _differences(
+        self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]
+    ) -> list[float]:
         """The candidate minus the incumbent by seed, as `Rule` takes them: a failure of one is its worst loss."""
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
@@ -632,7 +779,17 @@ class Referee:
         kept: bool = False,
     ) -> Decided:
         taken = self.ledger.spent_on(number)
-        decided = Decided(number, incumbent, verdict, stage, kept, seeds, taken.trials, taken.gpu_hours, taken.cost)
+        decided = Decided(
+            number,
+            incumbent,
+            verdict,
+            stage,
+            kept,
+            seeds,
+            taken.trials,
+            taken.gpu_hours,
+            taken.cost,
+        )
         if ruling is None:
             return decided
         estimate, low, high = map(_finite, (ruling.estimate, ruling.low, ruling.high))
@@ -651,19 +808,30 @@ class Referee:
 
     def _advised(self, decision: Decision, confirmed: "_Confirmed") -> Decision:
         """The decision with what would decide it."""
-        rule, there = confirmed.rule, len(confirmed.differences)
-        a_seed = self._compared(self.ledger.incumbent) * len(self.campaign.datasets) * (self.campaign.folds or 1)
+        rule = confirmed.rule
+        there = len(confirmed.differences)
+        a_seed = (
+            self._compared(self.ledger.incumbent)
+            * len(self.campaign.datasets)
+            * (self.campaign.folds or 1)
+        )
         for seeds in range(rule.step, MOST_TIMES * there + 1, rule.step):
             chance = rule.chance(confirmed.differences, confirmed.grant.level, seeds)
             if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * there:
                 takes = self.ledger.spent.of_trials(seeds * a_seed)
-                return replace(decision, more=More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance))
+                return replace(
+                    decision, more=More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
+                )
         return decision
 
     def _check(self, expected: Outlook, takes: Spent | None) -> None:
         """Raise `SpecError` for the incumbent itself, or a decision that may keep nothing or exceeds the budget."""
         incumbent = self.ledger.incumbent
-        now = self.ledger.asked(incumbent).digest if incumbent != FIRST else self.digest(INCUMBENT, self.arm(FIRST))
+        now = (
+            self.ledger.asked(incumbent).digest
+            if incumbent != FIRST
+            else self.digest(INCUMBENT, self.arm(FIRST))
+        )
         if now == expected.digest:
             raise SpecError(
                 "the candidate has the settings and the code of the incumbent",
@@ -671,7 +839,8 @@ class Referee:
                 value=expected.candidate,
                 hint="change a setting, or put changed code into another file or function",
             )
-        rule, last = self.campaign.rule(), len(self.campaign.rule().looks()) - 1
+        rule = self.campaign.rule()
+        last = len(self.campaign.rule().looks()) - 1
         if 0.5 ** rule.looks()[last] > rule.look_level(expected.level, last):
             raise SpecError(
                 f"no result of {rule.looks()[last]} seeds reaches the level of the next confirmation, "
@@ -688,7 +857,8 @@ class Referee:
                 value=self.campaign.budget_trials,
                 hint=f"at least {needed - expected.trials_left} more",
             )
-        left, needs = expected.gpu_hours_left, 0.0 if takes is None else takes.gpu_hours
+        left = expected.gpu_hours_left
+        needs = 0.0 if takes is None else takes.gpu_hours
         if left is not None and needs > left:
             raise SpecError(
                 f"a decision takes up to {needs:.3g}, and {max(0.0, left):.3g} are left",

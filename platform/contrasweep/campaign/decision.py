@@ -78,8 +78,15 @@ class Decision:
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
-            ends = [-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high]
-            gain = "no number, for one of them failed," if self.estimate is None else span(self.estimate, *ends)
+            ends = [
+                -math.inf if self.low is None else self.low,
+                math.inf if self.high is None else self.high,
+            ]
+            gain = (
+                "no number, for one of them failed,"
+                if self.estimate is None
+                else span(self.estimate, *ends)
+            )
             text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
             of = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {of} = {self.p:.2g} at a level of {self.level:.2g}"
@@ -129,12 +136,15 @@ class Outlook:
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it" + f", about {takes}" * bool(takes),
             f"its confirmation would have a level of {self.level:.2g}",
-            *[f"a gain of {self.detects or 0:.2g} would be confirmed with a chance of about 80 %"] * bool(self.detects),
+            *[f"a gain of {self.detects or 0:.2g} would be confirmed with a chance of about 80 %"]
+            * bool(self.detects),
             *[f"left of the budget: {left}"] * bool(left),
         ]
 
 
-def amounts(trials: int | None, gpu_hours: float | None, cost: float | None, *, zero: bool = False) -> str:
+def amounts(
+    trials: int | None, gpu_hours: float | None, cost: float | None, *, zero: bool = False
+) -> str:
     """Return amounts in words; what is None, or unless `zero` is 0, is left out."""
     texts = (
         (trials, plural(trials or 0, "trial")),
@@ -160,7 +170,11 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
     if decided is None:
         return None
     grant = ledger.granted(number, decided.incumbent)
-    shared = {name: getattr(decided, name) for name in Decision.__dataclass_fields__ if hasattr(decided, name)}
+    shared = {
+        name: getattr(decided, name)
+        for name in Decision.__dataclass_fields__
+        if hasattr(decided, name)
+    }
     return Decision(
         **shared
         | {

@@ -71,7 +71,9 @@ class History:
 
     def to_dict(self) -> dict[str, object]:
         """Return every field, for programs."""
-        rows = [asdict(row) | {"decision": row.decision and row.decision.to_dict()} for row in self.rows]
+        rows = [
+            asdict(row) | {"decision": row.decision and row.decision.to_dict()} for row in self.rows
+        ]
         return vars(self) | {"rows": rows}
 
     @property
@@ -99,11 +101,14 @@ class History:
     def to_html(self) -> bytes:
         """Return a page with the figure and the table, whose studies are links where they are in MLflow."""
         links = {name: url for row in self.rows for name, url in row.studies.items() if url}
-        link, rows = Markup('<a href="{}">{}</a>'), [list[str](row) for row in self.table[1:]]
+        link = Markup('<a href="{}">{}</a>')
+        rows = [list[str](row) for row in self.table[1:]]
         for row in rows:
             at = self.table[0].index("studies")
             names = row[at].split(", ")
-            row[at] = Markup(", ").join(link.format(links[name], name) if name in links else name for name in names)
+            row[at] = Markup(", ").join(
+                link.format(links[name], name) if name in links else name for name in names
+            )
         page = render_template(
             "campaign.html",
             name=self.campaign,
@@ -117,39 +122,72 @@ class History:
     @property
     def figure(self) -> Lines:
         """The incumbent's gain over the first one, with the interval of each step, and every candidate as a point."""
-        at, low, high, x = [0.0], [0.0], [0.0], [0.0]
-        levels, points = {f"the {INCUMBENT}": 0.0}, []
+        at = [0.0]
+        low = [0.0]
+        high = [0.0]
+        x = [0.0]
+        levels = {f"the {INCUMBENT}": 0.0}
+        points = []
         for i, row in enumerate(self.rows, 1):
             decision = row.decision
-            gain = None if decision is None else decision.screened if decision.estimate is None else decision.estimate
+            gain = (
+                None
+                if decision is None
+                else decision.screened
+                if decision.estimate is None
+                else decision.estimate
+            )
             if decision is None or gain is None:
                 continue
             base = levels.get(decision.incumbent, 0.0)
             points.append((float(i), base + gain, decision))
             if decision.kept:
                 levels[row.candidate] = base + gain
-                ends = [base + (gain if end is None else end) for end in (decision.low, decision.high)]
-                x, at = [*x, float(i), float(i)], [*at, at[-1], base + gain]  # twice, so that the band has steps too
-                low, high = [*low, low[-1], ends[0]], [*high, high[-1], ends[1]]
+                ends = [
+                    base + (gain if end is None else end) for end in (decision.low, decision.high)
+                ]
+                # twice, so that the band has steps too
+                x = [*x, float(i), float(i)]
+                at = [*at, at[-1], base + gain]
+                low = [*low, low[-1], ends[0]]
+                high = [*high, high[-1], ends[1]]
         end = float(len(self.rows) + 1)
         line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]])
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
             chosen = [point for point in points if point[2].kept == kept]
-            x, y = [point[0] for point in chosen], [point[1] for point in chosen]
+            x = [point[0] for point in chosen]
+            y = [point[1] for point in chosen]
             return Dots(name, colour, x, y, [str(point[2]) for point in chosen])
 
         label = f"gain in {self.metric}"
         return Lines(
-            [line], [dots("kept", 0, True), dots("not kept", 1, False)], "candidates in order", label, whole_x=True
+            [line],
+            [dots("kept", 0, True), dots("not kept", 1, False)],
+            "candidates in order",
+            label,
+            whole_x=True,
         )
 
 
 def _texts(row: Line) -> tuple[str, ...]:
     """The texts of a row, in the order of `HEAD`."""
-    decision, studies = row.decision, ", ".join(row.studies)
+    decision = row.decision
+    studies = ", ".join(row.studies)
     if decision is None:
-        return (str(row.number), row.candidate, row.by, "not decided", "", "", "", "", "", studies, row.why)
+        return (
+            str(row.number),
+            row.candidate,
+            row.by,
+            "not decided",
+            "",
+            "",
+            "",
+            "",
+            "",
+            studies,
+            row.why,
+        )
     gain = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
     if decision.estimate is not None:
         low = -math.inf if decision.low is None else decision.low
@@ -180,7 +218,10 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
             entry.why,
             datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="seconds"),
             decision_of(ledger, i, metric),
-            {name: read_links(StudyRecords(ledger.storage, name)).study for name in ledger.studies_of(i)},
+            {
+                name: read_links(StudyRecords(ledger.storage, name)).study
+                for name in ledger.studies_of(i)
+            },
         )
         for i, entry in enumerate(ledger.entries)
         if isinstance(entry, Asked)
@@ -264,7 +305,9 @@ def comparisons_of(storage: str) -> Comparisons:
             found.append((ended, results))
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
-    rule, past, rows = Rule(error="fdr"), list[Confirmation](), list[ComparisonLine]()
+    rule = Rule(error="fdr")
+    past = list[Confirmation]()
+    rows = list[ComparisonLine]()
     for ended, results in sorted(found, key=lambda entry: entry[0]):
         try:
             pairs = [pair for pair in results.answer.pairs if pair.judged and pair.comparison.n > 1]
@@ -272,7 +315,8 @@ def comparisons_of(storage: str) -> Comparisons:
             skipped.append(f"{results.name} is not counted: {error}")
             continue
         for pair in pairs:
-            comparison, level = pair.comparison, rule.granted(past)
+            comparison = pair.comparison
+            level = rule.granted(past)
             assert comparison.judgement is not None
             p = comparison.judgement.looked_p
             past.append(Confirmation(level, p <= level, p))

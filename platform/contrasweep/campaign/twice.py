@@ -18,7 +18,12 @@ KINDS: tuple[type[AblationGrid | Campaign], ...] = (AblationGrid, Campaign)
 
 
 def train_twice(
-    name: str, arm: str, seeds: int, sets: Sequence[str], storage: str, max_concurrent: int | None = None
+    name: str,
+    arm: str,
+    seeds: int,
+    sets: Sequence[str],
+    storage: str,
+    max_concurrent: int | None = None,
 ) -> Noise:
     """Train an arm twice on the seeds 0 to `seeds` - 1; what this code has trained already is not trained again.
 
@@ -37,7 +42,11 @@ def train_twice(
         ContrasweepError: As of `run`, and where a run has no value.
     """
     declared: AblationGrid | Campaign = load_declared(name, KINDS, _built, "SOURCE", sets)
-    grid = declared.grid({INCUMBENT: declared.incumbent}, [0]) if isinstance(declared, Campaign) else declared
+    grid = (
+        declared.grid({INCUMBENT: declared.incumbent}, [0])
+        if isinstance(declared, Campaign)
+        else declared
+    )
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
     check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
     values: list[tuple[float, ...]] = []
@@ -48,7 +57,10 @@ def train_twice(
                 {arm: grid.arms[arm]},
                 grid.data,
                 seeds=list(range(seeds)),
-                **{name: getattr(grid, name) for name in ("axes", "zipped", "folds", "repeats", "metric", "mode")},
+                **{
+                    name: getattr(grid, name)
+                    for name in ("axes", "zipped", "folds", "repeats", "metric", "mode")
+                },
             )
             frame = run(
                 study,
@@ -61,7 +73,12 @@ def train_twice(
             ).to_frame()
             if grid.metric not in frame or frame[grid.metric].isna().any():
                 rule = "an A/A is of runs that have a value"
-                raise SpecError(rule, place=study.name, value=grid.metric, hint=command_line("status", study.name))
+                raise SpecError(
+                    rule,
+                    place=study.name,
+                    value=grid.metric,
+                    hint=command_line("status", study.name),
+                )
             values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
     return Noise(grid.name, (arm, arm), grid.metric, values[0], values[1])
 

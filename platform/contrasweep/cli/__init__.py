@@ -70,7 +70,11 @@ def program() -> None:
             continue
         outputs.append(Output(number, "w", closefd=False))
         written = io.BufferedWriter(outputs[-1])
-        same = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": stream.line_buffering}
+        same = {
+            "encoding": stream.encoding,
+            "errors": stream.errors,
+            "line_buffering": stream.line_buffering,
+        }
         setattr(sys, name, io.TextIOWrapper(written, **same))
     attend()
     try:
@@ -150,11 +154,15 @@ def main() -> None:
         if isinstance(error.__context__, BrokenPipeError):  # Typer does, in place of this one
             _end_unread(error.__context__)
         # code that a study names called sys.exit
-        _fail(f"code that the study names ended the process; {in_one_line(error)}; a part must not call sys.exit")
+        _fail(
+            f"code that the study names ended the process; {in_one_line(error)}; a part must not call sys.exit"
+        )
     except typer.Abort:  # a question that was answered with no, or by nobody
         _fail("nothing was changed")
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what Click raises for wrong options, and Typer's own copy of Click
+        if not hasattr(
+            error, "format_message"
+        ):  # what Click raises for wrong options, and Typer's own copy of Click
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stdout.write(f"{error.format_message()}\n")
@@ -205,7 +213,8 @@ def _fail(message: str, error: Exception | None = None) -> NoReturn:
         import json
 
         members = {
-            name: redacted(value) if isinstance(value, str) else value for name, value in error_members(error).items()
+            name: redacted(value) if isinstance(value, str) else value
+            for name, value in error_members(error).items()
         }
         print(json.dumps({"schema": "error/1", "error": text, **members, "status": 2}, indent=1))
     print(f"contrasweep: {text}", file=sys.stderr)

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli import campaigns, completion, jobs, judge, maintenance, reports, skeleton, watching
+from contrasweep.cli import (
+    campaigns,
+    completion,
+    jobs,
+    judge,
+    maintenance,
+    reports,
+    skeleton,
+    watching,
+)
 from contrasweep.cli import data as data_commands
 from contrasweep.cli.examples import GroupedCommands, add_examples
 from contrasweep.cli.options import (
@@ -65,7 +74,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback(no_args_is_help=True)
 def main(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
     """Declare a table of contrastive-learning runs; get it back with intervals and paired tests."""
@@ -77,11 +89,14 @@ def plan(
     sets: Sets = None,
     storage: Storage = STORAGE,
     json: Json = False,
-    cluster: Annotated[Path | None, typer.Option(help="Inventory file of a cluster to plan for.")] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Inventory file of a cluster to plan for.")
+    ] = None,
     extend: Extend = False,
     spend: Spend = False,
     noise: Annotated[
-        Path | None, typer.Option(help="What `contrasweep noise --json` wrote: the noise to plan by.")
+        Path | None,
+        typer.Option(help="What `contrasweep noise --json` wrote: the noise to plan by."),
     ] = None,
 ) -> None:
     """Show what would run, what it takes and what it can decide.
@@ -97,7 +112,13 @@ def plan(
     documents = []
     for declared in load_studies(study, sets or []):
         expected = preview(
-            declared, storage=storage, cluster=cluster, extend=extend, spend=spend, noise=noise, before=plans
+            declared,
+            storage=storage,
+            cluster=cluster,
+            extend=extend,
+            spend=spend,
+            noise=noise,
+            before=plans,
         )
         if not json:  # what would run is worth reading where `run` would refuse it
             print("\n" * bool(plans) + expected.to_text(width()))
@@ -144,7 +165,9 @@ def run(
     studies = load_studies(study, sets or [])
     if rerun and len(studies) > 1:
         raise SpecError(
-            "trials of one study run again", place="--rerun", hint=command_line("run", f"{study}:NAME", rerun=True)
+            "trials of one study run again",
+            place="--rerun",
+            hint=command_line("run", f"{study}:NAME", rerun=True),
         )
     if submitted_code is not None:
         check_submitted(studies[0], submitted_code)
@@ -171,10 +194,15 @@ def run(
                 print(f"warning: {line}", file=sys.stderr)
             if results.stopped or not results.complete:
                 if waiting := ", ".join(other.name for other in studies[len(done) :]):
-                    print(f"{results.name} is not complete, so that {waiting} did not begin", file=sys.stderr)
+                    print(
+                        f"{results.name} is not complete, so that {waiting} did not begin",
+                        file=sys.stderr,
+                    )
                 break
     if json and len(studies) > 1:
-        print_json("reports", {"studies": [whole("report", reports.summary(found)) for found in done]})
+        print_json(
+            "reports", {"studies": [whole("report", reports.summary(found)) for found in done]}
+        )
     elif json:
         print_json("report", reports.summary(results))
     if results.stopped:
@@ -182,7 +210,9 @@ def run(
     raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
 
 
-def _print_results(results: "Results", storage: str, tracking: str, declared: "DeclaredStudy") -> None:
+def _print_results(
+    results: "Results", storage: str, tracking: str, declared: "DeclaredStudy"
+) -> None:
     """Print the table of a study that has run, what would decide it, and where its records are."""
     from contrasweep.reporting.search_notes import search_notes
     from contrasweep.tracking.kinds import parted, tracking_of
@@ -191,7 +221,9 @@ def _print_results(results: "Results", storage: str, tracking: str, declared: "D
     if advised := results.advice().to_text(width() or WIDTH).rstrip():
         print("\n" + advised)
     print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
-    print(f"\nrecords:  {storage}/{results.name}\nreport:   {command_line('report', results.name, storage=storage)}")
+    print(
+        f"\nrecords:  {storage}/{results.name}\nreport:   {command_line('report', results.name, storage=storage)}"
+    )
     for store in parted(tracking_of(tracking, declared.tracking))[0]:
         print(f"MLflow:   {command_line('ui', tracking=redacted(store), study=results.name)}")
 
@@ -200,15 +232,28 @@ def _print_results(results: "Results", storage: str, tracking: str, declared: "D
 def evaluate(
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY]", help="module:NAME, a .yaml file, or a name; with --model, of a new study."),
+        typer.Argument(
+            metavar="[STUDY]",
+            help="module:NAME, a .yaml file, or a name; with --model, of a new study.",
+        ),
     ] = None,
-    on: Annotated[str, typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels.")] = "",
+    on: Annotated[
+        str,
+        typer.Option(metavar="DATASET[,DATASET]", help="Staged datasets of images with labels."),
+    ] = "",
     function: Annotated[
         str,
-        typer.Option("--with", metavar="PACKAGE.MODULE:FUNCTION", help="f(model, data, trial) -> {metric: number}."),
+        typer.Option(
+            "--with",
+            metavar="PACKAGE.MODULE:FUNCTION",
+            help="f(model, data, trial) -> {metric: number}.",
+        ),
     ] = "",
     model: Annotated[
-        str, typer.Option(metavar="PACKAGE.MODULE:FUNCTION", help="load(path) -> network, of a --checkpoint.")
+        str,
+        typer.Option(
+            metavar="PACKAGE.MODULE:FUNCTION", help="load(path) -> network, of a --checkpoint."
+        ),
     ] = "",
     checkpoint: Annotated[
         Path | None, typer.Option(help="A file or folder of a network that was trained elsewhere.")
@@ -228,23 +273,38 @@ def evaluate(
     from contrasweep.running import driver
 
     names = [name.strip() for name in on.split(",") if name.strip()]
-    options: Any = {"tracking": tracking, "max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
+    options: Any = {
+        "tracking": tracking,
+        "max_concurrent": max_concurrent,
+        "cluster": cluster,
+        "quiet": quiet,
+    }
     options |= {"on": names, "function": function, "storage": storage}
     if (checkpoint is None) == bool(model) or not (study or model):
         hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
         raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
     if checkpoint is not None:
-        results = evaluated = driver.evaluate_checkpoint(checkpoint, model, name=study or "", **options)
+        results = evaluated = driver.evaluate_checkpoint(
+            checkpoint, model, name=study or "", **options
+        )
     else:
         results, evaluated = driver.evaluate(study or "", **options)
-    metrics = [str(name) for name in evaluated.done if "/" in str(name) and evaluated.done[name].notna().any()]
+    metrics = [
+        str(name)
+        for name in evaluated.done
+        if "/" in str(name) and evaluated.done[name].notna().any()
+    ]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
         print_json("report", reports.summary(results, tables[0] if tables else None))
     else:
         print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
-        shown = textwrap.fill(f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10)
-        print(f"{shown}\nreport:   {command_line('report', results.name, storage=storage, metric='NAME')}")
+        shown = textwrap.fill(
+            f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10
+        )
+        print(
+            f"{shown}\nreport:   {command_line('report', results.name, storage=storage, metric='NAME')}"
+        )
     raise typer.Exit(0 if evaluated.complete else 1)
 
 
@@ -267,7 +327,11 @@ def sync(
 
     declared = reports.declared(study)
     results = Results.load(declared.name if declared else study, storage)
-    if tracking == OF_STUDY and declared is None and (named := results.document.spec.get("tracking")) is not None:
+    if (
+        tracking == OF_STUDY
+        and declared is None
+        and (named := results.document.spec.get("tracking")) is not None
+    ):
         raise SpecError(
             "the address that a storage names is not used",
             place="tracking",
@@ -356,7 +420,13 @@ def schema(
     from contrasweep.cli.schemas import document_schema
     from contrasweep.study.file import study_schema
 
-    print(dumps(with_method_settings(study_schema()) if name is None else document_schema(name), indent=1, default=str))
+    print(
+        dumps(
+            with_method_settings(study_schema()) if name is None else document_schema(name),
+            indent=1,
+            default=str,
+        )
+    )
 
 
 @app.command()
@@ -375,13 +445,19 @@ def doctor(storage: Storage = STORAGE, tracking: Tracking = TRACKING, json: Json
 @app.command()
 def mcp(
     storage: Storage = STORAGE,
-    folder: Annotated[Path, typer.Option(help="The folder that has the studies. They run in it.")] = Path("."),
+    folder: Annotated[
+        Path, typer.Option(help="The folder that has the studies. They run in it.")
+    ] = Path("."),
     tracking: StudyTracking = OF_STUDY,
     allow: Annotated[
-        Literal["read", "run"], typer.Option(help="run: tools that train and stop studies too, within a budget.")
+        Literal["read", "run"],
+        typer.Option(help="run: tools that train and stop studies too, within a budget."),
     ] = "read",
     gpu_hours: Annotated[
-        float | None, typer.Option(min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot.")
+        float | None,
+        typer.Option(
+            min=0, help="GPU-hours that all runs may take; without a GPU, hours of a slot."
+        ),
     ] = None,
 ) -> None:
     """Serve a storage and its studies over the Model Context Protocol.
@@ -395,7 +471,9 @@ def mcp(
     limits = {} if gpu_hours is None else {"gpu_hours": gpu_hours}
     if (allow == "run") != bool(limits):
         hint = "--allow run --gpu-hours 2"
-        raise SpecError("`--allow run` and a budget go together", place="--allow", value=allow, hint=hint)
+        raise SpecError(
+            "`--allow run` and a budget go together", place="--allow", value=allow, hint=hint
+        )
     if not folder.is_dir():
         raise SpecError("a folder that is there", place="--folder", value=str(folder))
     tools = Tools(storage, folder, tracking, Allowance(limits) if limits else None)
@@ -427,7 +505,9 @@ for command in (
     skeleton.init,
 ):
     app.command()(command)
-app.add_typer(data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them.")
+app.add_typer(
+    data_commands.app, name="data", help="Stage datasets as Parquet, list, verify and show them."
+)
 add_examples(app)
 
 
@@ -441,5 +521,9 @@ def _settings_text(name: str, settings: list["Setting"]) -> str:
         default = "required" if setting.default is None else f"default {setting.default}"
         lines.append(f"{setting.name:<{wide}}  {', '.join(filter(None, [setting.type, default]))}")
         if setting.help:
-            lines.append(textwrap.indent(textwrap.fill(" ".join(setting.help.split()), 100), " " * (wide + 2)))
+            lines.append(
+                textwrap.indent(
+                    textwrap.fill(" ".join(setting.help.split()), 100), " " * (wide + 2)
+                )
+            )
     return "\n".join(lines)

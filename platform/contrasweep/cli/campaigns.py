@@ -36,7 +36,8 @@ def decide(
     candidate: Annotated[
         str,
         typer.Argument(
-            metavar="CANDIDATE", help="An arm: module:NAME, a .yaml file, or `incumbent` for --set to change."
+            metavar="CANDIDATE",
+            help="An arm: module:NAME, a .yaml file, or `incumbent` for --set to change.",
         ),
     ],
     sets: Sets = None,
@@ -46,10 +47,14 @@ def decide(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would train; train and write nothing.")
     ] = False,
-    name: Annotated[str, typer.Option(help="What the candidate is called. Default: its file, NAME or --set.")] = "",
+    name: Annotated[
+        str, typer.Option(help="What the candidate is called. Default: its file, NAME or --set.")
+    ] = "",
     by: Annotated[str, typer.Option(help="Who asks: a person or an agent.")] = "",
     why: Annotated[str, typer.Option(help="Why it is tried, in a line.")] = "",
-    more: Annotated[int, typer.Option(min=0, help="Fresh seeds more for a candidate that is undecided.")] = 0,
+    more: Annotated[
+        int, typer.Option(min=0, help="Fresh seeds more for a candidate that is undecided.")
+    ] = 0,
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     max_concurrent: MaxConcurrent = None,
@@ -90,7 +95,9 @@ def decide(
         cluster=cluster,
     )
     outcome = (
-        wanted.outcome(decision.low, decision.high, declared.mode, declared.smallest_difference) if wanted else None
+        wanted.outcome(decision.low, decision.high, declared.mode, declared.smallest_difference)
+        if wanted
+        else None
     )
     if json:
         print_json("decide", decision.to_dict() | {"required": required(require, outcome)})
@@ -115,7 +122,9 @@ def _called(candidate: str, sets: list[str]) -> str:
 def ledger(
     campaign: Annotated[
         str | None,
-        typer.Argument(metavar="[CAMPAIGN]", help="module:NAME, a .yaml file or a name; left out: all studies."),
+        typer.Argument(
+            metavar="[CAMPAIGN]", help="module:NAME, a .yaml file or a name; left out: all studies."
+        ),
     ] = None,
     storage: Storage = STORAGE,
     json: Json = False,
@@ -133,14 +142,20 @@ def ledger(
 
     if campaign is None:
         if format == "html":
-            raise SpecError("the figure is of a campaign", place="CAMPAIGN", hint="name one, or leave --format out")
+            raise SpecError(
+                "the figure is of a campaign",
+                place="CAMPAIGN",
+                hint="name one, or leave --format out",
+            )
         found = comparisons_of(storage)
         if json:
             print_json("comparisons", vars(found))
         else:
             write(("\n".join(found.lines(width() or WIDTH)) + "\n").encode(), output)
         return
-    history = stored_history(load_campaign(campaign).name if is_declaration(campaign) else campaign, storage)
+    history = stored_history(
+        load_campaign(campaign).name if is_declaration(campaign) else campaign, storage
+    )
     if json:
         print_json("ledger", history.to_dict())
     elif format == "html":

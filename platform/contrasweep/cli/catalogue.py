@@ -91,9 +91,16 @@ def settings(kind: str, name: str) -> list[Setting]:
     entry = name if ":" in name else table.get(name)
     if entry is None:
         raise SpecError(
-            "there is no such entry", place=f"list {kind}", value=name, hint=choose_from(kind, list(table), name)
+            "there is no such entry",
+            place=f"list {kind}",
+            value=name,
+            hint=choose_from(kind, list(table), name),
         )
-    return _settings_of(import_path(entry, f"list {kind}", kind.removesuffix("s")) if isinstance(entry, str) else entry)
+    return _settings_of(
+        import_path(entry, f"list {kind}", kind.removesuffix("s"))
+        if isinstance(entry, str)
+        else entry
+    )
 
 
 def with_method_settings(schema: JsonSchema) -> JsonSchema:
@@ -107,8 +114,13 @@ def with_method_settings(schema: JsonSchema) -> JsonSchema:
         if cls is None:
             continue
         fields = json_schema(cls, ref_template=f"#/$defs/{method}.{{model}}")
-        schema["$defs"] |= {f"{method}.{name}": value for name, value in fields.pop("$defs", {}).items()}
-        schema["$defs"][method] = {"description": fields.get("description", ""), "properties": fields["properties"]}
+        schema["$defs"] |= {
+            f"{method}.{name}": value for name, value in fields.pop("$defs", {}).items()
+        }
+        schema["$defs"][method] = {
+            "description": fields.get("description", ""),
+            "properties": fields["properties"],
+        }
         arm.setdefault("allOf", []).append(
             {
                 "if": {"properties": {"trainable": {"const": path}}, "required": ["trainable"]},
@@ -131,7 +143,10 @@ def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
 
     import_from_here()
     root = import_module(package, place="list studies", kind="study")
-    names = [package, *(f"{package}.{info.name}" for info in pkgutil.iter_modules(getattr(root, "__path__", ())))]
+    names = [
+        package,
+        *(f"{package}.{info.name}" for info in pkgutil.iter_modules(getattr(root, "__path__", ()))),
+    ]
     for module in (import_module(name, place="list studies", kind="study") for name in names):
         for name, value in vars(module).items():
             if isinstance(value, AblationGrid | Sweep):
@@ -155,7 +170,8 @@ def _settings_of(entry: Any) -> list[Setting]:
     return [
         Setting(p.name, _type_name(p.annotation), None if p.default is p.empty else repr(p.default))
         for p in inspect.signature(function).parameters.values()
-        if p.kind is p.KEYWORD_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty)
+        if p.kind is p.KEYWORD_ONLY
+        or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty)
     ]
 
 
@@ -169,17 +185,24 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
         if component := declared(cls, field.name):
             yield from _of_component(component, prefix + field.name, description)
             continue
-        hint = typing.get_args(field.type)[0] if typing.get_origin(field.type) is typing.Annotated else field.type
+        hint = (
+            typing.get_args(field.type)[0]
+            if typing.get_origin(field.type) is typing.Annotated
+            else field.type
+        )
         nested = [c for c in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(c)]
         if not nested or description:
-            yield Setting(prefix + field.name, _type_name(field.type), _default_of(field), description)
+            yield Setting(
+                prefix + field.name, _type_name(field.type), _default_of(field), description
+            )
         for inner in nested:
             yield from _fields_of(typing.cast(type, inner), f"{prefix}{field.name}.")
 
 
 def _of_component(component: Declared, name: str, description: str) -> Iterator[Setting]:
     """Return a component's field, and the parameters of its default entry."""
-    table, default = component.table, component.default
+    table = component.table
+    default = component.default
     listed = f"One of {', '.join(table)}, or a dotted path; below it what {default} takes."
     yield Setting(name, table.kind, repr(default), f"{description} {listed}".strip())
     for inner in _fields_of(table.takes(table[default], component.defaults), f"{name}."):
@@ -214,5 +237,11 @@ def _type_name(hint: Any) -> str:
     if origin is tuple:
         return f"tuple of {', '.join(map(_type_name, typing.get_args(hint)))}"
     if isinstance(hint, type) and origin is None:
-        return "None" if hint is type(None) else "" if hint is inspect.Parameter.empty else hint.__name__
+        return (
+            "None"
+            if hint is type(None)
+            else ""
+            if hint is inspect.Parameter.empty
+            else hint.__name__
+        )
     return str(hint).replace("typing.", "").replace("collections.abc.", "")

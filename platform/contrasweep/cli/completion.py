@@ -28,7 +28,9 @@ def arms(context: typer.Context, incomplete: str) -> list[str]:
     from contrasweep.storage.records import StudyRecords
 
     try:
-        document = StudyRecords(context.params.get("storage") or STORAGE, context.params["study"]).document()
+        document = StudyRecords(
+            context.params.get("storage") or STORAGE, context.params["study"]
+        ).document()
     except (ContrasweepError, OSError):  # nobody reads an error at Tab
         return []
     return [arm for arm in (document.arms if document else ()) if arm.startswith(incomplete)]

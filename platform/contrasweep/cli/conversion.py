@@ -36,8 +36,14 @@ EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
     "ASHAScheduler": ("asha", _ASHA),
     "AsyncHyperBandScheduler": ("asha", _ASHA),
     "HyperBandScheduler": ("halving", {"reduction_factor": ("reduction", 3)}),
-    "SuccessiveHalvingPruner": ("asha", {"reduction_factor": ("reduction", 4), "min_resource": ("min_step", 1)}),
-    "MedianPruner": ("median", {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)}),
+    "SuccessiveHalvingPruner": (
+        "asha",
+        {"reduction_factor": ("reduction", 4), "min_resource": ("min_step", 1)},
+    ),
+    "MedianPruner": (
+        "median",
+        {"n_warmup_steps": ("grace_steps", 0), "n_startup_trials": ("min_trials", 5)},
+    ),
 }
 """Classes of Ray Tune and Optuna -> our pruner, and their parameter -> ours, with their default."""
 SEARCHERS = {
@@ -89,7 +95,11 @@ class Found:
         """Return the study: a grid where all values are listed and the arms vary the same, else a search."""
         axes = {name: _values(fields) for name, fields in self.space.items()}
         arms = self.arms or {"main": ({}, {})}
-        if self.searcher == "grid" and all(axes.values()) and not any(space for _, space in arms.values()):
+        if (
+            self.searcher == "grid"
+            and all(axes.values())
+            and not any(space for _, space in arms.values())
+        ):
             command = self.arm.get("command", ())
             placed = next((word for word in command if word.startswith("{args")), None)
             if placed and all(isinstance(seed, int) for seed in axes.get("seed", [""])):
@@ -97,13 +107,22 @@ class Found:
                     words = ["seed={seed}"] if placed == "{args:hydra}" else ["--seed", "{seed}"]
                     command[command.index(placed) : command.index(placed)] = words
                 self.study["seeds"] = axes.pop("seed")
-            declared = {name: self.arm | {"config": self.config | config} for name, (config, _) in arms.items()}
-            self.left += [f"early stopping: {self.pruner}: a grid trains all trials to their end"] * bool(self.pruner)
+            declared = {
+                name: self.arm | {"config": self.config | config}
+                for name, (config, _) in arms.items()
+            }
+            self.left += [
+                f"early stopping: {self.pruner}: a grid trains all trials to their end"
+            ] * bool(self.pruner)
             return {**self.study, "arms": declared, "axes": axes}
         declared = {}
         for name, (config, space) in arms.items():  # what an arm says itself goes first
-            searched = {key: value for key, value in (self.space | space).items() if key not in config}
-            fixed = {key: value for key, value in (self.config | config).items() if key not in searched}
+            searched = {
+                key: value for key, value in (self.space | space).items() if key not in config
+            }
+            fixed = {
+                key: value for key, value in (self.config | config).items() if key not in searched
+            }
             declared[name] = self.arm | {"config": fixed, "space": searched}
         return {
             "type": "sweep",
@@ -137,7 +156,9 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
-    content: Any = {} if file.suffix == ".py" else read_yaml(text, str(file), "the file is not YAML")
+    content: Any = (
+        {} if file.suffix == ".py" else read_yaml(text, str(file), "the file is not YAML")
+    )
     hydra = content.get("hydra") if isinstance(content, Mapping) else None
     sweeper = hydra.get("sweeper") if isinstance(hydra, Mapping) else None
     if file.suffix == ".py":
@@ -150,7 +171,9 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
         _of_wandb(found, file, content)
     else:
         hint = "W&B's sweep.yaml, SEML's yaml, Hydra's config with the Optuna sweeper, or a Python script"
-        raise SpecError("this file holds no sweep that is known", place="--from", value=str(file), hint=hint)
+        raise SpecError(
+            "this file holds no sweep that is known", place="--from", value=str(file), hint=hint
+        )
     study = found.fields()
     as_study(study)  # raises where it cannot be one
     return study, found.left
@@ -168,19 +191,29 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
     """Yield dotted name and value: what is no mapping, or has one of the keys of `leaf`."""
     for name, value in block.items():
         if isinstance(value, Mapping) and not set(leaf.split()) & set(value) and value:
-            yield from ((f"{name}.{key}", fields) for key, fields in _nested(value.get(inner, value), inner, leaf=leaf))
+            yield from (
+                (f"{name}.{key}", fields)
+                for key, fields in _nested(value.get(inner, value), inner, leaf=leaf)
+            )
         else:
             yield name, value
 
 
 def _of_wandb(found: Found, file: Path, content: Config) -> None:
-    metric, program = content.get("metric", {}), content.get("program", "")
-    found.study |= {"metric": metric.get("name", "accuracy"), "mode": str(metric.get("goal", "min"))[:3]}
+    metric = content.get("metric", {})
+    program = content.get("program", "")
+    found.study |= {
+        "metric": metric.get("name", "accuracy"),
+        "mode": str(metric.get("goal", "min"))[:3],
+    }
     found.left += _unread(metric, "goal name", "metric.")
     found.searcher = _searcher(found, "method", content.get("method", "random"))
     found.trials = content.get("run_cap", found.trials)
-    for name, fields in _nested(content["parameters"], "parameters", leaf="value values min distribution"):
-        low, high = fields.get("min"), fields.get("max")
+    for name, fields in _nested(
+        content["parameters"], "parameters", leaf="value values min distribution"
+    ):
+        low = fields.get("min")
+        high = fields.get("max")
         whole = isinstance(low, int) and isinstance(high, int)
         kind = fields.get("distribution", "int_uniform" if whole else "uniform")
         found.left += _unread(fields, "distribution max min mu q sigma value values", f"{name}.")
@@ -197,17 +230,33 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         else:
             found.left.append(f"{name}: {fields}")
     stopping = dict(content.get("early_terminate", {}))
-    if stopping.get("type") == "hyperband" and not stopping.get("strict"):  # each run by itself, as ASHA without pauses
+    if stopping.get("type") == "hyperband" and not stopping.get(
+        "strict"
+    ):  # each run by itself, as ASHA without pauses
         reduction = stopping.get("eta", 3)
-        first = stopping.get("min_iter") or max(1, stopping["max_iter"] // reduction ** stopping["s"])
-        found.pruner = {"pruner": "asha", "pruner_options": {"reduction": reduction, "min_step": first}}
+        first = stopping.get("min_iter") or max(
+            1, stopping["max_iter"] // reduction ** stopping["s"]
+        )
+        found.pruner = {
+            "pruner": "asha",
+            "pruner_options": {"reduction": reduction, "min_step": first},
+        }
         content = {key: value for key, value in content.items() if key != "early_terminate"}
     found.left += _unread(content, "command method metric name parameters program run_cap")
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
-    found.left += [f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)]
-    words = [program if word == "${program}" else WANDB.get(word, word) for word in words if word != "${env}"]
-    variables, script = ["WANDB_MODE=offline"], file.parent / program
-    if script.is_file() and not any(word in script.read_text() for word in ARGUMENTS):  # it has all from wandb.config
+    found.left += [
+        f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)
+    ]
+    words = [
+        program if word == "${program}" else WANDB.get(word, word)
+        for word in words
+        if word != "${env}"
+    ]
+    variables = ["WANDB_MODE=offline"]
+    script = file.parent / program
+    if script.is_file() and not any(
+        word in script.read_text() for word in ARGUMENTS
+    ):  # it has all from wandb.config
         variables.append("WANDB_SWEEP_PARAM_PATH={config:wandb}")
         words.remove("{args}")
     found.arm = {"command": ["env", *variables, *words], "metrics": "wandb"}
@@ -215,23 +264,32 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
 
 def _of_seml(found: Found, file: Path, content: Config) -> None:
     about = content["seml"]
-    place = (file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")).resolve()
+    place = (
+        file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")
+    ).resolve()
     found.study |= {"name": _name(about.get("name", "")) or found.study["name"], "metric": "result"}
     found.arm = {"command": ["python", _from_here(place), "with", "{args:hydra}", "seed={seed}"]}
     found.left += _unread(about, "executable name project_root_dir", "seml.")
     found.left += [f"slurm: {content['slurm']}"] if "slurm" in content else []
-    sizes, drawn = list[int](), 0
+    sizes = list[int]()
+    drawn = 0
     for name, block in {"": content, **content}.items():
         if name in ("seml", "slurm", "fixed", "grid", "random"):
             continue
         found.left += _unread(block, "fixed grid random", f"{name}.") if name else []
-        grid, random = block.get("grid", {}), dict(block.get("random", {}))
-        samples, seed = random.pop("samples", 0), random.pop("seed", None)
+        grid = block.get("grid", {})
+        random = dict(block.get("random", {}))
+        samples = random.pop("samples", 0)
+        seed = random.pop("seed", None)
         found.left += [] if seed is None else [f"{name} random.seed: {seed}".strip()]
         drawn = max(drawn, samples)
-        config, space, size = dict(_nested(block.get("fixed", {}))), Space(), 1
+        config = dict(_nested(block.get("fixed", {})))
+        space = Space()
+        size = 1
         for key, fields in _nested({**grid, **random}, "params", leaf="type"):
-            low, high, kind = fields.get("min"), fields.get("max"), fields["type"]
+            low = fields.get("min")
+            high = fields.get("max")
+            kind = fields["type"]
             if "zip_id" in fields or "+" in key:
                 found.left.append(f"{name} {key}: {fields}".strip())
             elif kind == "randint":
@@ -239,18 +297,29 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
             elif kind in ("uniform", "loguniform") and "num" not in fields:
                 space[key] = foreign.ranged("float", low, high, log=kind == "loguniform")
             else:
-                if kind != "choice" and (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES:
+                if (
+                    kind != "choice"
+                    and (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES
+                ):
                     raise ValueError(f"{key} has more than {MOST_VALUES} values")
-                spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(kind, np.arange)
-                options = fields.get("options") or spread(low, high, fields.get("num", fields.get("step"))).tolist()
+                spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(
+                    kind, np.arange
+                )
+                options = (
+                    fields.get("options")
+                    or spread(low, high, fields.get("num", fields.get("step"))).tolist()
+                )
                 space[key] = {"type": "choice", "options": options}
                 size *= len(options) if any(key.startswith(name) for name in grid) else 1
-        found.left += [f"{name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key]
+        found.left += [
+            f"{name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key
+        ]
         sizes.append(size * sizes[0] if sizes else size)
         if name:
             found.arms[name] = config, space
         else:
-            found.config, found.space = config, space
+            found.config = config
+            found.space = space
     found.searcher, found.trials = ("random", drawn * max(sizes)) if drawn else ("grid", max(sizes))
 
 
@@ -259,9 +328,15 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     found.left += [f"direction: {direction}"] * isinstance(direction, list)
     mode = str(direction[0] if isinstance(direction, list) else direction)[:3]
     name = _name(sweeper.get("study_name") or "") or found.study["name"]
-    found.study |= {"name": name, "metric": content.get("optimized_metric", "objective"), "mode": mode}
+    found.study |= {
+        "name": name,
+        "metric": content.get("optimized_metric", "objective"),
+        "mode": mode,
+    }
     defaults = [entry for entry in content.get("defaults", ()) if isinstance(entry, Mapping)]
-    named = {key.rpartition("hydra/")[2]: value for entry in defaults for key, value in entry.items()}
+    named = {
+        key.rpartition("hydra/")[2]: value for entry in defaults for key, value in entry.items()
+    }
     sampler = sweeper.get("sampler", {})
     kind = sampler.get("_target_") or named.get("sweeper/sampler", "tpe")
     found.searcher = _searcher(found, "sampler", kind)
@@ -276,7 +351,9 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
             found.left.append(f"{name}: {text}")
     read = "_target_ direction n_trials params sampler search_space study_name"
     found.left += _unread({key: value for key, value in sweeper.items() if value}, read)
-    found.left.append("what the function returns: name in metrics where the script prints or writes it")
+    found.left.append(
+        "what the function returns: name in metrics where the script prints or writes it"
+    )
     files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
     files.sort(
         key=lambda script: (
@@ -295,10 +372,14 @@ def _of_override(node: ast.expr) -> MutableConfig:
         fields = _of_override(node.args[-1])
         log = name == "tag" and "log" in map(ast.unparse, node.args[:-1])
         return fields | ({"log": True} if log else {} if name == "tag" else {"type": name})
-    nodes = [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+    nodes = (
+        [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+    )
     values = [_plain(value) for value in nodes or getattr(node, "elts", [node])]
     if name in ("interval", "range"):
-        return foreign.ranged("int" if all(isinstance(value, int) for value in values) else "float", *values)
+        return foreign.ranged(
+            "int" if all(isinstance(value, int) for value in values) else "float", *values
+        )
     if name not in ("", "choice"):
         raise ValueError(name)
     return {"type": "choice", "options": values}
@@ -316,18 +397,28 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     tree = ast.parse(text, str(file))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     often = Counter(ast.unparse(node.targets[0]) for node in assigned)
-    named = {name: node.value for node in assigned if often[name := ast.unparse(node.targets[0])] == 1}
+    named = {
+        name: node.value for node in assigned if often[name := ast.unparse(node.targets[0])] == 1
+    }
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for part in tree.body:
-        if isinstance(part, ast.Assign | ast.Expr) and re.search(r"\.(fit|optimize|run)\(", ast.unparse(part)):
+        if isinstance(part, ast.Assign | ast.Expr) and re.search(
+            r"\.(fit|optimize|run)\(", ast.unparse(part)
+        ):
             line = f"line {part.lineno} runs as the module is imported"
             found.left.append(f'{line}; put it below `if __name__ == "__main__":`')
 
     def value(node: ast.expr) -> Any:
         node = named.get(ast.unparse(node), node)
-        node = node.orelse if isinstance(node, ast.IfExp) else node  # a shorter form, of a smoke test, stands first
+        node = (
+            node.orelse if isinstance(node, ast.IfExp) else node
+        )  # a shorter form, of a smoke test, stands first
         if isinstance(node, ast.Dict):
-            return {value(key): value(inner) for key, inner in zip(node.keys, node.values, strict=True) if key}
+            return {
+                value(key): value(inner)
+                for key, inner in zip(node.keys, node.values, strict=True)
+                if key
+            }
         return ast.literal_eval(node)
 
     def say(place: str, words: Mapping[str, ast.expr]) -> None:
@@ -336,10 +427,16 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     def made(place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
         """Return the class of an object, and its arguments; of one that only wraps another, that of the other."""
         text = ast.unparse(node)
-        before = [part.value for part in assigned if part.lineno < node.lineno and ast.unparse(part.targets[0]) == text]
+        before = [
+            part.value
+            for part in assigned
+            if part.lineno < node.lineno and ast.unparse(part.targets[0]) == text
+        ]
         call = [node, *before][-1]
         words = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
-        words |= {f"argument {number}": part for number, part in enumerate(getattr(call, "args", ()), 1)}
+        words |= {
+            f"argument {number}": part for number, part in enumerate(getattr(call, "args", ()), 1)
+        }
         kind = ast.unparse(call).partition("(")[0].rpartition(".")[2]
         for key in ("metric", "mode", "max_t"):
             if isinstance(words.get(key), ast.Constant | ast.Name):
@@ -365,20 +462,34 @@ def _of_python(found: Found, file: Path, text: str) -> None:
                 raise ValueError(kind)
             else:
                 pruner, known = EARLY_STOPPING[kind]
-                options = {our: value(words.pop(their, ast.Constant(n))) for their, (our, n) in known.items()}
+                options = {
+                    our: value(words.pop(their, ast.Constant(n)))
+                    for their, (our, n) in known.items()
+                }
                 found.pruner = {"pruner": pruner, "pruner_options": options}
                 if pruner == "asha" and key == "scheduler":  # where Ray Tune ends each trial
                     said.setdefault("max_t", 100)
             say(key, words)
         elif key == "resources_per_trial":
             needs(inner)
-        elif key in ("direction", "metric", "mode", "n_trials", "num_samples", "stop", "name", "study_name"):
+        elif key in (
+            "direction",
+            "metric",
+            "mode",
+            "n_trials",
+            "num_samples",
+            "stop",
+            "name",
+            "study_name",
+        ):
             said[key.removeprefix("study_")] = value(inner)
         elif key not in CALLS[name].split():
             raise ValueError(key)
 
     said: MutableConfig = {}  # of the search
-    trains, seeded, flags = "", [], MutableConfig()
+    trains = ""
+    seeded = []
+    flags = MutableConfig()
     for node in ast.walk(tree):
         try:
             if isinstance(node, ast.Dict) and "tune." in ast.unparse(node) and not found.space:
@@ -388,20 +499,30 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             name = ast.unparse(node.func).rpartition(".")[2]
             if name in CALLS and (name != "run" or ast.unparse(node.func) == "tune.run"):
                 placed = zip(CALLS[name].split(), node.args, strict=False)
-                for key, argument in [*placed, *((word.arg or "**", word.value) for word in node.keywords)]:
+                for key, argument in [
+                    *placed,
+                    *((word.arg or "**", word.value) for word in node.keywords),
+                ]:
                     try:
                         if ast.unparse(argument) != "None":
                             read(name, key, argument)
                     except (ValueError, TypeError):
-                        found.left.append(f"{key}: {ast.unparse(named.get(ast.unparse(argument), argument))}")
+                        found.left.append(
+                            f"{key}: {ast.unparse(named.get(ast.unparse(argument), argument))}"
+                        )
             if name == "with_parameters":
                 found.left.append(ast.unparse(node))
             elif name == "with_resources":
                 needs([*node.args[1:], *(word.value for word in node.keywords)][0])
             elif name in ("Tuner", "optimize", "run"):
-                nodes = [node, *(named[name] for arg in node.args if (name := ast.unparse(arg)) in named)]
+                nodes = [
+                    node,
+                    *(named[name] for arg in node.args if (name := ast.unparse(arg)) in named),
+                ]
                 parts = [part for top in nodes for part in ast.walk(top)]
-                inner = [part.id for part in parts if isinstance(part, ast.Name) and part.id in functions]
+                inner = [
+                    part.id for part in parts if isinstance(part, ast.Name) and part.id in functions
+                ]
                 trains = trains or (inner or [""])[0]
             elif name in foreign.OPTUNA:
                 first, *rest = map(value, node.args)
@@ -410,7 +531,13 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             elif name == "add_argument":
                 words = {word.arg: word.value for word in node.keywords}
                 flag = max(map(value, node.args), key=len)
-                default = value(words["default"]) if "default" in words else False if "action" in words else None
+                default = (
+                    value(words["default"])
+                    if "default" in words
+                    else False
+                    if "action" in words
+                    else None
+                )
                 if flag == "--seed":
                     seeded = [flag, "{seed}"]
                 elif flag[0] != "-" or "required" in words:
@@ -425,7 +552,9 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     found.study["mode"] = str(said.get("direction", said.get("mode", usual)))[:3]
     found.study["name"] = _name(said.get("name", "")) or found.study["name"]
     if found.space and trains:
-        kind, metric = ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
+        kind, metric = (
+            ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
+        )
         module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
         found.study["metric"] = metric
         found.searcher = said.get("searcher", "random" if kind == "tune" else "tpe")
@@ -433,17 +562,24 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             found.searcher = "grid"
             if (times := said.get("num_samples", 1)) > 1:
                 found.left.append(f"num_samples: {times}; `seeds` repeats each point of a grid")
-        if kind == "tune" and isinstance(stop := said.get("stop", {}), dict) and (stop or "max_t" in said):
+        if (
+            kind == "tune"
+            and isinstance(stop := said.get("stop", {}), dict)
+            and (stop or "max_t" in said)
+        ):
             last = {"training_iteration": said["max_t"]} if "max_t" in said else {}
             found.config[UNTIL] = last | stop
         found.trials = int(said.get("n_trials") or said.get("num_samples") or found.trials)
         found.arm = {"trainable": f"{kind}:{module}:{trains}"}
         found.arm |= {"resources": said["resources"]} if said.get("resources") else {}
     else:
-        found.config, found.searcher = flags, "random" if found.space else "grid"
+        found.config = flags
+        found.searcher = "random" if found.space else "grid"
         found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
         if said:
-            found.left.append("trainable: no function at the top of this file is what Tuner, run or optimize calls")
+            found.left.append(
+                "trainable: no function at the top of this file is what Tuner, run or optimize calls"
+            )
         found.left.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
 
 
@@ -459,7 +595,10 @@ def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None
             continue
         try:
             if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith("tune."):
-                words = [*inner.args, *(word.value for word in inner.keywords if word.arg != "base")]
+                words = [
+                    *inner.args,
+                    *(word.value for word in inner.keywords if word.arg != "base"),
+                ]
                 found.space[name] = foreign.tuned(ast.unparse(inner.func)[5:], [*map(value, words)])
             else:
                 found.config[name] = value(inner)

@@ -16,16 +16,25 @@ if TYPE_CHECKING:
     from contrasweep.data.inspecting import DatasetRow
 
 
-app = typer.Typer(no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them.")
+app = typer.Typer(
+    no_args_is_help=True, help="Stage datasets as Parquet, list, show and verify them."
+)
 
 
 @app.command()
 def stage(
-    name: Annotated[str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")],
-    source: Annotated[str | None, typer.Option(help="The published files, where the dataset is not bundled.")] = None,
-    to: Annotated[str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="A dataset's name; `contrasweep data list --known` tells them.")
+    ],
+    source: Annotated[
+        str | None, typer.Option(help="The published files, where the dataset is not bundled.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Folder or s3:// address; default STORAGE/datasets/NAME.")
+    ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, a setting of the importer; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="key=value, a setting of the importer; repeatable."),
     ] = None,
     storage: Storage = STORAGE,
     json: Json = False,
@@ -66,14 +75,26 @@ def list_(
     """List the datasets staged below STORAGE, or with --known those that can be staged."""
     from contrasweep.data import inspecting, resolving
 
-    rows = inspecting.known() if known else list(map(inspecting.summary, resolving.staged_in(storage)))
+    rows = (
+        inspecting.known() if known else list(map(inspecting.summary, resolving.staged_in(storage)))
+    )
     if json:
         print_json("datasets", {"known" if known else "datasets": rows})
     elif not rows:
         print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
-        shown = rows if known else [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
-        print("\n".join(text_table([list(shown[0]), *(list(map(str, r.values())) for r in shown)], width=width())))
+        shown = (
+            rows
+            if known
+            else [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
+        )
+        print(
+            "\n".join(
+                text_table(
+                    [list(shown[0]), *(list(map(str, r.values())) for r in shown)], width=width()
+                )
+            )
+        )
 
 
 @app.command()
@@ -92,14 +113,20 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
     manifest = resolving.find(name, storage=storage)
     findings = inspecting.verify(manifest)
     if json:
-        print_json("data-verify", {"uri": manifest.uri, "digest": manifest.digest, "findings": findings})
+        print_json(
+            "data-verify", {"uri": manifest.uri, "digest": manifest.digest, "findings": findings}
+        )
         raise typer.Exit(2 if findings else 0)
     if not findings:
         shards = sum(len(shards) for shards in manifest.splits.values())
-        print(f"{manifest.name}: {plural(shards, 'shard')} as the manifest says, digest {manifest.digest[:12]}")
+        print(
+            f"{manifest.name}: {plural(shards, 'shard')} as the manifest says, digest {manifest.digest[:12]}"
+        )
     if findings:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
-        raise DataError(f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}")
+        raise DataError(
+            f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}"
+        )
 
 
 def _counts(rows: dict[str, int]) -> str:

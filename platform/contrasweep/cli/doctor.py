@@ -50,7 +50,9 @@ def _hosts() -> str:
     from contrasweep.cluster.inventory import this_machine
 
     machine = this_machine()
-    gpus = ", ".join(f"{machine.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in machine.gpu_types)
+    gpus = ", ".join(
+        f"{machine.count(g.type)} x {g.type} with {g.memory_gib:.0f} GiB" for g in machine.gpu_types
+    )
     memory = sum(node.memory_gib for node in machine.nodes)
     return f"{plural(machine.cpus, 'core')}, {memory:.0f} GiB of memory, {gpus or 'no GPU'}"
 

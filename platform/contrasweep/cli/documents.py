@@ -47,11 +47,18 @@ def polled(members: Mapping[str, object], since: str | None) -> dict[str, object
 
     A token is a digest of each member, so that nothing is kept between two calls.
     """
-    text = {name: json.dumps(value, sort_keys=True, default=str).encode() for name, value in members.items()}
-    digests = {name: hashlib.sha256(name.encode() + data).hexdigest()[:8] for name, data in text.items()}
+    text = {
+        name: json.dumps(value, sort_keys=True, default=str).encode()
+        for name, value in members.items()
+    }
+    digests = {
+        name: hashlib.sha256(name.encode() + data).hexdigest()[:8] for name, data in text.items()
+    }
     if since is not None and not _TOKEN.fullmatch(since):
         hint = "`token` of an earlier answer of the same command"
         raise SpecError("this is no token", place="--since", value=since, hint=hint)
     known = set(re.findall(".{8}", since or ""))
-    changed = None if since is None else [name for name, digest in digests.items() if digest not in known]
+    changed = (
+        None if since is None else [name for name, digest in digests.items() if digest not in known]
+    )
     return {"token": "".join(digests.values()) or "0" * 8, "changed": changed}

@@ -13,7 +13,10 @@ EXAMPLES = {
         "contrasweep plan study.yaml --cluster inventory.yaml --set folds=3",
         "contrasweep plan study.yaml --noise noise.json",
     ],
-    "run": [f"contrasweep run {STUDY}", "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed"],
+    "run": [
+        f"contrasweep run {STUDY}",
+        "contrasweep run study.yaml --storage s3://BUCKET/studies --retry-failed",
+    ],
     "evaluate": [
         "contrasweep evaluate quickstart --on digits",
         "contrasweep evaluate quickstart --with mypackage.scores:robustness",
@@ -59,7 +62,10 @@ EXAMPLES = {
         "contrasweep decide campaign.yaml candidate.yaml --by ada --why 'larger batches'",
         "contrasweep decide campaign.yaml incumbent --set config.loss.temperature=0.05 --dry-run",
     ],
-    "ledger": ["contrasweep ledger campaign.yaml --format html --output ledger.html", "contrasweep ledger"],
+    "ledger": [
+        "contrasweep ledger campaign.yaml --format html --output ledger.html",
+        "contrasweep ledger",
+    ],
     "submit": [
         f"contrasweep submit {STUDY} {ADDRESS} --storage s3://BUCKET/studies --tracking http://MLFLOW:5000",
         "contrasweep submit study.yaml --slurm --max-concurrent 8 --sbatch time=240 --sbatch gpus-per-node=1",
@@ -69,7 +75,10 @@ EXAMPLES = {
         "contrasweep status quickstart",
         "contrasweep status quickstart --json",
     ],
-    "logs": [f"contrasweep logs JOB {ADDRESS} --follow", "contrasweep logs quickstart 3f2a91c0 --follow"],
+    "logs": [
+        f"contrasweep logs JOB {ADDRESS} --follow",
+        "contrasweep logs quickstart 3f2a91c0 --follow",
+    ],
     "watch": ["contrasweep watch quickstart --storage s3://BUCKET/studies"],
     "studies": ["contrasweep studies --storage s3://BUCKET/studies"],
     "jobs": [f"contrasweep jobs {ADDRESS}"],
@@ -79,11 +88,17 @@ EXAMPLES = {
         "contrasweep note quickstart 'the learning rate was too high'",
         "contrasweep note quickstart 3f2a91c0 '#odd the loss jumps at epoch 3'",
     ],
-    "clean": ["contrasweep clean quickstart --dry-run", "contrasweep clean quickstart --keep confirmed"],
+    "clean": [
+        "contrasweep clean quickstart --dry-run",
+        "contrasweep clean quickstart --keep confirmed",
+    ],
     "remove": ["contrasweep remove quickstart --arm ocl --status failed"],
     "restore": ["contrasweep restore quickstart"],
     "verify": ["contrasweep verify quickstart", "contrasweep verify quickstart --repair"],
-    "data stage": ["contrasweep data stage digits-lt", "contrasweep data stage ombria --source OMBRIA/"],
+    "data stage": [
+        "contrasweep data stage digits-lt",
+        "contrasweep data stage ombria --source OMBRIA/",
+    ],
     "data list": ["contrasweep data list --known"],
     "data show": ["contrasweep data show digits-lt"],
     "data verify": ["contrasweep data verify digits-lt"],
@@ -113,7 +128,10 @@ class GroupedCommands(typer.core.TyperGroup):
             with formatter.section(heading):
                 limit = formatter.width - wide - 6
                 formatter.write_dl(
-                    [(f"{name:<{wide}}", self.commands[name].get_short_help_str(limit)) for name in names]
+                    [
+                        (f"{name:<{wide}}", self.commands[name].get_short_help_str(limit))
+                        for name in names
+                    ]
                 )
 
 
@@ -122,7 +140,9 @@ def add_examples(app: typer.Typer, group: str = "") -> None:
     for command in app.registered_commands:
         name = command.name or (command.callback.__name__ if command.callback else "")
         lines = EXAMPLES.get(f"{group}{name}", [])
-        command.epilog = "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {x}" for x in lines)])
+        command.epilog = "\n".join(
+            ["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {x}" for x in lines)]
+        )
     for part in app.registered_groups:
         if part.typer_instance is not None:
             add_examples(part.typer_instance, f"{group}{part.name} ")

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from contrasweep.cluster.jobs import Job
 
 JobOrStudy = Annotated[
-    str, typer.Argument(metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file.")
+    str,
+    typer.Argument(
+        metavar="JOB|STUDY", help="A job's id, or a study: its name, module:NAME, or a .yaml file."
+    ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
@@ -46,7 +49,9 @@ def submit(
     storage: Storage = STORAGE,
     tracking: StudyTracking = OF_STUDY,
     sets: Sets = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files that would be sent; send none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the files that would be sent; send none.")
+    ] = False,
     follow: Follow = False,
     json: Json = False,
     max_concurrent: MaxConcurrent = None,
@@ -57,9 +62,12 @@ def submit(
     rerun_changed: RerunChanged = False,
     accept_code: AcceptCode = False,
     cluster: Cluster = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Send it to Slurm: an array, a trial a task.")] = False,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Send it to Slurm: an array, a trial a task.")
+    ] = False,
     sbatch: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With --slurm: an option of sbatch; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="With --slurm: an option of sbatch; repeatable."),
     ] = None,
 ) -> None:
     """Run a study as a job on a Ray cluster, or on Slurm.
@@ -76,7 +84,9 @@ def submit(
         from contrasweep.running.slurm import submit_slurm
 
         if dry_run or follow or cluster:
-            raise SpecError("--slurm goes without --dry-run, --follow and --cluster", place="submit")
+            raise SpecError(
+                "--slurm goes without --dry-run, --follow and --cluster", place="submit"
+            )
         options = dict(word.partition("=")[::2] for word in sbatch or [])
         array, tasks = submit_slurm(study, options=options, **asked)
         if json:
@@ -93,7 +103,10 @@ def submit(
         sizes = sent(study, sets=sets or [], cluster=cluster)
         total = sum(sizes.values())
         if json:
-            print_json("submit", {"files": [{"file": name, "bytes": sizes[name]} for name in sizes], "bytes": total})
+            print_json(
+                "submit",
+                {"files": [{"file": name, "bytes": sizes[name]} for name in sizes], "bytes": total},
+            )
             return
         rows = [(f"{size:,}", name) for name, size in sizes.items()]
         wide = max(len(size) for size, _ in rows)
@@ -116,7 +129,11 @@ def submit(
 
 
 def status(
-    name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE, json: Json = False, since: Since = None
+    name: JobOrStudy,
+    address: AddressOrNone = None,
+    storage: Storage = STORAGE,
+    json: Json = False,
+    since: Since = None,
 ) -> None:
     """Print how far a study is, or the status of a job.
 
@@ -147,7 +164,9 @@ def status(
 
 def logs(
     name: JobOrStudy,
-    trial: Annotated[str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")] = None,
+    trial: Annotated[
+        str | None, typer.Argument(help="A trial's id, or its beginning: print that trial's log.")
+    ] = None,
     address: AddressOrNone = None,
     storage: Storage = STORAGE,
     follow: Follow = False,
@@ -205,8 +224,16 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
     study = reports.name(name)
     if study in campaign_names(storage):
-        of_campaign = (StudyRecords(storage, other) for other in study_names(storage) if other.startswith(f"{study}."))
-        running = [records for records in of_campaign if (live := read_live(records)) is not None and is_living(live)]
+        of_campaign = (
+            StudyRecords(storage, other)
+            for other in study_names(storage)
+            if other.startswith(f"{study}.")
+        )
+        running = [
+            records
+            for records in of_campaign
+            if (live := read_live(records)) is not None and is_living(live)
+        ]
         if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         records = running[-1]
@@ -222,4 +249,7 @@ def _job(name: str, address: str) -> "Job":
     if JOB_ID.fullmatch(name):
         return Job(name, address)
     study = reports.name(name)
-    return Job(next((job["id"] for job in Dashboard(address).jobs() if job["study"] == study), name), address)
+    return Job(
+        next((job["id"] for job in Dashboard(address).jobs() if job["study"] == study), name),
+        address,
+    )

@@ -5,13 +5,35 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contrasweep.cli.options import Json, MaxConcurrent, Output, Require, Sets, Storage, end_as, required, width
+from contrasweep.cli.options import (
+    Json,
+    MaxConcurrent,
+    Output,
+    Require,
+    Sets,
+    Storage,
+    end_as,
+    required,
+    width,
+)
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
-OPTIONS = ("arm", "metric", "pair", "item", "group", "block", "reference", "mode", "at", "reader", "i_know")
+OPTIONS = (
+    "arm",
+    "metric",
+    "pair",
+    "item",
+    "group",
+    "block",
+    "reference",
+    "mode",
+    "at",
+    "reader",
+    "i_know",
+)
 
 
 def _column(text: str) -> typer.models.OptionInfo:
@@ -19,10 +41,17 @@ def _column(text: str) -> typer.models.OptionInfo:
 
 
 At = Annotated[
-    str, typer.Option(metavar="last|best-of-validation:METRIC|step:N", help="Which value of a run's curve counts.")
+    str,
+    typer.Option(
+        metavar="last|best-of-validation:METRIC|step:N", help="Which value of a run's curve counts."
+    ),
 ]
 Reader = Annotated[
-    str, typer.Option(metavar="MODULE:NAME", help="A function of yours that reads the source, called with its text.")
+    str,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="A function of yours that reads the source, called with its text.",
+    ),
 ]
 
 
@@ -38,28 +67,44 @@ def judge(
     ],
     arm: Annotated[str, _column("What is compared; several with commas.")] = "",
     metric: Annotated[str, _column("The values.")] = "",
-    pair: Annotated[str, _column("By what runs of two arms belong together, as seed,fold; none: unpaired.")] = "",
+    pair: Annotated[
+        str, _column("By what runs of two arms belong together, as seed,fold; none: unpaired.")
+    ] = "",
     item: Annotated[str, _column("The test item that a row scores.")] = "",
     group: Annotated[str, _column("What items belong together.")] = "",
     block: Annotated[str, _column("The task or dataset of a row.")] = "",
-    reference: Annotated[str, typer.Option(metavar="ARM", help="Compare all others with it; none: every two.")] = "",
+    reference: Annotated[
+        str, typer.Option(metavar="ARM", help="Compare all others with it; none: every two.")
+    ] = "",
     mode: Annotated[str, typer.Option(help="max: larger values are better; or min.")] = "",
-    margin: Annotated[float | None, typer.Option(min=0, help="The smallest difference of interest.")] = None,
+    margin: Annotated[
+        float | None, typer.Option(min=0, help="The smallest difference of interest.")
+    ] = None,
     alpha: Annotated[float, typer.Option(help="The chance of any false verdict.")] = 0.05,
     over: Annotated[
         Literal["further", "these", "each"],
-        typer.Option(help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."),
+        typer.Option(
+            help="What verdicts over tasks hold for: further tasks like these, these alone, each by itself."
+        ),
     ] = "further",
     at: At = "last",
     reader: Reader = "",
     i_know: Annotated[
-        bool, typer.Option("--i-know", help="Take the best value of the metric itself, a maximum over noise.")
+        bool,
+        typer.Option(
+            "--i-know", help="Take the best value of the metric itself, a maximum over noise."
+        ),
     ] = False,
     require: Require = "",
     board: Annotated[
-        bool, typer.Option("--board", help="Rank all arms, each with the ranks that it may have; no table.")
+        bool,
+        typer.Option(
+            "--board", help="Rank all arms, each with the ranks that it may have; no table."
+        ),
     ] = False,
-    format: Annotated[str, typer.Option(help="text, markdown, latex, html, or csv: a row a comparison.")] = "text",
+    format: Annotated[
+        str, typer.Option(help="text, markdown, latex, html, or csv: a row a comparison.")
+    ] = "text",
     json: Json = False,
     output: Output = None,
 ) -> None:
@@ -78,7 +123,10 @@ def judge(
     options = {name: context.params[name] for name in OPTIONS}
     if board:
         if format == "latex" or margin is not None or over != "further" or reference or require:
-            raise SpecError("a board takes no --margin, --over, --reference, --require and no LaTeX", place="--board")
+            raise SpecError(
+                "a board takes no --margin, --over, --reference, --require and no LaTeX",
+                place="--board",
+            )
         del options["reference"]
         judged: Any = rank(source, alpha=alpha, **options)
     else:
@@ -91,17 +139,28 @@ def judge(
         write((dumps("board" if board else "judge", document) + "\n").encode(), output)
     else:
         wide = (width() if output is None else None) or WIDTH
-        write((judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()).encode(), output)
+        write(
+            (
+                judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()
+            ).encode(),
+            output,
+        )
     if outcome:
         end_as(require, outcome)
 
 
 def noise(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A study or campaign: module:NAME or .yaml; or as for `judge`.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A study or campaign: module:NAME or .yaml; or as for `judge`."
+        ),
     ],
     same: Annotated[
-        str, typer.Option(metavar="ARM[,ARM]", help="What ran twice: two arms of a source, or one of a study.")
+        str,
+        typer.Option(
+            metavar="ARM[,ARM]", help="What ran twice: two arms of a source, or one of a study."
+        ),
     ] = "",
     arm: Annotated[str, _column("What names the arm.")] = "",
     metric: Annotated[str, _column("The values.")] = "",
@@ -109,7 +168,9 @@ def noise(
     at: At = "last",
     reader: Reader = "",
     sets: Sets = None,
-    seeds: Annotated[int, typer.Option(min=2, help="Of a study: how many seeds it trains twice.")] = 8,
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Of a study: how many seeds it trains twice.")
+    ] = 8,
     storage: Storage = STORAGE,
     max_concurrent: MaxConcurrent = None,
     json: Json = False,
@@ -126,7 +187,9 @@ def noise(
     from contrasweep.terminal_text import write
 
     kind = source.partition(":")[0]
-    if source.endswith(YAML) or (kind != source and kind not in SERVICES and not Path(source).exists() and not reader):
+    if source.endswith(YAML) or (
+        kind != source and kind not in SERVICES and not Path(source).exists() and not reader
+    ):
         from contrasweep.campaign.twice import train_twice
 
         found = train_twice(source, same, seeds, sets or [], storage, max_concurrent)

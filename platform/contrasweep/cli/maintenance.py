@@ -29,7 +29,10 @@ def code(
     json: Json = False,
     diff: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="A B", help="Show what differs between two codes, by digest; `now` is the code there is."),
+        typer.Option(
+            metavar="A B",
+            help="Show what differs between two codes, by digest; `now` is the code there is.",
+        ),
     ] = None,
 ) -> None:
     """List which code made which trials, and what was archived."""
@@ -44,23 +47,38 @@ def code(
     rows = [_row(records, digest, trials) for digest, trials in by_code.items()]
     if json:
         archived = [
-            {"name": p.when, "reason": p.reason, "trials": list(p.trial_ids), "searches": dict(p.searches)}
+            {
+                "name": p.when,
+                "reason": p.reason,
+                "trials": list(p.trial_ids),
+                "searches": dict(p.searches),
+            }
             for p in aside
         ]
         print_json("code", {"code": rows, "archived": archived})
         return
     for row in rows:
-        print(f"{row['digest'] or 'not recorded':<16}  {plural(row['trials'], 'trial')}, {row['from']} to {row['to']}")
+        print(
+            f"{row['digest'] or 'not recorded':<16}  {plural(row['trials'], 'trial')}, {row['from']} to {row['to']}"
+        )
         if row["digest"]:
-            commit = f"commit {row['commit'][:12]}{' with changes' * row['dirty']}" if row["commit"] else "no commit"
-            print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}")
+            commit = (
+                f"commit {row['commit'][:12]}{' with changes' * row['dirty']}"
+                if row["commit"]
+                else "no commit"
+            )
+            print(
+                f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}"
+            )
     for part in aside:
         print(f"archived {part.when}: {plural(len(part.trial_ids), 'trial')} ({part.reason})")
 
 
 def note(
     study: StoredStudy,
-    words: Annotated[list[str], typer.Argument(metavar="[TRIAL] TEXT", help="What the note is on, and its text.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="[TRIAL] TEXT", help="What the note is on, and its text.")
+    ],
     storage: Storage = STORAGE,
 ) -> None:
     """Write a note on a study, or on a trial of it. Reports show it, and MLflow after the next run.
@@ -73,7 +91,12 @@ def note(
     records = known_study(name(study), storage)
     *trials, text = words
     if len(trials) > 1:
-        raise SpecError("a note is one text, in quotes", place="TEXT", value=text, hint='note STUDY "good so far"')
+        raise SpecError(
+            "a note is one text, in quotes",
+            place="TEXT",
+            value=text,
+            hint='note STUDY "good so far"',
+        )
     add_note(records, text, *(find_trial(records, trial) for trial in trials))
 
 
@@ -82,9 +105,13 @@ def clean(
     storage: Storage = STORAGE,
     keep: Annotated[
         Literal["best_of_arm", "confirmed", "none"],
-        typer.Option(help="Whose checkpoints stay: the best trial's of each arm, those of the table, or nobody's."),
+        typer.Option(
+            help="Whose checkpoints stay: the best trial's of each arm, those of the table, or nobody's."
+        ),
     ] = "best_of_arm",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
+    ] = False,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -112,7 +139,12 @@ def clean(
             publish.clean(results, found)
     if json:
         deleted = bool(found.trials) and not dry_run
-        document = {"study": found.study, "kept": found.kept, "trials": list(found.trials), "gib": found.gib}
+        document = {
+            "study": found.study,
+            "kept": found.kept,
+            "trials": list(found.trials),
+            "gib": found.gib,
+        }
         print_json("clean", {**document, "lost": list(found.lost), "deleted": deleted})
 
 
@@ -120,7 +152,9 @@ def remove(
     study: StoredStudy,
     storage: Storage = STORAGE,
     arm: Annotated[str | None, typer.Option(help="Only trials of this arm.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only trials of this status: failed, done, pruned...")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only trials of this status: failed, done, pruned...")
+    ] = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -138,14 +172,18 @@ def remove(
     if json:
         print_json("remove", {"removed": chosen, "archived": when})
     elif chosen:
-        print(f"{plural(len(chosen), 'trial')} moved to {records.study}/archive/{when}; undo it by contrasweep restore")
+        print(
+            f"{plural(len(chosen), 'trial')} moved to {records.study}/archive/{when}; undo it by contrasweep restore"
+        )
     else:
         print("there are no such trials")
 
 
 def restore(
     study: StoredStudy,
-    when: Annotated[str | None, typer.Argument(help="The name in archive/; without it, the newest.")] = None,
+    when: Annotated[
+        str | None, typer.Argument(help="The name in archive/; without it, the newest.")
+    ] = None,
     storage: Storage = STORAGE,
     yes: Yes = False,
     json: Json = False,
@@ -159,19 +197,27 @@ def restore(
 
     records = known_study(name(study), storage)
     part = find_archived(records, when)
-    _ask(f"Restore {plural(len(part.trial_ids), 'trial')} of {records.study} as they were before {part.when}?", yes)
+    _ask(
+        f"Restore {plural(len(part.trial_ids), 'trial')} of {records.study} as they were before {part.when}?",
+        yes,
+    )
     part = upkeep.restore(records, part.when)
     if json:
         print_json("restore", {"restored": list(part.trial_ids), "archived": part.when})
     else:
-        print(f"{plural(len(part.trial_ids), 'trial')} restored from {records.study}/archive/{part.when}")
+        print(
+            f"{plural(len(part.trial_ids), 'trial')} restored from {records.study}/archive/{part.when}"
+        )
 
 
 def verify(
     study: StoredStudy,
     storage: Storage = STORAGE,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Put what is broken aside, in archive/, so that it is made again.")
+        bool,
+        typer.Option(
+            "--repair", help="Put what is broken aside, in archive/, so that it is made again."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -185,7 +231,10 @@ def verify(
     records = StudyRecords(storage, name(study))
     if next(records.store.list(f"{records.study}/"), None) is None:
         raise SpecError(
-            "there is no such study in this storage", place="STUDY", value=records.study, hint=f"storage is {storage}"
+            "there is no such study in this storage",
+            place="STUDY",
+            value=records.study,
+            hint=f"storage is {storage}",
         )
     result = examine(records, repair=repair)
     if json:
@@ -193,14 +242,18 @@ def verify(
         print_json("verify", vars(result) | {"findings": findings, "sound": result.sound})
         raise typer.Exit(0 if result.sound else 1)
     for finding in result.findings[:MAX_LINES]:
-        outcome = finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
+        outcome = (
+            finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
+        )
         print(f"{finding.file}: {finding.problem}; {outcome}")
     if (more := len(result.findings) - MAX_LINES) > 0:
         print(f"... and {more} more (all of them with --json)")
     read = f"{plural(result.files, 'file')} of {plural(result.trials, 'trial')}"
     print(f"{records.study}: {read} read, {len(result.findings)} broken")
     if result.archived:
-        print(f"what was archived lies in {records.study}/archive/{result.archived}; run the study again")
+        print(
+            f"what was archived lies in {records.study}/archive/{result.archived}; run the study again"
+        )
     raise typer.Exit(0 if result.sound else 1)
 
 
@@ -238,10 +291,16 @@ def _print_difference(
 ) -> None:
     from contrasweep.code import difference
 
-    sides = [_resolved(by_code, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))]
-    changes = difference(_texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1]))
+    sides = [
+        _resolved(by_code, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))
+    ]
+    changes = difference(
+        _texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1])
+    )
     if json:
-        print_json("code", {"a": pair[0], "b": pair[1], "changes": changes.changes, "diff": changes.diff})
+        print_json(
+            "code", {"a": pair[0], "b": pair[1], "changes": changes.changes, "diff": changes.diff}
+        )
     else:
         sys.stdout.write(changes.diff)
         print(f"{changes}")
@@ -265,7 +324,9 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
     return (NOW, digest_of(other)) if word == NOW else (digest_of(word), "")
 
 
-def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str) -> dict[str, str]:
+def _texts(
+    records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str
+) -> dict[str, str]:
     """Return file -> text of a code; for `now`, of the code that trials of `like` would run."""
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
@@ -279,7 +340,9 @@ def _texts(records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: 
         return texts(CurrentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:
-        raise StorageError(f"the sources of code {digest} were not kept in {records.storage}/{records.study}/code")
+        raise StorageError(
+            f"the sources of code {digest} were not kept in {records.storage}/{records.study}/code"
+        )
     return sources
 
 
@@ -288,5 +351,7 @@ def _ask(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise SpecError("this asks first", place="--yes", hint="there is no terminal to ask on; pass --yes")
+        raise SpecError(
+            "this asks first", place="--yes", hint="there is no terminal to ask on; pass --yes"
+        )
     typer.confirm(question, abort=True)

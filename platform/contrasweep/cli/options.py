@@ -35,13 +35,16 @@ StoredStudy = Annotated[
     ),
 ]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the study; repeatable."),
 ]
 
 
 def _checked_storage(value: str) -> str:
     if "://" not in value:
-        check_no_imports(local_path(value, "--storage").resolve())  # before anything is imported for a study
+        check_no_imports(
+            local_path(value, "--storage").resolve()
+        )  # before anything is imported for a study
     return value
 
 
@@ -70,29 +73,53 @@ StudyTracking = Annotated[
     ),
 ]
 MaxConcurrent = Annotated[int | None, typer.Option(min=1, help="Trials at once, at most.")]
-Extend = Annotated[bool, typer.Option("--extend", help="Keep the trials of another plan of this name and add to them.")]
-Spend = Annotated[bool, typer.Option("--spend", help="Count arms that are added as a look at a quarter of the level.")]
+Extend = Annotated[
+    bool,
+    typer.Option("--extend", help="Keep the trials of another plan of this name and add to them."),
+]
+Spend = Annotated[
+    bool,
+    typer.Option("--spend", help="Count arms that are added as a look at a quarter of the level."),
+]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials again.")]
 Rerun = Annotated[
     list[str] | None,
-    typer.Option(metavar="ARM|CELL|TRIAL", help="Run these again: an arm, ARM/axis=value, a trial's id; repeatable."),
+    typer.Option(
+        metavar="ARM|CELL|TRIAL",
+        help="Run these again: an arm, ARM/axis=value, a trial's id; repeatable.",
+    ),
 ]
 RerunChanged = Annotated[
-    bool, typer.Option("--rerun-changed", help="Run trials of other code again; what there is moves to archive/.")
+    bool,
+    typer.Option(
+        "--rerun-changed", help="Run trials of other code again; what there is moves to archive/."
+    ),
 ]
 AcceptCode = Annotated[
-    bool, typer.Option("--accept-code", help="Keep trials of other code; every table says that they are.")
+    bool,
+    typer.Option(
+        "--accept-code", help="Keep trials of other code; every table says that they are."
+    ),
 ]
-Cluster = Annotated[Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")]
+Cluster = Annotated[
+    Path | None, typer.Option(help="Inventory file of the hosts that the cluster has or can start.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")
+]
 Json = Annotated[
-    bool, typer.Option("--json", help="One JSON document, whose schema `contrasweep schema COMMAND` prints.")
+    bool,
+    typer.Option(
+        "--json", help="One JSON document, whose schema `contrasweep schema COMMAND` prints."
+    ),
 ]
 
 
 def _checked_since(value: str | None) -> str | None:
     if value is not None and not wants_json():
-        raise SpecError("this is for programs", place="--since", value=value, hint="pass --json too")
+        raise SpecError(
+            "this is for programs", place="--since", value=value, hint="pass --json too"
+        )
     return value
 
 
@@ -104,7 +131,9 @@ Since = Annotated[
         callback=_checked_since,
     ),
 ]
-_ADDRESS = typer.Option(help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS")
+_ADDRESS = typer.Option(
+    help="The cluster's dashboard, http://HEAD:8265.", envvar="RAY_API_SERVER_ADDRESS"
+)
 Address = Annotated[str, _ADDRESS]
 AddressOrNone = Annotated[str | None, _ADDRESS]
 
@@ -127,7 +156,9 @@ def end_as(require: str, outcome: "Outcome") -> None:
     """Print whether what was required holds, and end the command with its status."""
     from contrasweep.results.requirement import STATUS
 
-    words = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[outcome]
+    words = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[
+        outcome
+    ]
     print(f"required: {require}: {words}", file=sys.stderr)
     raise typer.Exit(STATUS[outcome])
 
@@ -162,5 +193,8 @@ def width() -> int | None:
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
     """Return the choice that the two options make; raise `SpecError` where both are given."""
     if rerun_changed and accept_code:
-        raise SpecError("trials of other code are either run again or kept", place="--rerun-changed, --accept-code")
+        raise SpecError(
+            "trials of other code are either run again or kept",
+            place="--rerun-changed, --accept-code",
+        )
     return "rerun" if rerun_changed else "accept" if accept_code else "stop"

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli import completion
-from contrasweep.cli.options import Json, Output, Require, Storage, StoredStudy, end_as, print_json, required, width
+from contrasweep.cli.options import (
+    Json,
+    Output,
+    Require,
+    Storage,
+    StoredStudy,
+    end_as,
+    print_json,
+    required,
+    width,
+)
 from contrasweep.defaults import STORAGE
 from contrasweep.text_table import WIDTH, text_table
 
@@ -17,7 +27,9 @@ if TYPE_CHECKING:
     from contrasweep.storage.study_document import StudyDocument
     from contrasweep.study.sweep import Study as DeclaredStudy
 
-Metric = Annotated[str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")]
+Metric = Annotated[
+    str | None, typer.Option(help="Another metric than the study's; of a table several: a,b.")
+]
 
 
 def report(
@@ -25,7 +37,10 @@ def report(
     storage: Storage = STORAGE,
     json: Json = False,
     format: Annotated[
-        str, typer.Option(help="text, markdown, latex, html, csv, parquet, or yaml: a study of the best settings.")
+        str,
+        typer.Option(
+            help="text, markdown, latex, html, csv, parquet, or yaml: a study of the best settings."
+        ),
     ] = "text",
     rows: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
     columns: Annotated[list[str] | None, typer.Option(help="arm or an axis; repeatable.")] = None,
@@ -38,12 +53,19 @@ def report(
     output: Output = None,
     caption: Annotated[str, typer.Option(help="Of a paper's table: what stands above it.")] = "",
     label: Annotated[str, typer.Option(help="Of a paper's table, for LaTeX's \\ref.")] = "",
-    digits: Annotated[int | None, typer.Option(help="Of a paper's table: digits after the point.")] = None,
+    digits: Annotated[
+        int | None, typer.Option(help="Of a paper's table: digits after the point.")
+    ] = None,
     percent: Annotated[bool, typer.Option("--percent", help="A paper's table in percent.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="A paper's table over both columns of a page.")] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="A paper's table over both columns of a page.")
+    ] = False,
     declared: Annotated[
         bool,
-        typer.Option("--declared", help="List what was declared when, once a trial had ended, in place of the table."),
+        typer.Option(
+            "--declared",
+            help="List what was declared when, once a trial had ended, in place of the table.",
+        ),
     ] = False,
 ) -> None:
     """Print or write the table of a study, as it stands now.
@@ -82,7 +104,14 @@ def declarations(document: "StudyDocument") -> list[list[str]]:
     for entry in document.log or (first,):
         when = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
         changes = ", ".join(entry.changes) + f" (looks: {entry.spent})" * bool(entry.spent)
-        rows.append([when, f"{entry.ended} of {entry.trials or '-'} trials", changes or "declared", entry.by])
+        rows.append(
+            [
+                when,
+                f"{entry.ended} of {entry.trials or '-'} trials",
+                changes or "declared",
+                entry.by,
+            ]
+        )
     return rows
 
 
@@ -94,7 +123,9 @@ def compare(
     json: Json = False,
     format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
     metric: Metric = None,
-    at: Annotated[list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")] = None,
+    at: Annotated[
+        list[str] | None, typer.Option(metavar="AXIS=VALUE", help="Only these cells; repeatable.")
+    ] = None,
     output: Output = None,
     require: Require = "",
 ) -> None:
@@ -125,10 +156,17 @@ def diff(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY[:ARM]", help="A study in the storage, or one of its arms.", autocompletion=completion.studies
+            metavar="STUDY[:ARM]",
+            help="A study in the storage, or one of its arms.",
+            autocompletion=completion.studies,
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="STUDY[:ARM]", help="Another one.", autocompletion=completion.studies)],
+    b: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY[:ARM]", help="Another one.", autocompletion=completion.studies
+        ),
+    ],
     storage: Storage = STORAGE,
     json: Json = False,
 ) -> None:

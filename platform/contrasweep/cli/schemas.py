@@ -183,7 +183,9 @@ class PlansDocument(TypedDict):
     studies: list[Values]
 
 
-StatusWord = Annotated[str, pydantic.WithJsonSchema({"enum": [status.value for status in Status], "type": "string"})]
+StatusWord = Annotated[
+    str, pydantic.WithJsonSchema({"enum": [status.value for status in Status], "type": "string"})
+]
 
 
 class CellRow(TypedDict):
@@ -337,7 +339,10 @@ class JudgeDocument(TypedDict):
 
 
 StudyState = _members(
-    "StudyState", Overview, statuses=dict[StatusWord, int], state=Literal["running", "complete", "failures", "stopped"]
+    "StudyState",
+    Overview,
+    statuses=dict[StatusWord, int],
+    state=Literal["running", "complete", "failures", "stopped"],
 )
 
 

@@ -14,15 +14,26 @@ from contrasweep.errors import SpecError
 
 EXAMPLE = "own_method"
 """The package in the example that is copied; its name gives way to the new package's."""
-FILES = (f"{EXAMPLE}/__init__.py", f"{EXAMPLE}/method.py", "study.yaml", "test_method.py", "README.md")
+FILES = (
+    f"{EXAMPLE}/__init__.py",
+    f"{EXAMPLE}/method.py",
+    "study.yaml",
+    "test_method.py",
+    "README.md",
+)
 SCHEMA = "study.schema.json"
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="A folder that is new or empty, or has scripts.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="A folder that is new or empty, or has scripts.")
+    ] = Path(),
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="A sweep of W&B, SEML, Hydra, Optuna or Ray Tune, or a script with flags."),
+        typer.Option(
+            "--from",
+            help="A sweep of W&B, SEML, Hydra, Optuna or Ray Tune, or a script with flags.",
+        ),
     ] = None,
 ) -> None:
     """Write a method to start from, or a study of what you have.
@@ -50,7 +61,12 @@ def _convert(source: Path, target: Path) -> None:
     from contrasweep.cli.conversion import converted
 
     if target.exists():
-        raise SpecError("there is a study already", place="FOLDER", value=str(target), hint="name another folder")
+        raise SpecError(
+            "there is a study already",
+            place="FOLDER",
+            value=str(target),
+            hint="name another folder",
+        )
     study, left = converted(source)
     target.parent.mkdir(parents=True, exist_ok=True)
     plain = json.loads(json.dumps(study))  # without aliases
@@ -64,7 +80,9 @@ def _convert(source: Path, target: Path) -> None:
 def _check(folder: Path, name: str) -> None:
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         hint = "`--from FILE` makes a study of a script or a sweep that is there"
-        raise SpecError("the folder must be new or empty", place="FOLDER", value=str(folder), hint=hint)
+        raise SpecError(
+            "the folder must be new or empty", place="FOLDER", value=str(folder), hint=hint
+        )
     if not name.isidentifier():
         raise SpecError(
             "the folder's name is that of a package, which Python can import",
@@ -86,10 +104,13 @@ def _files(name: str) -> dict[str, str]:
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
-    here, texts = Path(__file__).resolve(), {}
+    here = Path(__file__).resolve()
+    texts = {}
     installed = here.parents[1] / "example"  # of a package; in a checkout it lies beside it
     example = installed if installed.is_dir() else here.parents[3] / "examples" / EXAMPLE
     for file in FILES:
         text = (example / file).read_text()
-        texts[file.replace(EXAMPLE, name)] = text.replace(EXAMPLE, name).replace("own-method", name.replace("_", "-"))
+        texts[file.replace(EXAMPLE, name)] = text.replace(EXAMPLE, name).replace(
+            "own-method", name.replace("_", "-")
+        )
     return texts | {SCHEMA: json.dumps(with_method_settings(study_schema()))}

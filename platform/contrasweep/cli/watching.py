@@ -88,8 +88,17 @@ def jobs(address: Address, json: Json = False) -> None:
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
-        rows = [[job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])] for job in listed]
-        print("\n".join(text_table([["job", "study", "status", "began", "ended"], *rows], rule=True, width=width())))
+        rows = [
+            [job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])]
+            for job in listed
+        ]
+        print(
+            "\n".join(
+                text_table(
+                    [["job", "study", "status", "began", "ended"], *rows], rule=True, width=width()
+                )
+            )
+        )
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":
@@ -105,12 +114,17 @@ def known_study(study: str, storage: str) -> "StudyRecords":
     if records.document() is None:
         names = study_names(storage)
         hint = choose_from("studies", names, study) if names else "there are none"
-        raise SpecError(f"there is no such study in {storage}", place="STUDY", value=study, hint=hint)
+        raise SpecError(
+            f"there is no such study in {storage}", place="STUDY", value=study, hint=hint
+        )
     return records
 
 
 def print_polled(
-    name: str, members: Mapping[str, object], since: str | None, watched: Mapping[str, object] | None = None
+    name: str,
+    members: Mapping[str, object],
+    since: str | None,
+    watched: Mapping[str, object] | None = None,
 ) -> None:
     """Print the document `name` with its token, and what of it (or of `watched`) has changed `since` an earlier one."""
     from contrasweep.cli.documents import polled
@@ -121,7 +135,10 @@ def print_polled(
 def print_overview(entry: "Overview") -> None:
     """A study in a few lines."""
     rows = [
-        ["state", entry.state + (f", {plural(entry.running, 'trial')} running" if entry.alive else "")],
+        [
+            "state",
+            entry.state + (f", {plural(entry.running, 'trial')} running" if entry.alive else ""),
+        ],
         ["trials", _trials(entry)],
         ["began", date(entry.started)],
         ["last sign of life", date(entry.last_sign)],
@@ -141,7 +158,11 @@ def _metric(entry: "Overview") -> str:
 
 
 def _best(entry: "Overview") -> str:
-    return "–" if entry.best is None else f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
+    return (
+        "–"
+        if entry.best is None
+        else f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
+    )
 
 
 def date(seconds: float | None) -> str:

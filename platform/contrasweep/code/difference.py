@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from contrasweep.code.version import parsed
 from contrasweep.errors import plural
 
-CHANGED, ADDED, REMOVED = "changed", "added", "removed"
+CHANGED = "changed"
+ADDED = "added"
+REMOVED = "removed"
 _NAMED = 3  # files that the line of a difference names
 
 
@@ -39,16 +41,21 @@ class Difference:
             return "no difference"
         named = ", ".join(map(str, self.changes[:_NAMED]))
         return (
-            named if len(self.changes) <= _NAMED else f"{named} and {plural(len(self.changes) - _NAMED, 'more file')}"
+            named
+            if len(self.changes) <= _NAMED
+            else f"{named} and {plural(len(self.changes) - _NAMED, 'more file')}"
         )
 
     def summary(self) -> str:
         """Return how much differs: `12 lines differ in 1 module`."""
-        lines, modules = sum(change.lines for change in self.changes), len(self.changes)
+        lines = sum(change.lines for change in self.changes)
+        modules = len(self.changes)
         return f"{plural(lines, 'line')} {'differs' if lines == 1 else 'differ'} in {plural(modules, 'module')}"
 
 
-def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str] = ("old", "new")) -> Difference:
+def difference(
+    old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str] = ("old", "new")
+) -> Difference:
     """Return what differs between the files `old` and the files `new` (file name -> text).
 
     A file of which only comments, docstrings or formatting differ is left out. `names` go before the files' in the
@@ -57,15 +64,21 @@ def difference(old: Mapping[str, str], new: Mapping[str, str], names: tuple[str,
     changes: list[Change] = []
     texts: list[str] = []
     for file in sorted({*old, *new}):
-        before, after = old.get(file), new.get(file)
+        before = old.get(file)
+        after = new.get(file)
         if before == after or (
-            before is not None and after is not None and parsed(before.encode())[0] == parsed(after.encode())[0]
+            before is not None
+            and after is not None
+            and parsed(before.encode())[0] == parsed(after.encode())[0]
         ):
             continue
         kind = ADDED if before is None else REMOVED if after is None else CHANGED
-        left, right = (before or "").splitlines(), (after or "").splitlines()
+        left = (before or "").splitlines()
+        right = (after or "").splitlines()
         changes.append(Change(file, kind, _lines_changed(left, right)))
-        texts += difflib.unified_diff(left, right, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm="")
+        texts += difflib.unified_diff(
+            left, right, f"{names[0]}/{file}", f"{names[1]}/{file}", lineterm=""
+        )
     return Difference(tuple(changes), "".join(f"{line}\n" for line in texts))
 
 

@@ -33,7 +33,9 @@ def pack(code: Code) -> bytes:
         s.file: s.data
         for s in code.sources.values()
         if s.file.endswith(KEPT)
-        and not any(is_secret(Path(file).name) for file in (s.file, os.path.realpath(s.path)) if s.path)
+        and not any(
+            is_secret(Path(file).name) for file in (s.file, os.path.realpath(s.path)) if s.path
+        )
     }
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
@@ -46,7 +48,8 @@ def pack(code: Code) -> bytes:
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _DATE)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
             archive.writestr(entry, files[name])
     return sink.getvalue()
 
@@ -60,18 +63,37 @@ def unpack(data: bytes) -> dict[str, str]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             if len(entries) > MAX_MODULES or sum(entry.file_size for entry in entries) > MAX_BYTES:
-                raise StorageError("this code snapshot is larger than any that contrasweep writes, so it is not read")
+                raise StorageError(
+                    "this code snapshot is larger than any that contrasweep writes, so it is not read"
+                )
             if any(entry.compress_type not in UNPACKED_IN_PARTS for entry in entries):
-                raise StorageError("this code snapshot is packed as none that contrasweep writes, so it is not read")
+                raise StorageError(
+                    "this code snapshot is packed as none that contrasweep writes, so it is not read"
+                )
             for entry in entries:
                 _check_name(entry.filename)
-            return {e.filename: archive.open(e).read(e.file_size).decode("utf-8", "replace") for e in entries}
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+            return {
+                e.filename: archive.open(e).read(e.file_size).decode("utf-8", "replace")
+                for e in entries
+            }
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as error:
         raise StorageError(f"a code snapshot cannot be read ({error})") from None
 
 
 def _check_name(name: str) -> None:
     parts = name.split("/")
-    bad = any(part in ("", ".", "..") for part in parts) or any(character in name for character in "\\:\0")
+    bad = any(part in ("", ".", "..") for part in parts) or any(
+        character in name for character in "\\:\0"
+    )
     if bad or name.startswith("/") or not name.endswith(KEPT):
-        raise StorageError(f"a code snapshot holds a file of the name {name!r}, which is no module's")
+        raise StorageError(
+            f"a code snapshot holds a file of the name {name!r}, which is no module's"
+        )

@@ -75,14 +75,18 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
         committed = _blobs(Path(top), sorted({name.partition("/")[0] for name in inside}))
     except (OSError, ValueError, subprocess.SubprocessError):
         return Checkout()
-    return Checkout(commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items()))
+    return Checkout(
+        commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items())
+    )
 
 
 def _blobs(top: Path, names: list[str]) -> dict[str, str]:
     """Path -> object id of the files below some names at the top of the commit's tree."""
     if not names:
         return {}
-    listed = git(top, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", *names)
+    listed = git(
+        top, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", "HEAD", "--", *names
+    )
     entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
     return {os.fsdecode(path): about.split()[2].decode() for about, _, path in entries}
 
@@ -91,7 +95,9 @@ def _is_blob(object_id: str, data: bytes) -> bool:
     """Whether a file is what the commit has, line ends aside (git may have written them for this system)."""
     algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
     texts = (data, data.replace(b"\r\n", b"\n"))
-    return any(algorithm(b"blob %d\0" % len(text) + text).hexdigest() == object_id for text in texts)
+    return any(
+        algorithm(b"blob %d\0" % len(text) + text).hexdigest() == object_id for text in texts
+    )
 
 
 PACKAGES = (
@@ -113,7 +119,9 @@ def versions() -> dict[str, str]:
     """Name -> version; `commit` with `+` at its end where the checkout has uncommitted changes."""
     installed = {package: here for package in PACKAGES if (here := installed_version(package))}
     commit = _commit()
-    return {"python": platform.python_version(), **installed} | ({"commit": commit} if commit else {})
+    return {"python": platform.python_version(), **installed} | (
+        {"commit": commit} if commit else {}
+    )
 
 
 def _commit() -> str:
@@ -155,7 +163,9 @@ def dotted_paths(config: Any) -> Iterator[str]:
             elif key == "command_options" and isinstance(value, Mapping):
                 names: Any = value.get("code")
                 yield from (
-                    f"{FILE}{file}" for name in (names if _is_text(names) else ()) for file in project_files(name)
+                    f"{FILE}{file}"
+                    for name in (names if _is_text(names) else ())
+                    for file in project_files(name)
                 )
             else:
                 yield from dotted_paths(value)
@@ -246,9 +256,14 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     main = main or next((source for name, source in sources.items() if name.startswith(FILE)), None)
     checkout = Checkout()
     if main is not None and main.path:
-        checkout = checkout_of(main.path, {source.path: source.data for source in sources.values() if source.path})
+        checkout = checkout_of(
+            main.path, {source.path: source.data for source in sources.values() if source.path}
+        )
     distributions = dict(sorted(walk.distributions.items()))
-    return Code(CodeVersion(digest_of(modules), modules, distributions, checkout.commit, checkout.dirty), sources)
+    return Code(
+        CodeVersion(digest_of(modules), modules, distributions, checkout.commit, checkout.dirty),
+        sources,
+    )
 
 
 class CurrentCode:
@@ -283,7 +298,11 @@ def differing_modules(modules: Mapping[str, str]) -> list[str]:
     A notebook's function has no module of its own and travels with the trial: it is not looked at.
     """
     walk = _Walk()
-    names = [name for name in sorted(modules) if name != "__main__" and (":" not in name or name.startswith(FILE))]
+    names = [
+        name
+        for name in sorted(modules)
+        if name != "__main__" and (":" not in name or name.startswith(FILE))
+    ]
     return [name for name in names if walk.digest_here(name) != modules[name]]
 
 
@@ -323,7 +342,9 @@ class _Walk:
         elif name != "__main__" and self.find(name) is not None:
             self.module(name)
         else:
-            self._keep(name, f"{name}.py", _cells_of(function) or f"{_bytecode(function)!r}\n".encode(), "")
+            self._keep(
+                name, f"{name}.py", _cells_of(function) or f"{_bytecode(function)!r}\n".encode(), ""
+            )
         # A function that another function made depends on the values that it was made with.
         if values := _closed_over(function, set()):
             label = f"{name}:{function.__qualname__}"
@@ -334,10 +355,13 @@ class _Walk:
         path = project_file(name)
         if path is None or f"{FILE}{name}" in self.sources:
             return
-        data, names = path.read_bytes(), [name]
+        data = path.read_bytes()
+        names = [name]
         if path.suffix == ".py":
             names += [
-                os.path.normpath(place / text) for text in named_files(data) for place in (Path(name).parent, Path())
+                os.path.normpath(place / text)
+                for text in named_files(data)
+                for place in (Path(name).parent, Path())
             ]
         for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, "", str(path)):
             beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
@@ -358,7 +382,10 @@ class _Walk:
             module = None if top in self.by_version or self._is_pythons(top) else self.find(name)
             if module is None or not module.file:
                 continue
-            site = next((parent for parent in Path(module.file).parents if parent.name in SITE_FOLDERS), None)
+            site = next(
+                (parent for parent in Path(module.file).parents if parent.name in SITE_FOLDERS),
+                None,
+            )
             if site and (distribution := _distribution_of(name, str(site))):
                 self.by_version.add(name)
                 self.distributions[distribution] = installed_version(distribution)
@@ -369,12 +396,22 @@ class _Walk:
                 continue
             suffix = Path(module.file).suffix or ".py"
             place = name.replace(".", "/") + ("/__init__" if module.folders else "")
-            self._keep(name, place + suffix, data, name if module.folders else name.rpartition(".")[0], module.file)
-            if b"iter_modules" in data or b"walk_packages" in data:  # it imports each module of its package by name
+            self._keep(
+                name,
+                place + suffix,
+                data,
+                name if module.folders else name.rpartition(".")[0],
+                module.file,
+            )
+            if (
+                b"iter_modules" in data or b"walk_packages" in data
+            ):  # it imports each module of its package by name
                 for part in pkgutil.iter_modules(module.folders):
                     self.module(f"{name}.{part.name}")
 
-    def _keep(self, name: str, file: str, data: bytes, package: str, path: str = "") -> Sequence[str]:
+    def _keep(
+        self, name: str, file: str, data: bytes, package: str, path: str = ""
+    ) -> Sequence[str]:
         """Keep a source, and follow what it imports; return these imports as they are written."""
         digest, imports = parsed(data, _role(name, path or file))
         self.sources[name] = Source(name, file, data, digest, path)
@@ -392,7 +429,11 @@ class _Walk:
         try:
             if path is not None:
                 return parsed(path.read_bytes(), _role(name, str(path)))[0]
-            return parsed(module.read(), _role(name, module.file))[0] if module is not None and module.file else ""
+            return (
+                parsed(module.read(), _role(name, module.file))[0]
+                if module is not None and module.file
+                else ""
+            )
         except OSError:
             return ""
 
@@ -429,7 +470,9 @@ class _Walk:
             return name in sys.builtin_module_names
         loaded = sys.modules.get(name)
         module = self.find(name) if loaded is None else None
-        return in_standard_library(module.file if module is not None else getattr(loaded, "__file__", None) or "")
+        return in_standard_library(
+            module.file if module is not None else getattr(loaded, "__file__", None) or ""
+        )
 
 
 @dataclass(frozen=True)
@@ -453,7 +496,11 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
     """Return a module as other finders have it: an editable install may bring one."""
     for finder in sys.meta_path:
         kind = finder if isinstance(finder, type) else type(finder)
-        if kind.__module__.partition(".")[0] in ("_frozen_importlib", "_frozen_importlib_external", "_pytest"):
+        if kind.__module__.partition(".")[0] in (
+            "_frozen_importlib",
+            "_frozen_importlib_external",
+            "_pytest",
+        ):
             continue
         try:
             spec: ModuleSpec | None = finder.find_spec(name, folders)
@@ -507,13 +554,19 @@ def named_files(script: bytes) -> tuple[str, ...]:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
     hydra = [
         keyword.value.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
-        if keyword.arg == "config_path" and isinstance(keyword.value, ast.Constant) and keyword.value.value
+        if keyword.arg == "config_path"
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value
     ]
     return (
         *(text for text in texts if text.endswith(NAMED) and len(text) < 200 and "\n" not in text),
@@ -529,8 +582,16 @@ def _leave_out(tree: ast.Module, role: str) -> None:
             body.append(node)
         elif role == "script":  # here the block runs, and its functions may read what it sets
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
-    studies = [n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)]
-    read = {part.id for n in body if n not in studies for part in ast.walk(n) if isinstance(part, ast.Name)}
+    studies = [
+        n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)
+    ]
+    read = {
+        part.id
+        for n in body
+        if n not in studies
+        for part in ast.walk(n)
+        if isinstance(part, ast.Name)
+    }
     tree.body = [n for n in body if n not in studies or _names_set(n) & read]
 
 
@@ -545,7 +606,9 @@ def _names_set(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     targets = [part for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Store)]
-    return {ast.unparse(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
+    return {
+        ast.unparse(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)
+    }
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -556,7 +619,11 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             base = "." * node.level + (node.module or "")
             yield base
             # A module of the package, or an attribute.
-            yield from (f"{base}{'.' * bool(node.module)}{alias.name}" for alias in node.names if alias.name != "*")
+            yield from (
+                f"{base}{'.' * bool(node.module)}{alias.name}"
+                for alias in node.names
+                if alias.name != "*"
+            )
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
@@ -567,8 +634,13 @@ def _script_of(function: Callable[..., Any]) -> Path | None:
     """Return the file of the script that runs as `__main__`, if it defines `function`."""
     if function.__module__ != "__main__" or not isinstance(function, FunctionType):
         return None
-    script, defined = getattr(sys.modules["__main__"], "__file__", None) or "", function.__code__.co_filename
-    if not Path(script).is_file() or not Path(defined).is_file() or not Path(script).samefile(defined):
+    script = getattr(sys.modules["__main__"], "__file__", None) or ""
+    defined = function.__code__.co_filename
+    if (
+        not Path(script).is_file()
+        or not Path(defined).is_file()
+        or not Path(script).samefile(defined)
+    ):
         return None
     return Path(script).resolve()
 
@@ -603,7 +675,12 @@ def _bytecode(code: Any) -> Any:
     code = getattr(code, "__code__", code)
     if not isinstance(code, CodeType):
         return _plain(code)
-    return [code.co_code.hex(), code.co_names, code.co_varnames, [_bytecode(const) for const in code.co_consts]]
+    return [
+        code.co_code.hex(),
+        code.co_names,
+        code.co_varnames,
+        [_bytecode(const) for const in code.co_consts],
+    ]
 
 
 def _closed_over(function: Any, seen: set[int]) -> list[str]:
@@ -638,7 +715,9 @@ def in_site_folder(file: str) -> bool:
 @functools.cache
 def _standard_folders() -> tuple[str, ...]:
     folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")}
-    return tuple(f"{folder}/" for folder in folders | {str(Path(folder).resolve()) for folder in folders})
+    return tuple(
+        f"{folder}/" for folder in folders | {str(Path(folder).resolve()) for folder in folders}
+    )
 
 
 @functools.cache
@@ -657,8 +736,13 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
     None where none does: its files were put there by hand, or it was installed from a folder (`pip install .`), whose
     version stays the same while its code changes.
     """
-    top, path = package.partition(".")[0], package.replace(".", "/").encode()
-    infos = [info for info in Path(site_folder).glob("*-info") if info.suffix in (".dist-info", ".egg-info")]
+    top = package.partition(".")[0]
+    path = package.replace(".", "/").encode()
+    infos = [
+        info
+        for info in Path(site_folder).glob("*-info")
+        if info.suffix in (".dist-info", ".egg-info")
+    ]
     # The likely one first: most are called as their package is.
     for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top.lower()):
         for listing, marks in (

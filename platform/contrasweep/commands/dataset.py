@@ -38,7 +38,9 @@ def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
     """Put the images into folders of their classes, as `export` does. `SpecError` where there are none."""
     if "image" not in manifest.columns or not manifest.classes:
         hint = "{data} gives its columns as files"
-        raise SpecError("{data:images} is for labelled images", place="command", value=manifest.name, hint=hint)
+        raise SpecError(
+            "{data:images} is for labelled images", place="command", value=manifest.name, hint=hint
+        )
     names = [name.replace("/", "_") for name in manifest.classes]
     for part in ("train", "test"):
         for name in names:
@@ -50,18 +52,23 @@ def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
     return folder
 
 
-def _written(form: str, write: Writer, manifest: Manifest, fold: int | None) -> AbstractContextManager[Path]:
+def _written(
+    form: str, write: Writer, manifest: Manifest, fold: int | None
+) -> AbstractContextManager[Path]:
     """Return the entry of the node's cache that has the parts in this form."""
     key = canonical.digest({"form": form, "data": manifest.digest, "fold": fold}, 32)
     held_out = "" if fold is None else f"fold {fold}, "
-    return cache.entry(key, f"{manifest.name} ({held_out}as {form})", lambda place: write(manifest, fold, place))
+    return cache.entry(
+        key, f"{manifest.name} ({held_out}as {form})", lambda place: write(manifest, fold, place)
+    )
 
 
 def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
     from PIL import Image
 
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
-        file, labels = part.file("image"), part.labels
+        file = part.file("image")
+        labels = part.labels
         for i, row in enumerate(part.rows):
             pixels = file.item(int(row))
             picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
@@ -75,7 +82,9 @@ def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
                 np.save(folder / f"{name}.{column}.npy", part.array(column), allow_pickle=False)
         if "label" in part.split.names:
             np.save(folder / f"{name}.label.npy", part.labels, allow_pickle=False)
-        others = {other: part.column(other) for other in part.split.names if other not in manifest.columns}
+        others = {
+            other: part.column(other) for other in part.split.names if other not in manifest.columns
+        }
         pq.write_table(pa.table(others), folder / f"{name}.columns.parquet")
 
 

@@ -15,7 +15,10 @@ from typing import Any
 
 FOUND = {
     "a metrics.csv": ("metrics.csv",),
-    "Hugging Face's trainer_state.json or all_results.json": ("trainer_state.json", "all_results.json"),
+    "Hugging Face's trainer_state.json or all_results.json": (
+        "trainer_state.json",
+        "all_results.json",
+    ),
     "TensorBoard's event files": ("events.out.tfevents.*",),
     "a W&B run": ("run-*.wandb",),
 }
@@ -39,8 +42,12 @@ def read(file: Path) -> Iterator[Values]:
 
 def _csv(data: bytes) -> Iterator[Values]:
     text = data.decode("utf-8-sig", "replace")
-    for row in csv.DictReader(io.StringIO(text), delimiter=max(",;", key=text.partition("\n")[0].count)):
-        yield {name: number(value) for name, value in row.items() if name and value not in ("", None)}
+    for row in csv.DictReader(
+        io.StringIO(text), delimiter=max(",;", key=text.partition("\n")[0].count)
+    ):
+        yield {
+            name: number(value) for name, value in row.items() if name and value not in ("", None)
+        }
 
 
 def number(text: str) -> float | str:
@@ -69,10 +76,12 @@ def _events(data: bytes) -> Iterator[Values]:
     place = 0
     while place + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, place)
-        event, place = data[place + 12 : place + 12 + length], place + 16 + length
+        event = data[place + 12 : place + 12 + length]
+        place = place + 16 + length
         if place > len(data):
             return
-        step, values = 0, []
+        step = 0
+        values = []
         for number, value in _fields(event):
             if number == 2:
                 step = value
@@ -89,7 +98,11 @@ def _scalar(value: bytes) -> tuple[str, float] | None:
     if number is None and 8 in fields:
         tensor = dict(_fields(fields[8]))
         number = tensor.get(5, tensor.get(4)) if tensor.get(1) == 1 else None
-    return (fields[1].decode(), struct.unpack("<f", number)[0]) if number is not None and len(number) == 4 else None
+    return (
+        (fields[1].decode(), struct.unpack("<f", number)[0])
+        if number is not None and len(number) == 4
+        else None
+    )
 
 
 def _wandb(data: bytes) -> Iterator[Values]:
@@ -99,7 +112,9 @@ def _wandb(data: bytes) -> Iterator[Values]:
         for number, value in _fields(record):
             if number == 2:
                 history = list(_fields(value))
-                step = next((dict(_fields(step)).get(1, 0) for number, step in history if number == 2), 0)
+                step = next(
+                    (dict(_fields(step)).get(1, 0) for number, step in history if number == 2), 0
+                )
                 yield {"step": step, **_items(history, 1)}
             elif number == 3:
                 summary |= _items(list(_fields(value)), 1)
@@ -112,7 +127,9 @@ def wandb_config(data: bytes) -> Values:
     config: Values = {}
     for number, value in itertools.chain.from_iterable(map(_fields, _leveldb(data))):
         of_run = [part for inner, part in _fields(value) if inner == 4] if number == 17 else []
-        for part in [value] * (number == 5) + of_run:  # a record of settings, and those that a run begins with
+        for part in [value] * (
+            number == 5
+        ) + of_run:  # a record of settings, and those that a run begins with
             config |= _items(list(_fields(part)), 1)
     return config
 
@@ -129,14 +146,18 @@ def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:
 
 def _leveldb(data: bytes) -> Iterator[bytes]:
     """Yield the whole records of a log: blocks of 32 KiB with pieces of a checksum, a length, a kind and bytes."""
-    block, head = 32768, 7
-    place, record = head, b""  # the file begins with a head of its own
+    block = 32768
+    head = 7
+    # the file begins with a head of its own
+    place = head
+    record = b""
     while place + head <= len(data):
         if (left := block - place % block) < head:
             place += left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, place)
-        piece, place = data[place + head : place + head + length], place + head + length
+        piece = data[place + head : place + head + length]
+        place = place + head + length
         if len(piece) < length:
             return
         record = piece if kind in (1, 2) else record + piece  # 1 whole, 2 first, 3 middle, 4 last
@@ -164,7 +185,9 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 64:
         byte = message[place]
-        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
+        value = value | (byte & 127) << shift
+        shift = shift + 7
+        place = place + 1
         if byte < 128:
             return value, place
     raise ValueError("a number has more than 64 bits")

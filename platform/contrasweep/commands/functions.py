@@ -42,7 +42,9 @@ class _Reports:
 
     def __init__(self) -> None:
         self.items: queue.Queue[Report | BaseException | None] = queue.Queue()
-        self.taken, self.stopped, self.step = threading.Semaphore(0), False, 0
+        self.taken = threading.Semaphore(0)
+        self.stopped = False
+        self.step = 0
 
     def put(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
         kind = RevisedReport if step == self.step else Report
@@ -76,7 +78,9 @@ def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | Non
     """
     if _current is None:
         hint = "name the function as `trainable` of an arm, and run the study"
-        raise SpecError("a function reports while a trial of contrasweep's calls it", place="report", hint=hint)
+        raise SpecError(
+            "a function reports while a trial of contrasweep's calls it", place="report", hint=hint
+        )
     _current.put(step, metrics, None if checkpoint is None else Path(checkpoint))
 
 
@@ -133,7 +137,12 @@ class _Asked:
     def _suggested(self, name: str, *_: Any, **__: Any) -> Any:
         if name not in self.params:
             hint = choose_from("settings", self.params, name)
-            raise SpecError("an objective suggests what the arm's space has", place="space", value=name, hint=hint)
+            raise SpecError(
+                "an objective suggests what the arm's space has",
+                place="space",
+                value=name,
+                hint=hint,
+            )
         return self.params[name]
 
     def report(self, value: float, step: int) -> None:
@@ -173,7 +182,10 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
         report(step, numbers, folder)
         reached = {"training_iteration": step, **numbers}
-        if any(reached.get(name, -math.inf) >= value for name, value in trial.config.get(UNTIL, {}).items()):
+        if any(
+            reached.get(name, -math.inf) >= value
+            for name, value in trial.config.get(UNTIL, {}).items()
+        ):
             raise Stopped
 
     def saved() -> Any:

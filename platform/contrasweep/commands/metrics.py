@@ -47,17 +47,25 @@ class Pattern:
         try:
             self.expression = re.compile(text if "(?P<" in text else self._expression(text))
         except re.error as error:
-            raise SpecError("a pattern is a regular expression", place="metrics", value=text, hint=str(error)) from None
+            raise SpecError(
+                "a pattern is a regular expression", place="metrics", value=text, hint=str(error)
+            ) from None
         self.names = self.names or list(self.expression.groupindex)
         self.count = 0  # of the lines that it has matched
         if not self.names:
-            raise SpecError("a pattern names a metric", place="metrics", value=text, hint='"loss: {loss:f}"')
+            raise SpecError(
+                "a pattern names a metric", place="metrics", value=text, hint='"loss: {loss:f}"'
+            )
 
     def _expression(self, text: str) -> str:
-        parts, end = [], 0
+        parts = []
+        end = 0
         for field in _FIELD.finditer(text):
             self.names += [field[1]] * (field[1] != "_")
-            parts += [_literal(text[end : field.start()]), ".*?" if field[1] == "_" else f"({_NUMBER})"]
+            parts += [
+                _literal(text[end : field.start()]),
+                ".*?" if field[1] == "_" else f"({_NUMBER})",
+            ]
             end = field.end()
         return "".join([*parts, _literal(text[end:])])
 
@@ -69,7 +77,11 @@ class Pattern:
         groups = match.groupdict().items() or zip(self.names, match.groups(), strict=True)
         return {
             "line": self.count,
-            **{name: files.number(text.replace(",", "")) for name, text in groups if text is not None},
+            **{
+                name: files.number(text.replace(",", ""))
+                for name, text in groups
+                if text is not None
+            },
         }
 
 
@@ -87,10 +99,10 @@ def check(source: str) -> None:
     if is_pattern(source):
         Pattern(source)
     elif not (".tfevents." in source or Path(source).suffix in files.SUFFIXES):
-        hint = (
-            f'a pattern, as "loss: {{loss:f}}", or {", ".join(files.SUFFIXES[1:])}, TensorBoard\'s or a folder of these'
+        hint = f'a pattern, as "loss: {{loss:f}}", or {", ".join(files.SUFFIXES[1:])}, TensorBoard\'s or a folder'
+        raise SpecError(
+            "metrics are read from output or from files", place="metrics", value=source, hint=hint
         )
-        raise SpecError("metrics are read from output or from files", place="metrics", value=source, hint=hint)
 
 
 class Metrics:
@@ -108,10 +120,17 @@ class Metrics:
         self.patterns = [Pattern(source) for source in sources if is_pattern(source)]
         self.files = [source for source in sources if not is_pattern(source)]
         self.declared = bool(sources)
-        self.folder, self.file, self.checkpoints = folder, file, checkpoints
-        self.step, self.numbers = -1, dict[str, float]()  # of the report before
-        self.lines, self._position, self._left_out = 0, 0, set[str]()
-        self._read, self._due = tuple[object, ...](), 0.0
+        self.folder = folder
+        self.file = file
+        self.checkpoints = checkpoints
+        # of the report before
+        self.step = -1
+        self.numbers = dict[str, float]()
+        self.lines = 0
+        self._position = 0
+        self._left_out = set[str]()
+        self._read = tuple[object, ...]()
+        self._due = 0.0
         file.touch()
 
     def reports(self, output: Iterable[str] = (), *, ended: bool = False) -> Iterator[Report]:
@@ -147,7 +166,9 @@ class Metrics:
                     row = json.loads(line, object_pairs_hook=_each_once)
                 except ValueError as error:
                     text = line.decode("utf-8", "replace")
-                    raise self._wrong("a line of metrics is a JSON object", text, str(error)) from None
+                    raise self._wrong(
+                        "a line of metrics is a JSON object", text, str(error)
+                    ) from None
                 if not isinstance(row, dict):
                     example = 'for example {"step": 1, "accuracy": 0.5}'
                     raise self._wrong("a line of metrics is a JSON object", row, example)
@@ -175,14 +196,22 @@ class Metrics:
         for step in sorted(steps):
             newest = step == max(steps)
             if step > self.step if not newest else ended:
-                yield self._report({"step": max(step, self.step), **(last if newest else steps[step])})
+                yield self._report(
+                    {"step": max(step, self.step), **(last if newest else steps[step])}
+                )
 
     def _places(self, source: str) -> list[Path]:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder."""
         path = Path(source)
         found = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
         names = [name for names in files.FOUND.values() for name in names]
-        inside = [file for place in found if place.is_dir() for name in names for file in sorted(place.rglob(name))]
+        inside = [
+            file
+            for place in found
+            if place.is_dir()
+            for name in names
+            for file in sorted(place.rglob(name))
+        ]
         return [place for place in found if place.is_file()] + inside
 
     def _found(self) -> list[str]:
@@ -202,9 +231,14 @@ class Metrics:
             if file.name != "trainer_state.json"
         }
         if len(kinds) > 1 or len(runs) > 1:
-            names = sorted(str(file.relative_to(self.folder)) for found in kinds.values() for file in found)
+            names = sorted(
+                str(file.relative_to(self.folder)) for found in kinds.values() for file in found
+            )
             raise SpecError(
-                "the command has left metrics in several places", place="metrics", value=names[:6], hint="name one"
+                "the command has left metrics in several places",
+                place="metrics",
+                value=names[:6],
+                hint="name one",
             )
         for kind, found in kinds.items():
             log.warning("metrics are read from %s: %s", kind, found[-1].relative_to(self.folder))
@@ -214,24 +248,40 @@ class Metrics:
         """Return the report of a row; a row's `line` is its step where it has none."""
         line = row.pop("line", 0)
         steps = ((name, _whole(row.get(name))) for name in files.STEPS)
-        named, step = next(((name, step) for name, step in steps if step is not None), ("", max(line, self.step)))
+        named, step = next(
+            ((name, step) for name, step in steps if step is not None), ("", max(line, self.step))
+        )
         row.pop(named, None)
-        artifacts = {name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()}
-        checkpoint, items = self._checkpoint(row.pop("checkpoint", None)), row.pop("items", None) or {}
+        artifacts = {
+            name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()
+        }
+        checkpoint = self._checkpoint(row.pop("checkpoint", None))
+        items = row.pop("items", None) or {}
         numbers = self._numbers(row)
         again = step == self.step
-        self.step, self.numbers = step, self.numbers | numbers if again else numbers
-        return (RevisedReport if again else Report)(step, dict(self.numbers), checkpoint, items, artifacts)
+        self.step = step
+        self.numbers = self.numbers | numbers if again else numbers
+        return (RevisedReport if again else Report)(
+            step, dict(self.numbers), checkpoint, items, artifacts
+        )
 
     def _numbers(self, row: Values) -> dict[str, float]:
         """Return the numbers of a row, and say once of each other name that it is left out."""
         numbers = {}
         for name, value in row.items():
-            if isinstance(value, int | float) and name not in REPORT_COLUMNS and not name.startswith("_"):
+            if (
+                isinstance(value, int | float)
+                and name not in REPORT_COLUMNS
+                and not name.startswith("_")
+            ):
                 numbers[name] = value
             elif name not in self._left_out and value is not None and not name.startswith("_"):
                 self._left_out.add(name)
-                log.warning("%s is no metric and is left out: %.80r is no number, or the name is taken", name, value)
+                log.warning(
+                    "%s is no metric and is left out: %.80r is no number, or the name is taken",
+                    name,
+                    value,
+                )
         return numbers
 
     def _checkpoint(self, name: Any) -> Path | None:
@@ -246,7 +296,9 @@ class Metrics:
     def _existing(self, name: Any) -> Path:
         path = self.checkpoints / str(name)
         if not path.exists():
-            raise self._wrong("a line of metrics names a file that is not there", name, f"looked for {path}")
+            raise self._wrong(
+                "a line of metrics names a file that is not there", name, f"looked for {path}"
+            )
         return path
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
@@ -262,5 +314,7 @@ def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
 
 def _whole(value: Any) -> int | None:
     """Return a step as an integer: 1.0 is one."""
-    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    is_whole = (
+        isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    )
     return int(value) if is_whole else None

@@ -18,7 +18,18 @@ from contrasweep.errors import SpecError, choose_from
 from contrasweep.imports import project_file, project_folders
 from contrasweep.schema import checked
 
-OWN = ("arm", "checkpoints", "data", "fold", "folder", "metrics", "resume", "seed", "study", "trial")
+OWN = (
+    "arm",
+    "checkpoints",
+    "data",
+    "fold",
+    "folder",
+    "metrics",
+    "resume",
+    "seed",
+    "study",
+    "trial",
+)
 """Placeholders that are the trial's own."""
 ALL = ("args", "config")
 """Placeholders for all settings at once; those that are in neither are settings of the config."""
@@ -44,7 +55,9 @@ class Options:
         for name in self.code:
             if not any((folder / name).exists() for folder in project_folders()):
                 hint = f"it is looked for in {project_folders()[0]}"
-                raise SpecError("there is no such file or folder", place="code", value=name, hint=hint)
+                raise SpecError(
+                    "there is no such file or folder", place="code", value=name, hint=hint
+                )
 
 
 class _Command:
@@ -53,13 +66,21 @@ class _Command:
     command: list[str]
 
     def __post_init__(self) -> None:
-        config = {key: value for key, value in vars(self).items() if not key.startswith("__") and key != COMMAND}
+        config = {
+            key: value
+            for key, value in vars(self).items()
+            if not key.startswith("__") and key != COMMAND
+        }
         check(self.command, config)
 
     def resolve(self, data: Manifest) -> "_Command":
         """Raise `SpecError` for `{data}` of a study without data."""
         if data.kind == NO_DATA and "data" in names(self.command):
-            raise SpecError("a study without data has nothing for {data}", place=COMMAND, value=f"data: {NO_DATA}")
+            raise SpecError(
+                "a study without data has nothing for {data}",
+                place=COMMAND,
+                value=f"data: {NO_DATA}",
+            )
         return self
 
 
@@ -86,9 +107,18 @@ def check(words: Sequence[str], config: Config) -> None:
             )
         if form not in (forms := FORMS.get(name, ("",))):
             hint = ", ".join(f"{{{name}:{form}}}" if form else f"{{{name}}}" for form in forms)
-            raise SpecError("a placeholder has no such form", place=COMMAND, value=f"{{{name}:{form}}}", hint=hint)
+            raise SpecError(
+                "a placeholder has no such form",
+                place=COMMAND,
+                value=f"{{{name}:{form}}}",
+                hint=hint,
+            )
     for name in (name for name in (*OWN, *ALL) if not isinstance(settings.get(name, {}), Mapping)):
-        raise SpecError("the trial has a value of this name itself", place=name, hint=f"{{{name}}} is the trial's own")
+        raise SpecError(
+            "the trial has a value of this name itself",
+            place=name,
+            hint=f"{{{name}}} is the trial's own",
+        )
     _check_program(words)
 
 
@@ -108,7 +138,11 @@ def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     named = names(words)
     if set(named) & set(ALL):
         return []
-    return [key for key in keys if key.partition(".")[0] not in (COMMAND, OPTIONS) and not _is_placed(key, named)]
+    return [
+        key
+        for key in keys
+        if key.partition(".")[0] not in (COMMAND, OPTIONS) and not _is_placed(key, named)
+    ]
 
 
 def filled(
@@ -130,10 +164,13 @@ def filled(
     values = {**config, **trial}
 
     def text(match: "re.Match[str]") -> str:
-        name, form = match[1], match[2] or ""
+        name = match[1]
+        form = match[2] or ""
         if name == "args":
             return shlex.join(_args(rest, form, renamed or {}))
-        return _text(values[f"{name}:{form}"] if form else lookup(config if "." in name else values, name))
+        return _text(
+            values[f"{name}:{form}"] if form else lookup(config if "." in name else values, name)
+        )
 
     done: list[str] = []
     for word in words:
@@ -144,7 +181,8 @@ def filled(
             if only and done[-1].startswith("-"):
                 done.pop()
         elif (
-            home is not None  # a file of the project, or a path with a slash in it that leads to a folder there
+            home
+            is not None  # a file of the project, or a path with a slash in it that leads to a folder there
             and not Path(word).is_absolute()
             and ((home / word).is_file() or ("/" in word and (home / word).is_dir()))
         ):
@@ -166,7 +204,11 @@ def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
             words.append(f"{name}={_hydra(value)}")
         elif value is not None and value is not False:
             words.append(name if name.startswith("-") else f"--{name}")
-            words += [] if value is True else map(_text, value if isinstance(value, list | tuple) else [value])
+            words += (
+                []
+                if value is True
+                else map(_text, value if isinstance(value, list | tuple) else [value])
+            )
     return words
 
 
@@ -199,7 +241,9 @@ def _program(word: str) -> str | None:
 
 def _check_program(words: Sequence[str]) -> None:
     program = words[0]
-    if not Path(program).is_absolute() and _program(program) is None:  # else it may be another machine's
+    if (
+        not Path(program).is_absolute() and _program(program) is None
+    ):  # else it may be another machine's
         raise SpecError(
             "there is no such program",
             place=COMMAND,

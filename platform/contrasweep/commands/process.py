@@ -40,7 +40,15 @@ class Process:
         self._status, tells = os.pipe()
         try:
             starter = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(watched), str(tells), *self.words],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    supervisor.__file__,
+                    str(watched),
+                    str(tells),
+                    *self.words,
+                ],
                 cwd=folder,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -63,12 +71,18 @@ class Process:
         """Whether it has ended, now or within so many seconds."""
         until = time.monotonic() + wait_s
         while self.returncode is None:
-            if b"\n" not in self._said:  # how it ended may have come in one read with that it started
-                ready, _, _ = select.select([self._status], [], [], max(until - time.monotonic(), 0.0))
+            if (
+                b"\n" not in self._said
+            ):  # how it ended may have come in one read with that it started
+                ready, _, _ = select.select(
+                    [self._status], [], [], max(until - time.monotonic(), 0.0)
+                )
                 if not ready:
                     return False
             word = self._word()
-            self.returncode = int(word[1]) if word else -signal.SIGKILL  # its supervisor was killed, and it with that
+            self.returncode = (
+                int(word[1]) if word else -signal.SIGKILL
+            )  # its supervisor was killed, and it with that
         return True
 
     def output(self) -> Iterator[str]:
@@ -83,7 +97,9 @@ class Process:
         status = self.returncode
         if status:
             self._reader.join(5.0)
-            how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
+            how = (
+                f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
+            )
             printed = "".join(f"\n{line}" for line in self.tail)
             lines = [line.strip() for line in reversed(self.tail) if line.strip()] or ["nothing"]
             error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
@@ -103,7 +119,9 @@ class Process:
         os.close(self._control)
         self._control = -1
         self.ended(supervisor.GRACE_S + 5.0)
-        select.select([self._status], [], [], 5.0)  # it closes with the supervisor, after all others
+        select.select(
+            [self._status], [], [], 5.0
+        )  # it closes with the supervisor, after all others
         os.close(self._status)
 
     def _started(self) -> int:
@@ -114,7 +132,9 @@ class Process:
         os.close(self._control)
         os.close(self._status)
         number = int(word[1]) if word else 0
-        raise OSError(number, os.strerror(number) if word else "its supervisor was killed", self.words[0])
+        raise OSError(
+            number, os.strerror(number) if word else "its supervisor was killed", self.words[0]
+        )
 
     def _word(self) -> list[str]:
         """Return the next message of the supervisor; "" after its last one."""

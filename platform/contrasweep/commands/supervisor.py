@@ -30,7 +30,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main() -> None:
     """Leave the worker's children, start the command, and see it to its end."""
-    control, status, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    control = int(sys.argv[1])
+    status = int(sys.argv[2])
+    words = sys.argv[3:]
     if os.fork():
         os._exit(0)  # the worker waits for this one; the other belongs to nobody
     os.setsid()  # no signal for the worker's group reaches it
@@ -49,7 +51,9 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)  # so that the end of the command wakes `select`
     signal.set_wakeup_fd(wake)
     try:
-        command = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent)
+        command = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent
+        )
     except OSError as error:
         os.write(status, f"refused {error.errno}\n".encode())
         return
@@ -63,11 +67,15 @@ def main() -> None:
         _end_all(command)
     with contextlib.suppress(BrokenPipeError):  # the worker is gone
         os.write(status, f"ended {command.wait()}\n".encode())
-    select.select([control], [], [])  # children of a command that ended by itself live until its trial ends
+    select.select(
+        [control], [], []
+    )  # children of a command that ended by itself live until its trial ends
     _end_all(command)
 
 
-def _wait(command: "subprocess.Popen[bytes]", woken: int, *control: int, seconds: float = 1e9) -> None:
+def _wait(
+    command: "subprocess.Popen[bytes]", woken: int, *control: int, seconds: float = 1e9
+) -> None:
     """Wait until the command ends or the `control` pipe closes, so many seconds at most."""
     until = time.monotonic() + seconds
     while command.poll() is None and (left := until - time.monotonic()) > 0:
@@ -88,7 +96,9 @@ def _end_all(command: "subprocess.Popen[bytes]") -> None:
 def _end_descendants() -> None:
     """Send SIGKILL to all below this process, until nothing is left."""
     while left := _children(os.getpid()):
-        while left:  # the children of each before it ends, and again those that come to this process then
+        while (
+            left
+        ):  # the children of each before it ends, and again those that come to this process then
             child = left.pop()
             left += _children(child)
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -104,7 +114,10 @@ def _children(process: int) -> list[int]:
     children = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{process}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{process}/task/{task}/children", encoding="ascii") as file:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{process}/task/{task}/children", encoding="ascii") as file,
+            ):
                 children += [int(child) for child in file.read().split()]
     return children
 

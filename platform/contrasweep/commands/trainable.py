@@ -95,19 +95,33 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         metrics = Metrics(options.metrics, folder, file, checkpoints)
         paths = {"metrics": file, "checkpoints": checkpoints, "resume": resume, "folder": folder}
         handed = {key: None if path is None else str(path) for key, path in paths.items()}
-        labels = {"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "study": trial.study, "trial": trial.id}
+        labels = {
+            "arm": trial.arm,
+            "fold": trial.fold,
+            "seed": trial.seed,
+            "study": trial.study,
+            "trial": trial.id,
+        }
         settings = _settings(config, scratch) if "config" in placeholders.names(command) else {}
         home = project_folder(command)
         in_project = "folder" in named
         values = {**labels, **handed, **settings, **data}
-        words = placeholders.filled(command, config, values, options.names, None if in_project else home)
+        words = placeholders.filled(
+            command, config, values, options.names, None if in_project else home
+        )
         environment = {
             **os.environ,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+            ),
             "PYTHONUNBUFFERED": "1",  # a pattern is looked for in each line as it is printed
             "PYTHONPATH": os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")])),
             "CONTRASWEEP_TRIAL": json.dumps(_described(trial, config, data)),
-            **{f"CONTRASWEEP_{key.upper()}": path for key, path in handed.items() if path is not None},
+            **{
+                f"CONTRASWEEP_{key.upper()}": path
+                for key, path in handed.items()
+                if path is not None
+            },
         }
         with contextlib.nullcontext() if in_project else _linked(home, folder, options.code):
             process = Process(words, home if in_project else folder, environment)
@@ -133,10 +147,19 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
         entry.name
         for entry in home.iterdir()
         if any(fnmatch(entry.name.lower(), name) for name in LEFT)
-        or (entry.name in ignored and not fnmatch(entry.name.lower(), DATA) and entry.resolve().is_relative_to(home))
+        or (
+            entry.name in ignored
+            and not fnmatch(entry.name.lower(), DATA)
+            and entry.resolve().is_relative_to(home)
+        )
     ]
-    names = [entry.name for entry in home.iterdir() if entry.name not in left_out and entry not in folder.parents]
-    links, began = [], time.time()
+    names = [
+        entry.name
+        for entry in home.iterdir()
+        if entry.name not in left_out and entry not in folder.parents
+    ]
+    links = []
+    began = time.time()
     for name in [*names, *named]:
         link = folder / name
         if not os.path.lexists(link) and ".." not in link.parts:
@@ -161,7 +184,9 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
 def _ignored(home: Path) -> set[str]:
     """Return what git ignores at the top of a project; nothing where there is no git."""
     try:
-        listed = git(home, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        listed = git(
+            home, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"
+        )
     except (OSError, subprocess.SubprocessError):
         return set()
     return {os.fsdecode(name.rstrip(b"/")) for name in listed.split(b"\0")}
@@ -175,9 +200,14 @@ def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
     texts = {
         "config": json.dumps(plain, indent=1),
         "config:yaml": yaml.safe_dump(plain, sort_keys=False),
-        "config:wandb": yaml.safe_dump({key: {"value": value} for key, value in plain.items()}, sort_keys=False),
+        "config:wandb": yaml.safe_dump(
+            {key: {"value": value} for key, value in plain.items()}, sort_keys=False
+        ),
     }
-    paths = {form: folder / f"{form.replace(':', '-')}.{'yaml' if ':' in form else 'json'}" for form in texts}
+    paths = {
+        form: folder / f"{form.replace(':', '-')}.{'yaml' if ':' in form else 'json'}"
+        for form in texts
+    }
     for form, path in paths.items():
         path.write_text(texts[form])
     return {form: str(path) for form, path in paths.items()}
@@ -189,12 +219,19 @@ def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
 
     forms = {"data": dataset.export, "data:images": dataset.export_images}
     wanted = {name: export for name, export in forms.items() if name in named}
-    return {name: str(export(trial.data, trial.fold, folder / name)) for name, export in wanted.items()}
+    return {
+        name: str(export(trial.data, trial.fold, folder / name)) for name, export in wanted.items()
+    }
 
 
 def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> MutableConfig:
     manifest = trial.data
-    about = {"name": manifest.name, "digest": manifest.digest, "uri": manifest.uri, "classes": list(manifest.classes)}
+    about = {
+        "name": manifest.name,
+        "digest": manifest.digest,
+        "uri": manifest.uri,
+        "classes": list(manifest.classes),
+    }
     return {
         "id": trial.id,
         "study": trial.study,
@@ -202,7 +239,10 @@ def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> 
         "config": config,
         "fold": trial.fold,
         "seed": trial.seed,
-        "data": {**about, **({"folder": folder} if (folder := next(iter(data.values()), "")) else {})},
+        "data": {
+            **about,
+            **({"folder": folder} if (folder := next(iter(data.values()), "")) else {}),
+        },
     }
 
 

@@ -13,5 +13,11 @@ __all__ = ["Dataset", "Part", "open_dataset", "resolve", "stage"]
 
 __getattr__ = importer(  # a trial needs the manifest's module, not pyarrow
     __name__,
-    {"Dataset": "reading", "Part": "reading", "open_dataset": "reading", "resolve": "resolving", "stage": "staging"},
+    {
+        "Dataset": "reading",
+        "Part": "reading",
+        "open_dataset": "reading",
+        "resolve": "resolving",
+        "stage": "staging",
+    },
 )

@@ -35,7 +35,9 @@ DEFAULT_LIMIT_GIB = 64.0
 
 def cache_folder() -> Path:
     """Return the node's cache: CONTRASWEEP_CACHE, or ~/.cache/contrasweep."""
-    return local_path(os.environ.get("CONTRASWEEP_CACHE") or "~/.cache/contrasweep", "CONTRASWEEP_CACHE")
+    return local_path(
+        os.environ.get("CONTRASWEEP_CACHE") or "~/.cache/contrasweep", "CONTRASWEEP_CACHE"
+    )
 
 
 def limit_bytes() -> int:
@@ -99,7 +101,9 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
-        scratch = folder.parent / f".building-{folder.name}"  # one name: a killed builder's rest is swept here
+        scratch = (
+            folder.parent / f".building-{folder.name}"
+        )  # one name: a killed builder's rest is swept here
         discard(scratch)
         try:
             scratch.mkdir()
@@ -123,7 +127,10 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
 
 
 def _seal(folder: Path) -> None:
-    files = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in sorted(folder.iterdir())}
+    files = {
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in sorted(folder.iterdir())
+    }
     for name in files:
         (folder / name).chmod(0o444)
     (folder / ENTRY).write_text(json.dumps(files, indent=1))
@@ -152,7 +159,9 @@ def _is_intact(folder: Path, what: str) -> bool:
     if not folder.is_dir():
         return False
     try:
-        store = LocalStore(folder)  # reads plain files alone: no link, and no pipe, which would not end
+        store = LocalStore(
+            folder
+        )  # reads plain files alone: no link, and no pipe, which would not end
         files = json.loads(store.read(ENTRY))
         with contextlib.suppress(*BROKEN):
             seal = json.loads(store.read(SEAL))
@@ -161,7 +170,11 @@ def _is_intact(folder: Path, what: str) -> bool:
                 return True
         for name, stated in files.items():
             plain = is_key(name) and stat.S_ISREG((folder / name).lstat().st_mode)
-            if not plain or _identity(folder / name)[0] != stated["bytes"] or sha256(folder / name) != stated["sha256"]:
+            if (
+                not plain
+                or _identity(folder / name)[0] != stated["bytes"]
+                or sha256(folder / name) != stated["sha256"]
+            ):
                 raise ValueError(f"{name} has changed")
         _stamp(folder, files)
         return True
@@ -177,7 +190,9 @@ def evict(limit: int, keep: str = "") -> int:
     """
     root = cache_folder() / "splits"
     sizes = {
-        folder: _size(folder) for folder in (root.iterdir() if root.is_dir() else ()) if not folder.name.startswith(".")
+        folder: _size(folder)
+        for folder in (root.iterdir() if root.is_dir() else ())
+        if not folder.name.startswith(".")
     }
     excess = sum(sizes.values()) - limit
     removed = 0

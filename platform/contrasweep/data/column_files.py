@@ -57,7 +57,11 @@ class ArrayFile(ColumnFile):
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         version = np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         self.shape, fortran, self.dtype = read_header(self._file)  # type: ignore[no-untyped-call]
         if fortran or self.dtype.hasobject:
             raise ValueError(f"{path} is no plain array in row order")
@@ -69,7 +73,8 @@ class ArrayFile(ColumnFile):
         out = np.empty((len(rows), *self.shape[1:]), self.dtype) if out is None else out
         flat = memoryview(out.reshape(-1).view(np.uint8).data)
         for first, last in _runs(rows):
-            place, size = first * self._row_bytes, (last - first) * self._row_bytes
+            place = first * self._row_bytes
+            size = (last - first) * self._row_bytes
             self._fill(flat[place : place + size], self._start + int(rows[first]) * self._row_bytes)
         return out
 
@@ -110,7 +115,8 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
 
 
 REMEDY = "train on views of them (view_size: 224), or stage them with --set size=224"
-BYTES, OFFSETS = ".encoded", ".offsets"
+BYTES = ".encoded"
+OFFSETS = ".offsets"
 
 
 class EncodedFile(ColumnFile):
@@ -122,20 +128,25 @@ class EncodedFile(ColumnFile):
     dtype = np.dtype(np.uint8)
 
     def __init__(self, folder: Path, name: str, spec: ColumnSpec) -> None:
-        self._file, self._name = (folder / f"{name}{BYTES}").open("rb"), f"{folder / name}{BYTES}"
+        self._file = (folder / f"{name}{BYTES}").open("rb")
+        self._name = f"{folder / name}{BYTES}"
         self._ends = np.fromfile(folder / f"{name}{OFFSETS}", np.int64)
         self.shape = (len(self._ends), *spec["shape"])
 
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return these rows in this order, [n h w c] uint8; `DataError` names an image that cannot be decoded."""
         if self.shape[1] == ANY_SIDE:
-            raise DataError(f"{self._name}: these images differ in size, so they are no array: {REMEDY}")
+            raise DataError(
+                f"{self._name}: these images differ in size, so they are no array: {REMEDY}"
+            )
         pixels = np.empty((len(rows), *self.shape[1:]), np.uint8) if out is None else out
 
         def decode(place: int) -> None:
             pixels[place] = self.item(int(rows[place]))
 
-        list(self._workers.map(decode, range(len(rows))))  # Pillow decodes without the interpreter's lock
+        list(
+            self._workers.map(decode, range(len(rows)))
+        )  # Pillow decodes without the interpreter's lock
         return pixels
 
     def item(self, row: int) -> NDArray[np.uint8]:
@@ -156,8 +167,10 @@ class EncodedWriter:
     """Writes what `EncodedFile` reads, from the first row to the last."""
 
     def __init__(self, path: Path) -> None:
-        self.seen, self._end = 0, 0
-        self._path, self._ends = path, list[int]()
+        self.seen = 0
+        self._end = 0
+        self._path = path
+        self._ends = list[int]()
         self._out = path.with_suffix(BYTES).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:

@@ -29,7 +29,9 @@ def from_array(array: NDArray[Any]) -> pa.FixedSizeBinaryArray:
     """Return an array [n ...] as n fixed-size binary values; no copy of a contiguous one."""
     flat = np.ascontiguousarray(array)
     width = flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(flat), [None, pa.py_buffer(flat)])
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(flat), [None, pa.py_buffer(flat)]
+    )
 
 
 def from_ragged(items: Sequence[NDArray[Any]], dtype: str, shape: Sequence[int]) -> pa.ListArray:
@@ -53,28 +55,43 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
     kind = column.type
     if spec.get("list"):
         if not pa.types.is_list(kind):
-            raise DataError(f"{where}: a column of several items a row is stored as {str(kind)[:50]}; {REMEDY}")
-        nulls, kind = column.null_count + column.values.null_count, kind.value_type
+            raise DataError(
+                f"{where}: a column of several items a row is stored as {str(kind)[:50]}; {REMEDY}"
+            )
+        nulls = column.null_count + column.values.null_count
+        kind = kind.value_type
     else:
         nulls = column.null_count
     width = np.dtype(spec["dtype"]).itemsize * int(np.prod(spec["shape"], dtype=np.int64))
     fits = pa.types.is_binary(kind) if spec.get("encoding") == "image" else kind == pa.binary(width)
     if nulls or not fits:
         what = f"{spec['dtype']} {list(spec['shape'])} of {width:,} bytes"
-        raise DataError(f"{where}: {what} is stored as {str(kind)[:50]} with {nulls:,} nulls; {REMEDY}")
+        raise DataError(
+            f"{where}: {what} is stored as {str(kind)[:50]} with {nulls:,} nulls; {REMEDY}"
+        )
 
 
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
     """Return a table of `columns`; array columns carry their spec in the metadata of their field."""
     arrays = {name: _array(value) for name, value in columns.items()}
-    stored = {name: {k: str(v) for k, v in spec.items()} | {"byte_order": "little"} for name, spec in specs.items()}
-    fields = [pa.field(name, array.type, metadata=stored.get(name)) for name, array in arrays.items()]
+    stored = {
+        name: {k: str(v) for k, v in spec.items()} | {"byte_order": "little"}
+        for name, spec in specs.items()
+    }
+    fields = [
+        pa.field(name, array.type, metadata=stored.get(name)) for name, array in arrays.items()
+    ]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
 def _array(value: Any) -> pa.Array:
     """Plain numbers without `pa.array`, which imports pandas; it knows masks and refuses another byte order."""
-    if type(value) is np.ndarray and value.ndim == 1 and value.dtype.kind in "iuf" and value.dtype.isnative:
+    if (
+        type(value) is np.ndarray
+        and value.ndim == 1
+        and value.dtype.kind in "iuf"
+        and value.dtype.isnative
+    ):
         buffer = pa.py_buffer(np.ascontiguousarray(value))
         return pa.Array.from_buffers(pa.from_numpy_dtype(value.dtype), len(value), [None, buffer])
     return value if isinstance(value, pa.Array) else pa.array(value)
@@ -86,15 +103,22 @@ def content_digest(rows: pa.Table) -> str:
     for name in rows.column_names:
         column = rows.column(name)
         state.update(f"{name}\0{len(column)}\0".encode())
-        if _is_bytes(column.type):  # images, mostly: nearly all of a table, so they are not copied into one piece
+        if _is_bytes(
+            column.type
+        ):  # images, mostly: nearly all of a table, so they are not copied into one piece
             _feed_chunks(state, column.type, column.chunks)
         else:
-            _feed(state, pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
+            _feed(
+                state,
+                pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type),
+            )
     return state.hexdigest()
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
 
 
 def numbers(column: pa.Array) -> NDArray[Any]:
@@ -104,7 +128,9 @@ def numbers(column: pa.Array) -> NDArray[Any]:
         values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         return values
     dtype = np.dtype(FLOATS.get(kind, kind))
-    return np.frombuffer(column.buffers()[1] or b"", dtype, len(column), column.offset * dtype.itemsize)
+    return np.frombuffer(
+        column.buffers()[1] or b"", dtype, len(column), column.offset * dtype.itemsize
+    )
 
 
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
@@ -126,8 +152,12 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
         return
     nothing = b"" if pa.types.is_binary(kind) else ""
     chunks = [chunk.fill_null(nothing) if chunk.null_count else chunk for chunk in chunks]
-    offsets = [np.frombuffer(c.buffers()[1], np.int32, len(c) + 1, c.offset * 4) for c in chunks if len(c)]
-    state.update(np.concatenate([np.zeros(0, "<i8"), *(np.diff(o) for o in offsets)]).astype("<i8").data)
+    offsets = [
+        np.frombuffer(c.buffers()[1], np.int32, len(c) + 1, c.offset * 4) for c in chunks if len(c)
+    ]
+    state.update(
+        np.concatenate([np.zeros(0, "<i8"), *(np.diff(o) for o in offsets)]).astype("<i8").data
+    )
     for chunk, of_chunk in zip((c for c in chunks if len(c)), offsets, strict=True):
         if of_chunk[-1] > of_chunk[0]:
             state.update(memoryview(chunk.buffers()[2])[of_chunk[0] : of_chunk[-1]])

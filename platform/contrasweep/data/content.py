@@ -28,7 +28,10 @@ class Rejected:
 
     def to_dict(self) -> dict[str, object]:
         """Return for the manifest, by reason, the number of items left out and their first names."""
-        return {reason: {"count": n, "first": self.names[reason]} for reason, n in sorted(self.counts.items())}
+        return {
+            reason: {"count": n, "first": self.names[reason]}
+            for reason, n in sorted(self.counts.items())
+        }
 
 
 @dataclass(frozen=True)

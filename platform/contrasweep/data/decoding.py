@@ -39,24 +39,37 @@ def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
         name
         for name, spec in manifest.columns.items()
         if spec.get("encoding") == "image"
-        and (spec["shape"][0] == ANY_SIDE or manifest.rows(split) * int(np.prod(spec["shape"])) > limit)
+        and (
+            spec["shape"][0] == ANY_SIDE
+            or manifest.rows(split) * int(np.prod(spec["shape"])) > limit
+        )
     ]
 
 
-def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collection[str] = ()) -> None:
+def decode_split(
+    manifest: Manifest, split: str, folder: Path, encoded: Collection[str] = ()
+) -> None:
     """Read every shard of `split`, checked against its digest, into `folder`; the columns `encoded` as they are."""
     rows = manifest.rows(split)
-    writers = {name: _writer(folder, name, spec, rows, name in encoded) for name, spec in manifest.columns.items()}
+    writers = {
+        name: _writer(folder, name, spec, rows, name in encoded)
+        for name, spec in manifest.columns.items()
+    }
     rest: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
         where = f"{manifest.uri}/{shard.file}"
         try:
             rest.append(_decode_shard(shard, file, where, manifest.columns, writers))
-        except (pa.ArrowException, OSError) as error:  # its digest is right, so somebody wrote it so
+        except (
+            pa.ArrowException,
+            OSError,
+        ) as error:  # its digest is right, so somebody wrote it so
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             problem = " ".join(str(error).split())[:200]
-            raise DataError(f"{where} is no Parquet file of rows ({problem}); stage the dataset again") from None
+            raise DataError(
+                f"{where} is no Parquet file of rows ({problem}); stage the dataset again"
+            ) from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
     for name, writer in writers.items():
         if writer.seen and (starts := writer.close()) is not None:
@@ -67,7 +80,11 @@ def decode_split(manifest: Manifest, split: str, folder: Path, encoded: Collecti
 
 
 def _decode_shard(
-    shard: Shard, file: Path, where: str, specs: Mapping[str, ColumnSpec], writers: Mapping[str, "Writer"]
+    shard: Shard,
+    file: Path,
+    where: str,
+    specs: Mapping[str, ColumnSpec],
+    writers: Mapping[str, "Writer"],
 ) -> pa.Table:
     """Write the rows of each array column; return the other columns."""
     with pq.ParquetFile(file, memory_map=False, pre_buffer=False) as opened:
@@ -104,7 +121,9 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
                 shard.check(file, name)
                 break
             except FileNotFoundError:
-                raise DataError(f"{name} is missing, though its manifest lists it: stage the dataset again") from None
+                raise DataError(
+                    f"{name} is missing, though its manifest lists it: stage the dataset again"
+                ) from None
             except DataError as error:
                 if local or attempt == 2:
                     raise
@@ -132,7 +151,10 @@ class _Array:
     """Writes items, one for each row, into a .npy file of the final size."""
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
-        self.path, self.spec, self.rows, self.seen = path, spec, rows, 0
+        self.path = path
+        self.spec = spec
+        self.rows = rows
+        self.seen = 0
         self.out: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
@@ -149,7 +171,9 @@ class _Array:
             try:
                 return images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
-                raise DataError(f"{where}: image {self.seen + row} {error}; stage the dataset again") from None
+                raise DataError(
+                    f"{where}: image {self.seen + row} {error}; stage the dataset again"
+                ) from None
 
         step = max(1, BATCH_BYTES // int(np.prod(self.spec["shape"])))
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
@@ -166,14 +190,19 @@ class _Ragged:
     """Writes rows of several items, all items one after another; the rows get the position of their first item."""
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
-        self.path, self.spec, self.seen, self.items = path, spec, 0, 0
+        self.path = path
+        self.spec = spec
+        self.seen = 0
+        self.items = 0
         self.lengths: list[Ints] = []
         self.raw: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
         if self.raw is None:
             self.raw = (self.path.parent / f".{self.path.name}").open("w+b")
-        self.raw.write(columns.to_array(column.flatten(), self.spec["dtype"], self.spec["shape"]).data)
+        self.raw.write(
+            columns.to_array(column.flatten(), self.spec["dtype"], self.spec["shape"]).data
+        )
         self.lengths.append(column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
         self.seen += len(column)
 

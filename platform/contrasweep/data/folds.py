@@ -41,7 +41,9 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
     if repeat == 0:
         return first
     again = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
-    if len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count:  # up to the numbers of the folds
+    if (
+        len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count
+    ):  # up to the numbers of the folds
         raise SpecError(
             f"the rule {folds.rule!r} partitions these rows in one way only",
             place="repeats",
@@ -83,7 +85,9 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     fold_of = np.empty(len(members), np.int64)
     for position, g in enumerate(order):
         # What adding this group changes in the squared deviation from the share, each class weighed alike.
-        cost = (((held + members[g] - share) / share) ** 2 - ((held - share) / share) ** 2).sum(axis=1)
+        cost = (((held + members[g] - share) / share) ** 2 - ((held - share) / share) ** 2).sum(
+            axis=1
+        )
         empty = held.sum(axis=1) == 0
         if empty.sum() >= len(order) - position:
             cost[~empty] = np.inf
@@ -125,7 +129,9 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
     """Raise the `SpecError` of `assign` from counts alone: what a plan can know without the rows."""
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
-    fill, what = (groups, "group") if folds.rule == "grouped" and groups is not None else (rows, "row")
+    fill, what = (
+        (groups, "group") if folds.rule == "grouped" and groups is not None else (rows, "row")
+    )
     if folds.count > fill:
         raise SpecError(
             f"{plural(fill, what)} cannot fill {plural(folds.count, 'fold')}",
@@ -166,11 +172,17 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
         kept = data.folds is not None and data.folds.rule == "grouped"
         notes.append(
             f"images that are equal to one before them, byte for byte: {text}; "
-            + ("they are in one fold" if kept else "folds may part them: `--set copies=together` keeps them in one")
+            + (
+                "they are in one fold"
+                if kept
+                else "folds may part them: `--set copies=together` keeps them in one"
+            )
         )
     return [f"{data.name}: {note}" for note in notes]
 
 
 def _named(classes: Mapping[str, int]) -> str:
     first = ", ".join(f"{name} ({n})" for name, n in list(classes.items())[:MOST_NAMED])
-    return first + (f" and {len(classes) - MOST_NAMED} classes more" if len(classes) > MOST_NAMED else "")
+    return first + (
+        f" and {len(classes) - MOST_NAMED} classes more" if len(classes) > MOST_NAMED else ""
+    )

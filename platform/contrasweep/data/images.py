@@ -53,10 +53,15 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
     return np.asarray(pixels, np.uint8).reshape(pixels.height, pixels.width, channels)
 
 
-def scaled_down(pixels: NDArray[np.uint8], longest: int, data: bytes) -> tuple[bytes, NDArray[np.uint8]]:
+def scaled_down(
+    pixels: NDArray[np.uint8], longest: int, data: bytes
+) -> tuple[bytes, NDArray[np.uint8]]:
     """Return an image with its longer side scaled to `longest`: encoded, as JPEG where `data` is, and its pixels."""
-    height, width = (max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2])
-    small, out = resize(pixels, height, width), io.BytesIO()
+    height, width = (
+        max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2]
+    )
+    small = resize(pixels, height, width)
+    out = io.BytesIO()
     with _opened(data) as image:
         kind = "JPEG" if image.format == "JPEG" else "PNG"
     Image.fromarray(small[..., 0] if small.shape[2] == 1 else small).save(out, kind, quality=95)
@@ -78,26 +83,33 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     if pixels.shape[:2] == (height, width):
         return pixels
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(height, width, -1)
+    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(
+        height, width, -1
+    )
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
     scale = max(height / image.height, width / image.width)
     size = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     scaled = image.resize(size, Image.Resampling.BICUBIC)
-    left, top = (size[0] - width) // 2, (size[1] - height) // 2
+    left = (size[0] - width) // 2
+    top = (size[1] - height) // 2
     return scaled.crop((left, top, left + width, top + height))
 
 
 def _opened(data: bytes) -> Image.Image:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns from 89 million pixels on; ours is an error
+            warnings.simplefilter(
+                "ignore"
+            )  # Pillow warns from 89 million pixels on; ours is an error
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception as error:
         raise BrokenImage(f"is not an image ({str(error) or type(error).__name__})") from None
     if image.width * image.height > MAX_PIXELS:
-        raise BrokenImage(f"announces {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}")
+        raise BrokenImage(
+            f"announces {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}"
+        )
     if deep := _deep(image):
         raise DeepImage(
             f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the whole dataset"

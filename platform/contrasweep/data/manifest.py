@@ -141,7 +141,10 @@ class Manifest:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over what a trial could see: schema, shards in order, classes, folds. 64 hex digits."""
-        shards = {split: [[s.rows, s.content or s.sha256] for s in shards] for split, shards in self.splits.items()}
+        shards = {
+            split: [[s.rows, s.content or s.sha256] for s in shards]
+            for split, shards in self.splits.items()
+        }
         folds = asdict(self.folds) if self.folds else None
         return canonical.digest(
             {
@@ -181,12 +184,17 @@ class Manifest:
     @classmethod
     def from_json(cls, data: str | bytes, uri: str) -> "Manifest":
         """Read `manifest.json` as found at `uri`; `DataError` when it is not one or its digest is not its own."""
-        data, file = data.encode() if isinstance(data, str) else data, f"{uri}/{MANIFEST}"
+        data = data.encode() if isinstance(data, str) else data
+        file = f"{uri}/{MANIFEST}"
         try:
             stored = read_plain(_STORED, data, SCHEMA_VERSION, file, REMEDY)
         except BrokenFileError as error:
-            raise DataError(f"{file} is not a dataset manifest ({error.problem}); {REMEDY}") from None
-        manifest = cls(uri=uri, **{name: value for name, value in vars(stored).items() if name != "digest"})
+            raise DataError(
+                f"{file} is not a dataset manifest ({error.problem}); {REMEDY}"
+            ) from None
+        manifest = cls(
+            uri=uri, **{name: value for name, value in vars(stored).items() if name != "digest"}
+        )
         if manifest.digest != stored.digest:
             raise DataError(
                 f"{file} states digest {stored.digest[:12]} but its content has {manifest.digest[:12]}: "
@@ -201,7 +209,9 @@ def _checked_column(column: MutableConfig) -> MutableConfig:
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
         raise ValueError("an array column has a dtype and a shape")
     if column["dtype"] not in DTYPES:  # `object` would be unpickled, others have no width
-        raise ValueError(f"its dtype must be one of {', '.join(DTYPES)}, got {column['dtype'][:40]!r}")
+        raise ValueError(
+            f"its dtype must be one of {', '.join(DTYPES)}, got {column['dtype'][:40]!r}"
+        )
     if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) > MAX_ITEM:
         raise ValueError(f"a shape is of sizes whose product is at most {MAX_ITEM:,}")
     return column
@@ -219,8 +229,8 @@ class _Stored:
     classes: tuple[str, ...]
     folds: Folds | None
     digest: Label
-    columns: Mapping[Name, Annotated[MutableConfig, pydantic.AfterValidator(_checked_column)]] = field(
-        default_factory=dict
+    columns: Mapping[Name, Annotated[MutableConfig, pydantic.AfterValidator(_checked_column)]] = (
+        field(default_factory=dict)
     )
     """Their names are those of files in the node's cache."""
     source: Mapping[str, object] = field(default_factory=dict)

@@ -62,7 +62,9 @@ def importer(wanted: Name) -> Importer:
     if ":" in (path := path_of("datasets", wanted.name)):
         return own_importer(path)
     known = [*DATASETS, *installed("datasets")]
-    raise DataError(f"there is no dataset {wanted.name!r}; {choose_from('datasets', known, wanted.name)}")
+    raise DataError(
+        f"there is no dataset {wanted.name!r}; {choose_from('datasets', known, wanted.name)}"
+    )
 
 
 def own_importer(path: str) -> Importer:
@@ -79,7 +81,9 @@ def own_importer(path: str) -> Importer:
         inspect.signature(target).bind("source", "settings")
     except TypeError as error:
         hint = f"{error}; declare it as def read(source, settings) -> Content"
-        raise SpecError("an importer takes a source and settings", place="dataset", value=path, hint=hint) from None
+        raise SpecError(
+            "an importer takes a source and settings", place="dataset", value=path, hint=hint
+        ) from None
 
     def read(source: Path, settings: Any) -> Content:
         try:
@@ -87,11 +91,17 @@ def own_importer(path: str) -> Importer:
         except DataError:
             raise
         except (Exception, SystemExit) as error:  # someone else's code
-            raise DataError(f"{path} cannot read {source} ({type(error).__name__}: {error})") from None
+            raise DataError(
+                f"{path} cannot read {source} ({type(error).__name__}: {error})"
+            ) from None
         if not isinstance(content, Content):
-            raise DataError(f"{path} must give a contrasweep.data.content.Content, not {type(content).__name__}")
+            raise DataError(
+                f"{path} must give a contrasweep.data.content.Content, not {type(content).__name__}"
+            )
         return content
 
     about = (inspect.getdoc(target) or path).splitlines()[0]
     settings = getattr(target, "settings", NoSettings)
-    return Importer(read, about, "that of its owner", "what this importer reads", settings, own=True)
+    return Importer(
+        read, about, "that of its owner", "what this importer reads", settings, own=True
+    )

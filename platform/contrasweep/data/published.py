@@ -47,19 +47,33 @@ def described(name: str) -> Manifest | None:
     """
     wanted = parse(name)
     settings = wanted.checked()
-    facts = _of_images(wanted.name, settings) if wanted.name in _IMAGES else importer(wanted).published(settings)
+    facts = (
+        _of_images(wanted.name, settings)
+        if wanted.name in _IMAGES
+        else importer(wanted).published(settings)
+    )
     if facts is None:
         return None
-    splits = {split: (Shard(f"{split}-as-published", rows, 0, "as published"),) for split, rows in facts.rows.items()}
-    return Manifest(wanted.text, "", facts.kind, splits, facts.classes, facts.columns, source=facts.source)
+    splits = {
+        split: (Shard(f"{split}-as-published", rows, 0, "as published"),)
+        for split, rows in facts.rows.items()
+    }
+    return Manifest(
+        wanted.text, "", facts.kind, splits, facts.classes, facts.columns, source=facts.source
+    )
 
 
 def _of_images(name: str, settings: Any) -> Published:
     facts = _IMAGES[name]
-    train, side = facts.train, getattr(settings, "size", None) or facts.side
-    columns: Mapping[str, ColumnSpec] = {name: spec("uint8", (side, side, facts.channels)) for name in facts.columns}
+    train = facts.train
+    side = getattr(settings, "size", None) or facts.side
+    columns: Mapping[str, ColumnSpec] = {
+        name: spec("uint8", (side, side, facts.channels)) for name in facts.columns
+    }
     if isinstance(settings, LongTailed):
-        train = sum(long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor))
+        train = sum(
+            long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor)
+        )
     elif isinstance(settings, Lists):
         columns = encoded(side)
     kind = "image" if len(columns) == 1 else "image-pair"

@@ -74,13 +74,21 @@ class Dataset:
             return self.split("train"), self.split("test")
         count = self.manifest.folds.count if self.manifest.folds else 0
         if not count or fold < 0:
-            have = f"folds from 0, {count} a partition" if count else "no folds: resolve it with folds=N"
+            have = (
+                f"folds from 0, {count} a partition"
+                if count
+                else "no folds: resolve it with folds=N"
+            )
             raise SpecError(f"dataset {self.manifest.name!r} has {have}", place="fold", value=fold)
         return self._split("train").parts(fold)
 
     def _split(self, name: str) -> "Split":
         if name not in self.manifest.splits or not self.manifest.rows(name):
-            known = choose_from("splits", [split for split in self.manifest.splits if self.manifest.rows(split)], name)
+            known = choose_from(
+                "splits",
+                [split for split in self.manifest.splits if self.manifest.rows(split)],
+                name,
+            )
             raise DataError(f"dataset {self.manifest.name!r} has no split {name!r}; {known}")
         if name not in self._splits:
             self._splits[name] = Split(self.manifest, name)
@@ -91,13 +99,19 @@ class Split:
     """One split in the node's cache."""
 
     def __init__(self, manifest: Manifest, name: str) -> None:
-        self.manifest, self.name, self.rows = manifest, name, manifest.rows(name)
-        self._fold_orders: dict[int, tuple[Ints, Ints, Ints]] = {}  # by repeat: folds of rows, order, starts of folds
+        self.manifest = manifest
+        self.name = name
+        self.rows = manifest.rows(name)
+        self._fold_orders: dict[
+            int, tuple[Ints, Ints, Ints]
+        ] = {}  # by repeat: folds of rows, order, starts of folds
         self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # by repeat
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
         identity = {"version": decoding.VERSION, "rows": content, "columns": manifest.columns}
-        self.key = canonical.digest(identity | ({"encoded": self.encoded} if self.encoded else {}), 32)
+        self.key = canonical.digest(
+            identity | ({"encoded": self.encoded} if self.encoded else {}), 32
+        )
         what = f"{manifest.name} ({name})"
 
         def build(folder: Path) -> None:
@@ -107,7 +121,9 @@ class Split:
             self.mapped = _open_arrays(folder)
             self.files: dict[str, ColumnFile] = {
                 **{name: ArrayFile(folder / f"{name}.npy") for name in self.mapped},
-                **{name: EncodedFile(folder, name, manifest.columns[name]) for name in self.encoded},
+                **{
+                    name: EncodedFile(folder, name, manifest.columns[name]) for name in self.encoded
+                },
             }
             with pa.memory_map(str(folder / decoding.ROWS)) as file:
                 self.table = pa.ipc.open_file(file).read_all()
@@ -117,23 +133,30 @@ class Split:
         """Every array column, mapped; what stays encoded is decoded for it, once per node."""
         if not self.encoded:
             return self.mapped
-        files, order = {name: self.files[name] for name in self.encoded}, np.arange(self.rows)
+        files = {name: self.files[name] for name in self.encoded}
+        order = np.arange(self.rows)
         key = canonical.digest({"of": self.key, "decoded": self.encoded}, 32)
         what = f"{self.manifest.name} ({self.name}, decoded)"
-        with cache.entry(key, what, lambda folder: decoding.write_in_order(files, order, folder)) as folder:
+        with cache.entry(
+            key, what, lambda folder: decoding.write_in_order(files, order, folder)
+        ) as folder:
             return self.mapped | _open_arrays(folder)
 
     @cached_property
     def labels(self) -> Ints:
         """The class index of every row [n]; `DataError` if the split has no labels."""
         if "label" not in self.table.column_names:
-            raise DataError(f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}")
+            raise DataError(
+                f"split {self.name!r} of {self.manifest.name!r} has no labels; columns: {self.names}"
+            )
         return np.asarray(self.table["label"].to_numpy(), np.int64)
 
     @property
     def names(self) -> list[str]:
         """Return the names of columns, sorted, without those that only describe an array."""
-        return sorted({*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)})
+        return sorted(
+            {*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)}
+        )
 
     def _partition(self, repeat: int) -> Ints:
         """Return the fold of every row [n] in this repeat of the partition; `SpecError`: the rule gives no other."""
@@ -149,10 +172,16 @@ class Split:
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
             numbers, order, _ = self._fold_orders[repeat]
-            plain = {name: file for name, file in self.files.items() if not self.manifest.columns[name].get("list")}
+            plain = {
+                name: file
+                for name, file in self.files.items()
+                if not self.manifest.columns[name].get("list")
+            }
             key = canonical.digest({"of": self.key, "folds": numbers.tolist()}, 32)
             what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
-            with cache.entry(key, what, lambda folder: decoding.write_in_order(plain, order, folder)) as folder:
+            with cache.entry(
+                key, what, lambda folder: decoding.write_in_order(plain, order, folder)
+            ) as folder:
                 self._laid_out[repeat] = _open_arrays(folder)
         return self._laid_out[repeat]
 
@@ -164,8 +193,10 @@ class Split:
             numbers = self._partition(repeat)
             self._fold_orders[repeat] = numbers, *decoding.fold_order(numbers, count)
         _, order, starts = self._fold_orders[repeat]
-        low, high = starts[fold], starts[fold + 1]
-        test, train = slice(low, high), slice(high, high + self.rows - (high - low))
+        low = starts[fold]
+        high = starts[fold + 1]
+        test = slice(low, high)
+        train = slice(high, high + self.rows - (high - low))
         return (
             Part(self, order[train], lambda: _sliced(self._in_fold_order(repeat), train)),
             Part(self, order[test], lambda: _sliced(self._in_fold_order(repeat), test)),
@@ -179,8 +210,12 @@ class Part:
     its own copy only. `read(name, rows)` reads some rows and maps nothing.
     """
 
-    def __init__(self, split: Split, rows: Ints, arrays: Callable[[], dict[str, NDArray[Any]]]) -> None:
-        self.split, self.rows, self._mapped = split, rows, arrays
+    def __init__(
+        self, split: Split, rows: Ints, arrays: Callable[[], dict[str, NDArray[Any]]]
+    ) -> None:
+        self.split = split
+        self.rows = rows
+        self._mapped = arrays
 
     @cached_property
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -193,7 +228,9 @@ class Part:
         """Return all rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
         if name not in self._arrays:
             known = choose_from("array columns", list(self._arrays), name)
-            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
+            raise DataError(
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}"
+            )
         return self._arrays[name]
 
     def file(self, name: str) -> ColumnFile:
@@ -203,7 +240,9 @@ class Part:
         """
         if name not in self.split.files:
             known = choose_from("array columns", list(self.split.files), name)
-            raise DataError(f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}")
+            raise DataError(
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}"
+            )
         return self.split.files[name]
 
     def read(self, name: str, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -220,14 +259,18 @@ class Part:
         rows = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
         key = canonical.digest({"of": self.split.key, "rows": rows, "what": what}, 32)
         name = f"{self.split.manifest.name} ({what})"
-        with cache.entry(key, name, lambda folder: np.save(folder / "values.npy", compute())) as folder:
+        with cache.entry(
+            key, name, lambda folder: np.save(folder / "values.npy", compute())
+        ) as folder:
             values: NDArray[Any] = np.load(folder / "values.npy", allow_pickle=False)
         return values
 
     def ragged(self, name: str) -> Ragged:
         """Return an array column with several items a row, for example region features float16 [items 2048]."""
         if f"{name}.start" not in self.split.table.column_names:
-            raise DataError(f"split {self.split.name!r} has no column {name!r} of several items a row")
+            raise DataError(
+                f"split {self.split.name!r} has no column {name!r} of several items a row"
+            )
         starts = self.split.table[f"{name}.start"].to_numpy()
         ends = np.append(starts[1:], len(self.split.mapped[name]))
         return Ragged(self.split.mapped[name], starts[self.rows], (ends - starts)[self.rows])
@@ -245,7 +288,11 @@ class Part:
     @property
     def grouping(self) -> dict[str, list[str]]:
         """The group of each row, as `Report.items` takes it; {} where the data name none."""
-        return {GROUP: self.column(GROUP).to_pylist()} if GROUP in self.split.table.column_names else {}
+        return (
+            {GROUP: self.column(GROUP).to_pylist()}
+            if GROUP in self.split.table.column_names
+            else {}
+        )
 
     def column(self, name: str) -> pa.Array:
         """Return a column that is no array (text, numbers, lists), as an Arrow array of n values."""
@@ -260,7 +307,9 @@ class Part:
         whole = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
         return column if whole else column.take(pa.array(self.rows))
 
-    def batches(self, size: int, *, seed: int, epoch: int, drop_last: bool = False) -> Iterator[Ints]:
+    def batches(
+        self, size: int, *, seed: int, epoch: int, drop_last: bool = False
+    ) -> Iterator[Ints]:
         """Yield the row indices of this part in the order of an epoch: a function of seed and epoch alone."""
         order = shuffled(len(self), seed, epoch)
         for start in range(0, len(order) - (size - 1 if drop_last else 0), size):
@@ -269,7 +318,9 @@ class Part:
 
 def shuffled(n: int, seed: int, epoch: int) -> Ints:
     """Return a permutation of n rows that depends on seed and epoch alone, so on neither arm nor node."""
-    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch]))).permutation(n)
+    return np.random.RandomState(
+        np.random.MT19937(np.random.SeedSequence([seed, epoch]))
+    ).permutation(n)
 
 
 def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
@@ -279,8 +330,14 @@ def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     """
     arrays = {}
     for file in sorted(folder.glob("*.npy")):
-        empty = np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False
-        mapped = np.load(file, allow_pickle=False) if empty else np.load(file, mmap_mode="c", allow_pickle=False)
+        empty = (
+            np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False
+        )
+        mapped = (
+            np.load(file, allow_pickle=False)
+            if empty
+            else np.load(file, mmap_mode="c", allow_pickle=False)
+        )
         arrays[file.stem] = np.asarray(mapped)
     return arrays
 

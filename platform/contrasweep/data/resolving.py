@@ -94,7 +94,9 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
-    except ModuleNotFoundError as error:  # a machine that only plans and submits lacks what stages datasets
+    except (
+        ModuleNotFoundError
+    ) as error:  # a machine that only plans and submits lacks what stages datasets
         copies = [manifest for manifest in staged_in(storage) if manifest.name == wanted.text]
         if len(copies) == 1:
             return copies[0]
@@ -120,7 +122,9 @@ def _whole(folder: Path) -> Manifest | None:
     Digests are checked when shards are read.
     """
     manifest = read_manifest(str(folder))
-    shards = [shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards]
+    shards = [
+        shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards
+    ]
     files = {folder / shard.file: shard.bytes for shard in shards}
     plain = {file: file.is_file() and not file.is_symlink() for file in files}
     wrong = [file for file, size in files.items() if not plain[file] or file.stat().st_size != size]
@@ -162,7 +166,9 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
     return manifest.with_folds(wanted)
 
 
-def default_place(name: str, settings: dict[str, object] | None = None, storage: str = STORAGE) -> str:
+def default_place(
+    name: str, settings: dict[str, object] | None = None, storage: str = STORAGE
+) -> str:
     """Return where `data stage` puts a dataset by default, and where `resolve` looks for it."""
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 

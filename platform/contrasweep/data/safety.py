@@ -45,7 +45,9 @@ def unpickle(data: bytes, name: str) -> Any:
     try:
         value = _Plain(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise DataError(f"{name} is not a pickle of plain arrays and is not loaded ({error})") from None
+        raise DataError(
+            f"{name} is not a pickle of plain arrays and is not loaded ({error})"
+        ) from None
     if _has_objects(value):
         raise DataError(f"{name} holds an array of Python objects and is not loaded")
     return value
@@ -54,7 +56,13 @@ def unpickle(data: bytes, name: str) -> Any:
 def _has_objects(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.dtype.hasobject)
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    inner = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return any(_has_objects(item) for item in inner)
 
 
@@ -71,9 +79,13 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
     if info.compress_type not in UNPACKED_IN_PARTS:
-        raise DataError(f"{archive.filename}: member {name!r} is packed otherwise than by deflate; it is not read")
+        raise DataError(
+            f"{archive.filename}: member {name!r} is packed otherwise than by deflate; it is not read"
+        )
     with archive.open(info) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise DataError(f"{archive.filename}: member {name!r} expands beyond {limit:,} bytes; it is not read")
+        raise DataError(
+            f"{archive.filename}: member {name!r} expands beyond {limit:,} bytes; it is not read"
+        )
     return data

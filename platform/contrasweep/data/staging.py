@@ -62,7 +62,8 @@ def stage(
     store.check_writable()
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
         place = _source(wanted, source, Path(scratch))
-        splits, counts = {}, {}
+        splits = {}
+        counts = {}
         try:
             content = chosen.read(place, wanted.checked())
             for split, tables in content.splits.items():
@@ -72,8 +73,15 @@ def stage(
         except ContrasweepError:
             raise
         except Exception as error:  # of damaged or forged files libraries raise whatever they do
-            raise DataError(f"{name} cannot be staged from {place} ({in_one_line(error)})") from None
-    origin = {"dataset": wanted.name, "settings": wanted.settings, "licence": chosen.licence, **content.source}
+            raise DataError(
+                f"{name} cannot be staged from {place} ({in_one_line(error)})"
+            ) from None
+    origin = {
+        "dataset": wanted.name,
+        "settings": wanted.settings,
+        "licence": chosen.licence,
+        **content.source,
+    }
     if content.rejected.counts:
         origin["rejected"] = content.rejected.to_dict()
         log.warning("%s: left out %s", name, content.rejected.counts)
@@ -87,7 +95,15 @@ def stage(
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
     called = folder if chosen.own and folder != wanted.folder else wanted.text
     manifest = Manifest(
-        called, store.uri, content.kind, splits, content.classes, content.columns, content.folds, origin, counts
+        called,
+        store.uri,
+        content.kind,
+        splits,
+        content.classes,
+        content.columns,
+        content.folds,
+        origin,
+        counts,
     )
     for note in class_notes(manifest, USUAL):
         log.warning("%s", note)
@@ -109,7 +125,8 @@ def publish(manifest: Manifest, store: Store) -> Manifest:
 
 def copy(manifest: Manifest, to: str) -> Manifest:
     """Return the staged dataset `manifest` also at `to`; nothing is written where it lies already."""
-    source, store = open_store(manifest.uri), open_store(to)
+    source = open_store(manifest.uri)
+    store = open_store(to)
     if store.exists(MANIFEST):
         return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
     with tempfile.TemporaryDirectory(prefix="contrasweep-copy-") as scratch:
@@ -125,12 +142,16 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
     chosen = importer(wanted)
     if source is not None:
         if not (place := local_path(source, "--source")).exists():
-            raise DataError(f"--source {place} does not exist; {wanted.name} needs {chosen.source or 'no source'}")
+            raise DataError(
+                f"--source {place} does not exist; {wanted.name} needs {chosen.source or 'no source'}"
+            )
         return place
     if not chosen.source:
         return scratch
     if chosen.fetch is None:
-        raise DataError(f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {chosen.source}")
+        raise DataError(
+            f"{wanted.name} cannot be downloaded: pass --source PATH, where PATH is {chosen.source}"
+        )
     try:
         return chosen.fetch(scratch)
     except Exception as error:  # torchvision raises whatever urllib and its checksum test raise
@@ -165,8 +186,13 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 class _Split:
     """Writes the shards of one split and counts its classes and groups on the way."""
 
-    def __init__(self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None) -> None:
-        self.store, self.split, self.scratch, self.progress = store, split, scratch, progress
+    def __init__(
+        self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None
+    ) -> None:
+        self.store = store
+        self.split = split
+        self.scratch = scratch
+        self.progress = progress
         self.classes = np.zeros(classes, np.int64)
         self.groups: set[Any] | None = None
         self.nameless = 0  # rows that are groups of their own
@@ -203,7 +229,9 @@ class _Split:
 
     def counts(self) -> SplitCounts:
         counts: SplitCounts = {"classes": self.classes.tolist()} if self.classes.any() else {}
-        return counts if self.groups is None else counts | {"groups": len(self.groups) + self.nameless}
+        return (
+            counts if self.groups is None else counts | {"groups": len(self.groups) + self.nameless}
+        )
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
@@ -212,13 +240,19 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
     Feature lists stay uncompressed: they do not shrink, and are read several times faster.
     """
     features = [
-        f.name for f in rows.schema if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
+        f.name
+        for f in rows.schema
+        if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
     ]
     compression = {_leaf(f): "none" if f.name in features else "zstd" for f in rows.schema}
     plain = [
         f.name
         for f in rows.schema
-        if not (pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f.name in features)
+        if not (
+            pa.types.is_binary(f.type)
+            or pa.types.is_fixed_size_binary(f.type)
+            or f.name in features
+        )
     ]
     group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
     pq.write_table(

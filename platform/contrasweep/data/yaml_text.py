@@ -16,7 +16,9 @@ MAX_DEPTH = 40
 MAX_SCALAR = 20_000
 MAX_BITS = 63
 
-_Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # twenty times as fast where PyYAML was built with it
+_Events: Any = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # twenty times as fast where PyYAML was built with it
 
 
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
@@ -27,12 +29,21 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
     except SpecError:
         raise
     except KeyTwiceError as error:
-        raise SpecError("a mapping has each key once", place=place, value=error.key, hint=error.where) from None
-    except Exception as error:  # ValueError of a version or an escape that is too large, among others
-        if "maximum nesting depth" in str(error):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
+        raise SpecError(
+            "a mapping has each key once", place=place, value=error.key, hint=error.where
+        ) from None
+    except (
+        Exception
+    ) as error:  # ValueError of a version or an escape that is too large, among others
+        if "maximum nesting depth" in str(
+            error
+        ):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
             raise _too_deep(place) from None
         raise SpecError(
-            rule, place=place, value=None if "\n" in text else text, hint=" ".join(str(error).split())
+            rule,
+            place=place,
+            value=None if "\n" in text else text,
+            hint=" ".join(str(error).split()),
         ) from None
     _check_numbers(value, place)
     return value
@@ -41,14 +52,23 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
 def _check_size(text: str, place: str) -> None:
     """Count the values that the text expands to, event by event, before any of them is built."""
     if len(text) > MAX_CHARACTERS:
-        raise SpecError("a study file is too long", place=place, value=len(text), hint=f"at most {MAX_CHARACTERS}")
+        raise SpecError(
+            "a study file is too long",
+            place=place,
+            value=len(text),
+            hint=f"at most {MAX_CHARACTERS}",
+        )
     sizes: dict[str, int] = {}  # of what has an anchor and is whole
     opened: list[tuple[str | None, int]] = []  # anchor and nodes before it
     nodes = 0
     for event in yaml.parse(text, Loader=_Events):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise SpecError("an alias names nothing, or a value that contains it", place=place, value=event.anchor)
+                raise SpecError(
+                    "an alias names nothing, or a value that contains it",
+                    place=place,
+                    value=event.anchor,
+                )
             nodes += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, nodes))
@@ -58,28 +78,45 @@ def _check_size(text: str, place: str) -> None:
             if event.anchor is not None:
                 sizes[event.anchor] = 1
             if len(event.value) > MAX_SCALAR:
-                raise SpecError("a value is too long", place=place, value=event.value, hint=f"at most {MAX_SCALAR}")
+                raise SpecError(
+                    "a value is too long",
+                    place=place,
+                    value=event.value,
+                    hint=f"at most {MAX_SCALAR}",
+                )
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = opened.pop()
             if anchor is not None:
                 sizes[anchor] = nodes - before
         if nodes > MAX_NODES:
-            raise SpecError("a study file holds too many values", place=place, hint=f"at most {MAX_NODES}")
+            raise SpecError(
+                "a study file holds too many values", place=place, hint=f"at most {MAX_NODES}"
+            )
         if len(opened) > MAX_DEPTH:
             raise _too_deep(place)
 
 
 def _too_deep(place: str) -> SpecError:
-    return SpecError("values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels")
+    return SpecError(
+        "values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels"
+    )
 
 
 def _check_numbers(value: Any, place: str) -> None:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise SpecError(
-            f"whole numbers have at most {MAX_BITS} bits", place=place, hint=f"one has {value.bit_length()}"
+            f"whole numbers have at most {MAX_BITS} bits",
+            place=place,
+            hint=f"one has {value.bit_length()}",
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError("numbers are finite", place=place, value=value)
-    inner = [*value, *value.values()] if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    inner = (
+        [*value, *value.values()]
+        if isinstance(value, Mapping)
+        else value
+        if isinstance(value, list)
+        else ()
+    )
     for item in inner:
         _check_numbers(item, place)

@@ -59,21 +59,33 @@ class Board:
     @property
     def lines(self) -> list[str]:
         """What the board says, in sentences."""
-        pairs, level = len(self.rows) - 1, f"{self.alpha:g}"
-        tied = f"{len(self.ties)} others: {', '.join(self.ties[:8])}{', ...' * (len(self.ties) > 8)}"
+        pairs = len(self.rows) - 1
+        level = f"{self.alpha:g}"
+        tied = (
+            f"{len(self.ties)} others: {', '.join(self.ties[:8])}{', ...' * (len(self.ties) > 8)}"
+        )
         needed = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
         return [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
-            f"{self.rows[0].arm} is not shown to be better than {tied}" if self.ties else "the first is the best",
+            f"{self.rows[0].arm} is not shown to be better than {tied}"
+            if self.ties
+            else "the first is the best",
             f"to separate the first two with a chance of 80%: {needed} {self.unit}s",
-            *[f"without a rank, as one run tells nothing: {', '.join(self.single)}"] * bool(self.single),
+            *[f"without a rank, as one run tells nothing: {', '.join(self.single)}"]
+            * bool(self.single),
         ]
 
     def cells(self) -> list[list[str]]:
         """Return a head and a row an arm."""
         head = ["rank", "from-to", "arm", "mean", "p of the next"]
         rows = [
-            [str(r.rank), f"{r.low}-{r.high}", r.arm, f"{r.mean:.5g}", "" if r.p_next is None else f"{r.p_next:.2g}"]
+            [
+                str(r.rank),
+                f"{r.low}-{r.high}",
+                r.arm,
+                f"{r.mean:.5g}",
+                "" if r.p_next is None else f"{r.p_next:.2g}",
+            ]
             for r in self.rows
         ]
         return [head, *rows]
@@ -86,7 +98,12 @@ class Board:
     def to_markdown(self) -> str:
         """Return the same in Markdown, for a README."""
         return (
-            "\n\n".join([*map(markdown_text, (self.design, *self.lines)), "\n".join(markdown_table(self.cells()))])
+            "\n\n".join(
+                [
+                    *map(markdown_text, (self.design, *self.lines)),
+                    "\n".join(markdown_table(self.cells())),
+                ]
+            )
             + "\n"
         )
 
@@ -102,7 +119,9 @@ class Board:
         """Return a table whose rows draw the ranks that an arm may have."""
         head, *cells = self.cells()
         lines = (self.design, *self.lines)
-        return render_fragment("board.html", lines=lines, head=head, rows=self.rows, cells=cells, ties=self.ties)
+        return render_fragment(
+            "board.html", lines=lines, head=head, rows=self.rows, cells=cells, ties=self.ties
+        )
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
@@ -111,34 +130,48 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     Raises:
         SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
     """
-    sign, single = 1 if mode == "max" else -1, []
+    sign = 1 if mode == "max" else -1
+    single = []
     if design.unit == "run":
         # Runs of no common replicate: the standard error and degrees of freedom of each difference are Welch's.
-        runs = {arm: sign * part.dropna().to_numpy() for arm, part in trials.groupby("arm", sort=False)["value"]}
+        runs = {
+            arm: sign * part.dropna().to_numpy()
+            for arm, part in trials.groupby("arm", sort=False)["value"]
+        }
         single = [arm for arm, part in runs.items() if len(part) < 2]
         runs = {arm: part for arm, part in runs.items() if len(part) > 1}
         if len(runs) < 2:
             raise SpecError("two arms of a board have two runs or more", value=len(runs))
-        names, means = list(runs), np.array([x.mean() for x in runs.values()])
+        names = list(runs)
+        means = np.array([x.mean() for x in runs.values()])
         error = np.array([x.var(ddof=1) / len(x) for x in runs.values()])
         free = error**2 / (np.array([len(x) for x in runs.values()]) - 1)
         square = error[:, None] + error
         degrees: Any = square**2 / np.maximum(free[:, None] + free, 1e-300)
     else:
         # Paired: only replicates that all arms have, so that every rank is of the same ones.
-        wide = trials.pivot_table(index="arm", columns="fold" if design.folds else "seed", values="value", sort=False)
+        wide = trials.pivot_table(
+            index="arm", columns="fold" if design.folds else "seed", values="value", sort=False
+        )
         whole = wide.dropna(axis=1)
         if min(whole.shape) < 2:
             rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
             raise SpecError(rule, value="{} and {}".format(*whole.shape))
-        names, values = list(whole.index), sign * whole.to_numpy()
-        means, spread = values.mean(axis=1), np.cov(values)
+        names = list(whole.index)
+        values = sign * whole.to_numpy()
+        means = values.mean(axis=1)
+        spread = np.cov(values)
         square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
-        square, degrees = square * (1 / values.shape[1] + design.overlap), values.shape[1] - 1.0
+        square = square * (1 / values.shape[1] + design.overlap)
+        degrees = values.shape[1] - 1.0
     # All pairs at once, as arrays: a board of 180 arms has 16,000.
     gain = means[:, None] - means
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(gain == 0, 1.0, 2 * special.stdtr(degrees, -np.abs(gain) / np.sqrt(np.maximum(square, 0))))
+        p = np.where(
+            gain == 0,
+            1.0,
+            2 * special.stdtr(degrees, -np.abs(gain) / np.sqrt(np.maximum(square, 0))),
+        )
     # An arm's rank is uncertain by the arms that are not surely apart from it, with all pairs as one family.
     upper = np.triu_indices(len(names), 1)
     sure = np.zeros_like(p, dtype=bool)
@@ -148,11 +181,18 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     nexts = np.array([p[i, j] for i, j in itertools.pairwise(order)])
     rows = []
     for place, i in enumerate(order):
-        better, worse = int((sure[i] & (gain[i] < 0)).sum()), int((sure[i] & (gain[i] > 0)).sum())
+        better = int((sure[i] & (gain[i] < 0)).sum())
+        worse = int((sure[i] & (gain[i] > 0)).sum())
         last = place + 1 == len(names)
         rank = (1 + better, len(names) - worse)
         rows.append(
-            BoardRow(place + 1, str(names[i]), sign * float(means[i]), *rank, None if last else float(nexts[place]))
+            BoardRow(
+                place + 1,
+                str(names[i]),
+                sign * float(means[i]),
+                *rank,
+                None if last else float(nexts[place]),
+            )
         )
     # What would separate the first two, as the advice under a table forecasts it.
     first, second = (names[i] for i in order[:2])
@@ -161,7 +201,9 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         now = unpaired_contrast(runs[first], runs[second])
     else:
         difference = values[order[0]] - values[order[1]]
-        now = contrast(difference, folds=list(whole.columns) if design.folds else None, design=design)
+        now = contrast(
+            difference, folds=list(whole.columns) if design.folds else None, design=design
+        )
     return Board(
         tuple(rows),
         alpha,

@@ -67,8 +67,12 @@ class Judged:
         """What would decide what is undecided."""
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
         design = max(designs, key=lambda d: (d.units, d.seeds))
-        arms = {arm if design.unit not in SCOPES else None for p in self.pairs for arm in (p.a, p.b)}
-        folds = range(design.units) if design.folds else [None]  # an item or a task is no trial of an arm
+        arms = {
+            arm if design.unit not in SCOPES else None for p in self.pairs for arm in (p.a, p.b)
+        }
+        folds = (
+            range(design.units) if design.folds else [None]
+        )  # an item or a task is no trial of an arm
         rows = [(arm, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
         planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
         return advice(self.table.answer, Prices(planned, design.folds, [], None))
@@ -87,13 +91,18 @@ class Judged:
         base = self.roles.reference
         if base is None:
             hint = "--reference ARM"
-            raise SpecError("what is required is of arms against a reference", place="--require", hint=hint)
+            raise SpecError(
+                "what is required is of arms against a reference", place="--require", hint=hint
+            )
         return requirement.of(p.seen_from(p.b if p.a == base else p.a) for p in self.pairs)
 
     def to_text(self, width: int = 100) -> str:
         """Return the design, the table with its verdicts, and the advice, for a terminal."""
         parts = [self.design, self.columns, "", self.table.to_text(width).rstrip()]
-        return "\n".join([*parts, *(["", self.advice.to_text(width).rstrip()] if self.advice else [])]) + "\n"
+        return (
+            "\n".join([*parts, *(["", self.advice.to_text(width).rstrip()] if self.advice else [])])
+            + "\n"
+        )
 
     def to_markdown(self) -> str:
         """Return the same in Markdown, for a README or an issue."""
@@ -187,18 +196,35 @@ def judge(
         >>> print(cs.judge(runs, alpha=0.1).columns)
         columns: arm arm, metric loss, mode min, reference base (guessed: arm, metric, mode, reference)
     """
-    options = {"arm": arm, "metric": metric, "pair": pair, "item": item, "group": group, "block": block, "mode": mode}
+    options = {
+        "arm": arm,
+        "metric": metric,
+        "pair": pair,
+        "item": item,
+        "group": group,
+        "block": block,
+        "mode": mode,
+    }
     checked_level(alpha)
-    check_known(over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over")
+    check_known(
+        over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over"
+    )
     options |= {"reference": reference, "at": at, "reader": reader}
     name, roles, layout, told_columns = laid_out(source, options, over, i_know)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
-        raise SpecError("two arms or more are compared", place=name, value=", ".join(arms[:3]), hint="--arm COLUMN")
+        raise SpecError(
+            "two arms or more are compared",
+            place=name,
+            value=", ".join(arms[:3]),
+            hint="--arm COLUMN",
+        )
     if len(compared) > MOST_COMPARISONS:
         hint = "--reference ARM, or --board for a ranking of all"
-        raise SpecError(f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint)
+        raise SpecError(
+            f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint
+        )
     pooled = over == "these" and bool(layout.axes)
     rule = DecisionRule(
         design=layout.design,
@@ -207,10 +233,15 @@ def judge(
         question="cells" if over == "each" and layout.axes else "overall",
         margin=margin,
         reference=roles.reference,
-        unpaired=layout.design.unit in ("seed", "run") and not (layout.design.folds or layout.items or pooled),
+        unpaired=layout.design.unit in ("seed", "run")
+        and not (layout.design.folds or layout.items or pooled),
     )
     rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
-    shown = f"metric.{roles.metric}" if roles.metric in layout.trials and roles.metric != "value" else roles.metric
+    shown = (
+        f"metric.{roles.metric}"
+        if roles.metric in layout.trials and roles.metric != "value"
+        else roles.metric
+    )
     table = build_table(
         layout.trials.assign(**{shown: layout.trials["value"]}),
         rows=rows,
@@ -222,17 +253,30 @@ def judge(
         items=layout.items,
     )
     found = [p.comparison for p in table.pairs]
-    if not any(c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in found):
+    if not any(
+        c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in found
+    ):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
-        raise SpecError("one run of each arm, or none in common, tells nothing of the noise", place=name, hint=hint)
-    size, against = len(table.pairs), f" against {roles.reference}" if roles.reference else ""
+        raise SpecError(
+            "one run of each arm, or none in common, tells nothing of the noise",
+            place=name,
+            hint=hint,
+        )
+    size = len(table.pairs)
+    against = f" against {roles.reference}" if roles.reference else ""
     family = f"family of {plural(size, 'comparison')}{against}"
     return Judged(
-        name, roles, _design_text(layout, roles, len({*itertools.chain(*compared)}), family), told_columns, table
+        name,
+        roles,
+        _design_text(layout, roles, len({*itertools.chain(*compared)}), family),
+        told_columns,
+        table,
     )
 
 
-def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bool = False, **roles: str) -> Board:
+def rank(
+    source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bool = False, **roles: str
+) -> Board:
     """Rank the arms of results that there are, each with the ranks that it may have.
 
     Args:
@@ -247,7 +291,9 @@ def rank(source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bo
     Raises:
         SpecError: As of `judge`, and where arms have too few replicates in common.
     """
-    name, found, layout, columns = laid_out(source, roles | {"reference": "none"}, "further", i_know)
+    name, found, layout, columns = laid_out(
+        source, roles | {"reference": "none"}, "further", i_know
+    )
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
@@ -271,16 +317,26 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
         SpecError: As of `judge`, and for runs that are no two arms of seeds.
     """
     name, found, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
-    runs, arms = layout.trials, layout.trials["arm"].drop_duplicates().tolist()
+    runs = layout.trials
+    arms = layout.trials["arm"].drop_duplicates().tolist()
     chosen = [arm.strip() for arm in same.split(",")] if same else arms
     for arm in chosen:
         check_known(arm, "arms", arms, "there is no such arm", place="--same")
     if len(chosen) != 2:
-        raise SpecError("two arms are the same", place="--same", value=", ".join(chosen[:8]), hint="--same base,base2")
+        raise SpecError(
+            "two arms are the same",
+            place="--same",
+            value=", ".join(chosen[:8]),
+            hint="--same base,base2",
+        )
     if layout.items or layout.design.unit not in ("seed", "run"):
-        raise SpecError("an A/A is of runs, not of items or tasks", place=name, hint="give a row a run")
+        raise SpecError(
+            "an A/A is of runs, not of items or tasks", place=name, hint="give a row a run"
+        )
     if runs["value"].isna().any():
-        raise SpecError("an A/A is of runs that have a value", place=f"{name}: {found.metric}", value="nothing")
+        raise SpecError(
+            "an A/A is of runs that have a value", place=f"{name}: {found.metric}", value="nothing"
+        )
     paired = layout.design.unit == "seed"
     wide = runs.groupby(["arm", "seed"], sort=False)["value"].mean().unstack("arm")[chosen]
     first, second = ((wide.dropna() if paired else wide)[arm].dropna().tolist() for arm in chosen)
@@ -288,13 +344,20 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
 
 
 def laid_out(
-    source: "str | Path | pd.DataFrame", options: Mapping[str, str], over: Over, i_know: bool = False
+    source: "str | Path | pd.DataFrame",
+    options: Mapping[str, str],
+    over: Over,
+    i_know: bool = False,
 ) -> "tuple[str, Roles, _Layout, str]":
     """Return a source's name, what its columns are, its trials, and in words which column was taken as what.
 
     `said` is of the roles of `judge`, `at` and `reader`; what is left out is guessed.
     """
-    options = {**dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""), "at": "last", **options}
+    options = {
+        **dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""),
+        "at": "last",
+        **options,
+    }
     at = At.of(options["at"])
     name, frame, curves = read_table(source, at, options["reader"])
     roles = guess_roles(frame, options)
@@ -311,21 +374,44 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     for name in (n for n in roles.columns if n != roles.metric):
         if (gone := frame[name].isna().to_numpy()).any():
             rule = "each row has a value in a column with a role"
-            raise SpecError(rule, place=f"{place}: row {int(gone.argmax()) + 1}, column {name}", value="nothing")
+            raise SpecError(
+                rule, place=f"{place}: row {int(gone.argmax()) + 1}, column {name}", value="nothing"
+            )
     rest = [name for name in roles.pair if name not in roles.folds]
-    parts = {"fold": roles.folds, "seed": rest, "item": [roles.item], "group": [roles.group], "block": [roles.block]}
-    runs = pd.DataFrame({"arm": arm_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)})
+    parts = {
+        "fold": roles.folds,
+        "seed": rest,
+        "item": [roles.item],
+        "group": [roles.group],
+        "block": [roles.block],
+    }
+    runs = pd.DataFrame(
+        {"arm": arm_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
+    )
     for part, names in parts.items():
         if names := [name for name in names if name]:
             runs[part] = arm_labels(frame, names)
     if roles.item or roles.pair:
         keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
         if (twice := runs.duplicated(keys, keep=False)).any():
-            same = frame[twice.to_numpy() & (runs[keys] == runs[keys][twice].iloc[0]).all(axis=1).to_numpy()]
-            apart = [str(n) for n in frame if n not in roles.columns and same[n].astype(str).nunique() > 1]
-            hint = f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}" if apart else ""
+            same = frame[
+                twice.to_numpy() & (runs[keys] == runs[keys][twice].iloc[0]).all(axis=1).to_numpy()
+            ]
+            apart = [
+                str(n)
+                for n in frame
+                if n not in roles.columns and same[n].astype(str).nunique() > 1
+            ]
+            hint = (
+                f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}"
+                if apart
+                else ""
+            )
             raise SpecError(
-                "each run is there once", place=place, value=dict(runs[keys][twice].iloc[0]), hint=hint or "drop one"
+                "each run is there once",
+                place=place,
+                value=dict(runs[keys][twice].iloc[0]),
+                hint=hint or "drop one",
             )
     return runs
 
@@ -343,11 +429,14 @@ class _Layout:
 
     @classmethod
     def of(cls, runs: pd.DataFrame, roles: Roles, over: Over) -> "_Layout":
-        has, notes = set(runs.columns), ""
+        has = set(runs.columns)
+        notes = ""
         axes: tuple[str, ...] = ()
         if "block" in has and runs["block"].nunique() < 2:
             has.discard("block")
-        if "item" in has and "fold" in has:  # the items of a fold are of one training: their mean is a replicate
+        if (
+            "item" in has and "fold" in has
+        ):  # the items of a fold are of one training: their mean is a replicate
             runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
             has.discard("item")
             notes = ", items averaged within their fold"
@@ -356,24 +445,34 @@ class _Layout:
             trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
             count = trials["seed"].nunique()
             how = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
-            return cls(_as_trials(trials), Design(seeds=count, unit="task"), plural(count, "task"), how)
+            return cls(
+                _as_trials(trials), Design(seeds=count, unit="task"), plural(count, "task"), how
+            )
         if "block" in has:
             axes = (roles.block,)
             runs = runs.assign(**{roles.block: runs["block"]})
             if "item" in has and over == "these":  # every item counts the same, whatever its task
-                axes, runs = (), runs.assign(item=runs["block"] + " " + runs["item"])
+                axes = ()
+                runs = runs.assign(item=runs["block"] + " " + runs["item"])
             notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
         if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
             unit = "group" if "group" in has else "item"
             trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
             trials["weight"] = trials.pop("count") if unit == "group" else 1.0
-            count, items = trials["seed"].nunique(), runs["item"].nunique()
-            what = plural(items, "item") + (f" of {plural(count, 'group')}" if unit == "group" else "")
+            count = trials["seed"].nunique()
+            items = runs["item"].nunique()
+            what = plural(items, "item") + (
+                f" of {plural(count, 'group')}" if unit == "group" else ""
+            )
             design = Design(seeds=count, unit=cast(Any, unit))
             return cls(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
         if "item" in has:
             if axes:
-                raise SpecError("each task with seeds of items is a table of its own", place="--over", value=over)
+                raise SpecError(
+                    "each task with seeds of items is a table of its own",
+                    place="--over",
+                    value=over,
+                )
             return _crossed(runs, notes)
         if "fold" in has:
             count = runs["fold"].nunique()
@@ -383,14 +482,20 @@ class _Layout:
             seeds = f" x {plural(runs['seed'].nunique(), 'seed')}" if "seed" in has else ""
             trials = runs if "seed" in has else runs.assign(seed="0")
             how = f"paired by {' and '.join(roles.pair)}, corrected for the training rows that folds share{notes}"
-            return cls(_as_trials(trials), Design(folds=folds), plural(count, "fold") + seeds, how, axes)
+            return cls(
+                _as_trials(trials), Design(folds=folds), plural(count, "fold") + seeds, how, axes
+            )
         if "seed" in has:
             return cls(*_by_seed(runs, roles, notes), axes)
         sizes = runs.groupby(["arm", *axes]).size()
         least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
         what = f"{least}{plural(sizes.max(), 'run')} each"
-        trials = _as_trials(runs.assign(seed=runs["arm"] + " " + runs.groupby("arm").cumcount().astype(str)))
-        return cls(trials, Design(seeds=int(sizes.median()), unit="run"), what, f"unpaired{notes}", axes)
+        trials = _as_trials(
+            runs.assign(seed=runs["arm"] + " " + runs.groupby("arm").cumcount().astype(str))
+        )
+        return cls(
+            trials, Design(seeds=int(sizes.median()), unit="run"), what, f"unpaired{notes}", axes
+        )
 
 
 def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -403,12 +508,15 @@ def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
     """The frame that a table is built of."""
-    return runs.assign(trial_id=np.arange(len(runs)).astype(str), fold=runs.get("fold"), status=Status.DONE.value)
+    return runs.assign(
+        trial_id=np.arange(len(runs)).astype(str), fold=runs.get("fold"), status=Status.DONE.value
+    )
 
 
 def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame, Design, str, str]:
     seeds = runs.groupby("arm")["seed"].agg(set)
-    common, every = set.intersection(*seeds), set.union(*seeds)
+    common = set.intersection(*seeds)
+    every = set.union(*seeds)
     word = " and ".join(roles.pair)
     alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
     if alone == len(seeds) * (len(seeds) - 1) // 2:
@@ -416,8 +524,14 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
         counts = sorted(map(len, seeds))
         each = f"{counts[0]} to {plural(counts[-1], 'run')} each"
         return _as_trials(runs), Design(seeds=counts[0], unit="run"), each, how
-    what = f"{plural(len(common), 'seed')} in common" + (f" of {len(every)}" if len(every) > len(common) else "")
-    how = f"paired by {word}" + (f" where two arms share two or more, else unpaired ({alone})" if alone else "") + notes
+    what = f"{plural(len(common), 'seed')} in common" + (
+        f" of {len(every)}" if len(every) > len(common) else ""
+    )
+    how = (
+        f"paired by {word}"
+        + (f" where two arms share two or more, else unpaired ({alone})" if alone else "")
+        + notes
+    )
     return _as_trials(runs), Design(seeds=len(common) or 2), what, how
 
 
@@ -426,9 +540,17 @@ def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
     whole = wide.dropna(axis=1)
     if whole.shape[1] < 2:
-        raise SpecError("all runs have scores of the same items", place="--item", value=f"{whole.shape[1]} in common")
+        raise SpecError(
+            "all runs have scores of the same items",
+            place="--item",
+            value=f"{whole.shape[1]} in common",
+        )
     grouped = "group" in runs
-    groups = runs.drop_duplicates("item").set_index("item")["group"] if grouped else whole.columns.to_series()
+    groups = (
+        runs.drop_duplicates("item").set_index("item")["group"]
+        if grouped
+        else whole.columns.to_series()
+    )
     codes, names = pd.factorize(groups.reindex(whole.columns))
     sizes = np.bincount(codes).astype(float)
     trials = _as_trials(whole.mean(axis=1).rename("value").reset_index())
@@ -438,7 +560,14 @@ def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), 'group' if grouped else 'item')}"
     left = wide.shape[1] - whole.shape[1]
     dropped = f" (without {plural(left, 'item')} that not every run has)" if left else ""
-    return _Layout(trials, Design(items=len(names)), what, f"paired by seed and item{dropped}{notes}", (), values)
+    return _Layout(
+        trials,
+        Design(items=len(names)),
+        what,
+        f"paired by seed and item{dropped}{notes}",
+        (),
+        values,
+    )
 
 
 def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
@@ -447,7 +576,11 @@ def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
-    told = {r: ", ".join(v) if isinstance(v, tuple) else v for r, v in vars(roles).items() if r != "guessed"}
+    told = {
+        r: ", ".join(v) if isinstance(v, tuple) else v
+        for r, v in vars(roles).items()
+        if r != "guessed"
+    }
     guessed = [role for role in roles.guessed if told[role]]
     shown = ", ".join(f"{role} {value}" for role, value in told.items() if value)
     unused = [str(name) for name in frame if name not in roles.columns]

@@ -52,7 +52,12 @@ class Roles:
     @property
     def columns(self) -> list[str]:
         """Every column that has a role."""
-        return [*self.arm, self.metric, *self.pair, *filter(None, (self.item, self.group, self.block))]
+        return [
+            *self.arm,
+            self.metric,
+            *self.pair,
+            *filter(None, (self.item, self.group, self.block)),
+        ]
 
     @property
     def folds(self) -> tuple[str, ...]:
@@ -68,7 +73,8 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     """
     names = [str(name) for name in frame.columns]
     asked = {
-        role: [n.strip() for n in options[role].split(",") if n.strip() and options[role] != "none"] for role in COLUMNS
+        role: [n.strip() for n in options[role].split(",") if n.strip() and options[role] != "none"]
+        for role in COLUMNS
     }
     taken = [name for wanted in asked.values() for name in wanted]
     for role, wanted in asked.items():
@@ -83,12 +89,16 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     found["group"] = found["group"] if found["item"] else asked["group"]
     for role in ("item", "group", "block", "metric"):
         if len(found[role]) > 1:
-            raise SpecError(f"one column is the {role}", place=f"--{role}", value=", ".join(found[role]))
+            raise SpecError(
+                f"one column is the {role}", place=f"--{role}", value=", ".join(found[role])
+            )
     rest = [name for name in names if not any(name in columns for columns in found.values())]
     arms = found["arm"] or _arm(frame, rest)
     metric = (found["metric"] or _metric(frame, [name for name in rest if name not in arms]))[0]
     mode = options["mode"] or better(metric)
-    check_known(mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode")
+    check_known(
+        mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
+    )
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
     base = options["reference"] or next((name for name in labels if _is(name, BASE)), "none")
     if base != "none":
@@ -127,7 +137,9 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     if len(repeated) == 1:
         return repeated
     hint = f"--arm COLUMN; the columns are {', '.join(map(str, frame.columns))}"
-    raise SpecError("which column names the arm is not clear", place="--arm", value=repeated or None, hint=hint)
+    raise SpecError(
+        "which column names the arm is not clear", place="--arm", value=repeated or None, hint=hint
+    )
 
 
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
@@ -149,8 +161,15 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 
 def better(metric: str, place: str = "--mode") -> str:
     """Return the mode of a metric by its name, `max` or `min`. `SpecError` at `place` where it does not tell."""
-    smaller, larger = SMALLER.search(_plain(metric)), LARGER.search(_plain(metric))
+    smaller = SMALLER.search(_plain(metric))
+    larger = LARGER.search(_plain(metric))
     if bool(smaller) == bool(larger):
-        hint = "--mode max (larger is better) or --mode min" if place == "--mode" else f"{metric}:max or {metric}:min"
-        raise SpecError("which values are better is not clear", place=place, value=metric, hint=hint)
+        hint = (
+            "--mode max (larger is better) or --mode min"
+            if place == "--mode"
+            else f"{metric}:max or {metric}:min"
+        )
+        raise SpecError(
+            "which values are better is not clear", place=place, value=metric, hint=hint
+        )
     return "min" if smaller else "max"

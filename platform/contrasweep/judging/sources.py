@@ -70,7 +70,11 @@ class At:
             return cls(text, step=int(what))
         if kind == "best-of-validation" and what:
             name, _, mode = what.rpartition(":")
-            return cls(text, name, mode) if name and mode in ("max", "min") else cls(text, what, better(what, "--at"))
+            return (
+                cls(text, name, mode)
+                if name and mode in ("max", "min")
+                else cls(text, what, better(what, "--at"))
+            )
         hint = "last, best-of-validation:METRIC, best-of-validation:METRIC:min, or step:N"
         raise SpecError("there is no such value of a curve", place="--at", value=text, hint=hint)
 
@@ -83,11 +87,17 @@ class At:
         if not (self.metric or self.step is not None):
             return whole.tail(1)
         steps = next((name for name in files.STEPS if name in curve), "")
-        column = pd.to_numeric(curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce").dropna()
+        column = pd.to_numeric(
+            curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce"
+        ).dropna()
         if self.step is not None:
             found = whole.loc[column.index[column == self.step]].tail(1)
         else:
-            ends = column.index[:0] if column.empty else [column.idxmax() if self.mode == "max" else column.idxmin()]
+            ends = (
+                column.index[:0]
+                if column.empty
+                else [column.idxmax() if self.mode == "max" else column.idxmin()]
+            )
             found = whole.loc[ends]
         if found.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
@@ -139,7 +149,9 @@ def _packed(path: Path) -> pd.DataFrame:
             raise ValueError(f"{name} has {info.file_size:,} bytes")
         file.seek(info.header_offset + 26)
         file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        return json.loads(pa.decompress(file.read(info.compress_size), info.file_size, "zstd", asbytes=True))
+        return json.loads(
+            pa.decompress(file.read(info.compress_size), info.file_size, "zstd", asbytes=True)
+        )
 
     with zipfile.ZipFile(path) as packed, path.open("rb") as file:
         return _scores(path, member("header.json"), member("summaries.json"))
@@ -154,15 +166,27 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
         rows.append({"sample_id": str(sample["id"])})
         for scorer, score in (sample["scores"] or {}).items():
             parts = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
-            rows[-1] |= {f"{scorer}.{part}".rstrip("."): GRADES.get(value, value) for part, value in parts.items()}
-    means = pd.DataFrame(rows).groupby("sample_id", sort=False).mean(numeric_only=True).reset_index()
+            rows[-1] |= {
+                f"{scorer}.{part}".rstrip("."): GRADES.get(value, value)
+                for part, value in parts.items()
+            }
+    means = (
+        pd.DataFrame(rows).groupby("sample_id", sort=False).mean(numeric_only=True).reset_index()
+    )
     return means.assign(model=head["eval"]["model"], task=head["eval"]["task"], run=path.stem)
 
 
 def _wandb(path: Path) -> pd.DataFrame:
     """A W&B run: its history and summary, beside its settings."""
-    curve, (settings,) = _rows(path), pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
-    taken = {str(name): value for name, value in settings.items() if name not in curve and str(name)[:1] != "_"}
+    curve, (settings,) = (
+        _rows(path),
+        pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records"),
+    )
+    taken = {
+        str(name): value
+        for name, value in settings.items()
+        if name not in curve and str(name)[:1] != "_"
+    }
     return curve.assign(**taken, run=path.parent.name)
 
 
@@ -172,7 +196,9 @@ def _neptune(path: Path) -> pd.DataFrame:
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]
     series = rows["attribute_type"] == "float_series"
-    curve = rows[series].pivot_table(index="step", columns="attribute_path", values="float_value", aggfunc="last")
+    curve = rows[series].pivot_table(
+        index="step", columns="attribute_path", values="float_value", aggfunc="last"
+    )
     curve.index = curve.index.astype(float)
     alone = rows[~series & rows["value"].notna()]
     settings = dict(zip(alone["attribute_path"].astype(str), alone["value"], strict=True))
@@ -208,32 +234,52 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
         SpecError: For a folder without a file of a kind that is known, and for a broken file.
     """
     more = {name: path_of("readers", name) for name in installed("readers")} if at == LAST else {}
-    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = {**more, **(KINDS if at == LAST else CURVES)}
-    found = next(((k, paths) for k in kinds if (paths := sorted(filter(Path.is_file, folder.rglob(k))))), None)
+    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = {
+        **more,
+        **(KINDS if at == LAST else CURVES),
+    }
+    found = next(
+        ((k, paths) for k in kinds if (paths := sorted(filter(Path.is_file, folder.rglob(k))))),
+        None,
+    )
     if found is None:
-        raise SpecError("no file of a known kind lies below", place=str(folder), hint=f"known: {', '.join(kinds)}")
-    kind, runs, seeds = found[0], [], []
+        raise SpecError(
+            "no file of a known kind lies below",
+            place=str(folder),
+            hint=f"known: {', '.join(kinds)}",
+        )
+    kind = found[0]
+    runs = []
+    seeds = []
     read = import_path(named, "judge", "reader") if isinstance(named := kinds[kind], str) else named
     files_of: dict[Path, list[Path]] = {}
     for path in found[1]:
-        files_of.setdefault(Path(OF_ONE_RUN.sub(r"\g<id>/of", path.as_posix())) if kind in CURVES else path, []).append(
-            path
-        )
+        files_of.setdefault(
+            Path(OF_ONE_RUN.sub(r"\g<id>/of", path.as_posix())) if kind in CURVES else path, []
+        ).append(path)
     for run, paths in files_of.items():
         where = run.relative_to(folder).parts[:-1] or (paths[0].stem,)
         seeds.append(SEED.search("/".join(where)))
         tables = []
         for path in paths:
             if path.stat().st_size > MOST_BYTES:
-                raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
+                raise SpecError(
+                    "a file of results has up to 2 GiB", place="SOURCE", value=str(path)
+                )
             with errors_named("the file is not what its name says", str(path)):
                 tables.append(read(path))
         table = pd.concat(tables, ignore_index=True)
-        runs.append(at.of_curve(_by_step(table) if len(paths) > 1 else table) if kind in CURVES else table)
+        runs.append(
+            at.of_curve(_by_step(table) if len(paths) > 1 else table) if kind in CURVES else table
+        )
         if "run" not in runs[-1]:
-            runs[-1] = runs[-1].assign(arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1])
+            runs[-1] = runs[-1].assign(
+                arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1]
+            )
     table = pd.concat(runs, ignore_index=True)
-    return table if all(seeds) or "arm" not in table else table.drop(columns="seed", errors="ignore"), kind in CURVES
+    return table if all(seeds) or "arm" not in table else table.drop(
+        columns="seed", errors="ignore"
+    ), kind in CURVES
 
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:
@@ -262,38 +308,58 @@ def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
     return frame[frame["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
 
 
-def read_table(source: "str | Path | pd.DataFrame", at: At = LAST, reader: str = "") -> tuple[str, pd.DataFrame, bool]:
+def read_table(
+    source: "str | Path | pd.DataFrame", at: At = LAST, reader: str = ""
+) -> tuple[str, pd.DataFrame, bool]:
     """Return the name and the rows of a source, and whether they are `at` some place of curves.
 
     Raises:
         SpecError: For a file that is not there, of another kind, broken or empty.
     """
-    path, place, curves = Path(str(source)[:4096]), str(source), False
+    path = Path(str(source)[:4096])
+    place = str(source)
+    curves = False
     kind, _, rest = place.partition(":")
     address, _, name = rest.rpartition(":")
     if isinstance(source, pd.DataFrame):
-        name, place, frame = "results", "frame", source
+        name = "results"
+        place = "frame"
+        frame = source
     elif reader:
         import_from_here()
         read = import_path(reader, "--reader", "reader")
         with errors_named(f"{reader} does not give a table", "--reader"):
-            name, frame = path.stem, pd.DataFrame(read(place))
+            name = path.stem
+            frame = pd.DataFrame(read(place))
     elif path.is_dir():
         name, (frame, curves) = path.resolve().name, read_folder(path, at)
     elif kind in SERVICES:
         with errors_named("the source cannot be read", place):
-            frame, curves = _stored(kind, address, name, at), kind == "mlflow"
+            frame = _stored(kind, address, name, at)
+            curves = kind == "mlflow"
     else:
-        name, frame = path.stem, _of_file(path)
+        name = path.stem
+        frame = _of_file(path)
     if at != LAST and not curves:
-        raise SpecError("there are no curves: a row is a run", place="--at", value=at.text, hint="leave --at out")
+        raise SpecError(
+            "there are no curves: a row is a run",
+            place="--at",
+            value=at.text,
+            hint="leave --at out",
+        )
     if frame.empty:
-        raise SpecError("a table of results has a row for each run", place=place, value=f"{len(frame)} rows")
+        raise SpecError(
+            "a table of results has a row for each run", place=place, value=f"{len(frame)} rows"
+        )
     frame = frame.rename(columns=lambda name: as_line(str(name)))
     if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
         raise SpecError("each column has a name of its own", place=place, value=twice)
-    for column in frame.columns[frame.dtypes.astype(str) == "object"]:  # lists and the like are values as their text
-        frame[column] = frame[column].map(lambda value: value if pd.api.types.is_hashable(value) else str(value))
+    for column in frame.columns[
+        frame.dtypes.astype(str) == "object"
+    ]:  # lists and the like are values as their text
+        frame[column] = frame[column].map(
+            lambda value: value if pd.api.types.is_hashable(value) else str(value)
+        )
     return as_line(name), frame.reset_index(drop=True), curves
 
 
@@ -303,7 +369,12 @@ def _of_file(path: Path) -> pd.DataFrame:
         raise SpecError("there is no such file", place="SOURCE", value=str(path), hint=hint)
     if path.suffix.lower() not in READERS:
         known = ", ".join(READERS)
-        raise SpecError("what reads such a file is not known", place="SOURCE", value=path.name, hint=f"known: {known}")
+        raise SpecError(
+            "what reads such a file is not known",
+            place="SOURCE",
+            value=path.name,
+            hint=f"known: {known}",
+        )
     if path.stat().st_size > MOST_BYTES:
         raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
     with errors_named("the file cannot be read as a table", str(path)):
@@ -314,12 +385,20 @@ def _of_file(path: Path) -> pd.DataFrame:
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
     """Return the metric as numbers, NaN where a run has none; `SpecError` at the first text that is no number."""
     column = frame[metric]
-    with errors_named("the metric is a number", f"{place}: column {metric}"):  # one of a thousand digits is too large
+    with errors_named(
+        "the metric is a number", f"{place}: column {metric}"
+    ):  # one of a thousand digits is too large
         values = pd.to_numeric(column, errors="coerce").astype("float64")
-    wrong = values.isna() & column.notna() & ~column.astype(str).str.strip().str.lower().isin(["nan", "", "none"])
+    wrong = (
+        values.isna()
+        & column.notna()
+        & ~column.astype(str).str.strip().str.lower().isin(["nan", "", "none"])
+    )
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
         raise SpecError(
-            "the metric is a number", place=f"{place}: row {row + 1}, column {metric}", value=str(column.iloc[row])
+            "the metric is a number",
+            place=f"{place}: row {row + 1}, column {metric}",
+            value=str(column.iloc[row]),
         )
     return values.to_numpy()

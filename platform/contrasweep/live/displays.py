@@ -22,14 +22,24 @@ from rich.table import Table
 from rich.text import Text
 
 from contrasweep.errors import StorageError, plural
-from contrasweep.live.state import LIVE, LIVE_FILE, Display, RunState, counts_line, elapsed, progress_line
+from contrasweep.live.state import (
+    LIVE,
+    LIVE_FILE,
+    Display,
+    RunState,
+    counts_line,
+    elapsed,
+    progress_line,
+)
 from contrasweep.storage.records import StudyRecords
 from contrasweep.terminal_text import printable, unguarded
 
 EVERY_S = 15.0
 FILE_EVERY_S = 5.0
 CLOSE_S = 10.0  # how long the end of a run waits for a storage that does not answer
-MAX_RUNNING, MAX_ARMS, MAX_MESSAGES = 12, 8, 12
+MAX_RUNNING = 12
+MAX_ARMS = 8
+MAX_MESSAGES = 12
 NOTE = "odd"
 TEXTS = ("running", "settings", NOTE, "arm", "of")
 """Columns that are cut where there is too little room; all others are numbers."""
@@ -43,7 +53,8 @@ class Lines:
     """Prints a line when a run starts, one every `every_s` seconds while it runs, and each message at once."""
 
     def __init__(self, stream: TextIO, every_s: float = EVERY_S) -> None:
-        self.stream, self.every_s = stream, every_s
+        self.stream = stream
+        self.every_s = every_s
         self.due = time.monotonic() + every_s
 
     def show(self, state: RunState) -> None:
@@ -91,7 +102,8 @@ class LiveFile:
     """Keeps the state of a run in the storage, from a thread of its own, so that a slow storage delays nothing."""
 
     def __init__(self, records: StudyRecords, every_s: float = FILE_EVERY_S) -> None:
-        self.records, self.every_s = records, every_s
+        self.records = records
+        self.every_s = every_s
         self.due = 0.0
         self._thread: threading.Thread | None = None
 
@@ -113,11 +125,15 @@ class LiveFile:
         self._thread.join(CLOSE_S)
 
     def _begin(self, state: RunState) -> None:
-        self._thread = threading.Thread(target=self._write, args=(state,), name="live-file", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write, args=(state,), name="live-file", daemon=True
+        )
         self._thread.start()
 
     def _write(self, state: RunState) -> None:
-        with contextlib.suppress(StorageError):  # the run itself says so; whoever watches sees no sign of life
+        with contextlib.suppress(
+            StorageError
+        ):  # the run itself says so; whoever watches sees no sign of life
             LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", asdict(state))
 
 
@@ -129,7 +145,9 @@ class View:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         state = self.state
-        metric, running, arms = state.name(state.metric), list(state.running.values()), list(state.arms.items())
+        metric = state.name(state.metric)
+        running = list(state.running.values())
+        arms = list(state.arms.items())
         room = max(2, min(MAX_RUNNING, options.size.height - min(len(arms), MAX_ARMS) - 8))
         yield Text("")
         if running:
@@ -171,7 +189,12 @@ class View:
             yield Text(f"and {plural(len(arms) - MAX_ARMS, 'more arm')}", style="dim")
         yield Text("")
         if state.total:
-            bar = ProgressBar(state.total, state.done, width=min(options.max_width, 40), finished_style="bar.complete")
+            bar = ProgressBar(
+                state.total,
+                state.done,
+                width=min(options.max_width, 40),
+                finished_style="bar.complete",
+            )
             yield Columns([bar, Text(f"{state.done / state.total:.0%}")])
         yield Text(printable(counts_line(state)), style="bold", overflow="fold")
 
@@ -181,7 +204,9 @@ class Terminal:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self.live = Live(
+            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
 
     def show(self, state: RunState) -> None:
         """Draw the state."""

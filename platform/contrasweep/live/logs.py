@@ -23,13 +23,22 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
     if len(ids) == 1:
         return ids.pop()
     hint = f"it begins {len(ids)}: {', '.join(sorted(ids)[:5])}" if ids else _listed(records)
-    raise SpecError("the id of one trial of this study, or its beginning", place="TRIAL", value=prefix, hint=hint)
+    raise SpecError(
+        "the id of one trial of this study, or its beginning",
+        place="TRIAL",
+        value=prefix,
+        hint=hint,
+    )
 
 
 def _listed(records: StudyRecords) -> str:
     """Some ids of the study's trials, and the command that prints them."""
     some = sorted(records.with_files())
-    such = f"the study has {plural(len(some), 'trial')}, such as {', '.join(some[:3])}; " if some else ""
+    such = (
+        f"the study has {plural(len(some), 'trial')}, such as {', '.join(some[:3])}; "
+        if some
+        else ""
+    )
     listing = command_line("report", records.study, storage=records.storage, json=True)
     return f"{such}`{listing}` prints the trial_id, arm, fold, seed and status of each in its table"
 

@@ -26,7 +26,9 @@ class Overview:
     last_sign: float
     best: float | None
     best_arm: str
-    labels: dict[str, str] = field(default_factory=dict)  # what people read in place of declared names
+    labels: dict[str, str] = field(
+        default_factory=dict
+    )  # what people read in place of declared names
 
     @property
     def state(self) -> str:
@@ -61,7 +63,11 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     alive = live is not None and is_living(live)
-    scored = [(value, record.arm) for record in recorded if (value := record.value(document.metric)) is not None]
+    scored = [
+        (value, record.arm)
+        for record in recorded
+        if (value := record.value(document.metric)) is not None
+    ]
     pick = max if document.mode == "max" else min
     best, best_arm = pick(scored, key=lambda entry: entry[0], default=(None, ""))
     return Overview(
@@ -72,7 +78,13 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
         running=len(live.running) if live is not None and alive else 0,
         alive=alive,
         started=document.created,
-        last_sign=max([document.created, live.updated if live else 0.0, *(record.ended for record in recorded)]),
+        last_sign=max(
+            [
+                document.created,
+                live.updated if live else 0.0,
+                *(record.ended for record in recorded),
+            ]
+        ),
         best=best,
         best_arm=best_arm,
         labels=document.labels,

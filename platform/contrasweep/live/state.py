@@ -37,7 +37,8 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
 
-MAX_EVENTS, MAX_LINE = 20, 1000
+MAX_EVENTS = 20
+MAX_LINE = 1000
 
 
 def one_line(text: str) -> str:
@@ -87,7 +88,8 @@ class ArmState:
         self.scored += 1
         self.mean += (value - self.mean) / self.scored
         if self.best is None or (value > self.best) == (mode == "max"):
-            self.best, self.best_where = value, where
+            self.best = value
+            self.best_where = where
 
 
 @dataclass
@@ -112,12 +114,16 @@ class RunState:
     pid: Count = 0
     updated: Time = 0.0
     eta_s: Measure | None = None
-    statuses: dict[Label, Count] = field(default_factory=dict)  # of the trials that ended since it began
+    statuses: dict[Label, Count] = field(
+        default_factory=dict
+    )  # of the trials that ended since it began
     running: dict[Name, RunningTrial] = field(default_factory=dict)  # by trial id
     arms: dict[Label, ArmState] = field(default_factory=dict)
     events: list[tuple[Time, Line]] = field(default_factory=list)  # the newest last
     ended: Line = ""
-    labels: dict[Label, Label] = field(default_factory=dict)  # what people read in place of declared names
+    labels: dict[Label, Label] = field(
+        default_factory=dict
+    )  # what people read in place of declared names
     warned: Count = 0  # trials whose logs have warnings
 
     def name(self, word: str) -> str:
@@ -136,7 +142,11 @@ class RunState:
     @property
     def bad(self) -> list[str]:
         """Return the counts of trials that ended with another status than done: `2 failed`."""
-        return [f"{n} {status}" for status, n in sorted(self.statuses.items()) if n and status not in COUNTING]
+        return [
+            f"{n} {status}"
+            for status, n in sorted(self.statuses.items())
+            if n and status not in COUNTING
+        ]
 
     @property
     def best(self) -> tuple[str, ArmState] | None:
@@ -152,7 +162,11 @@ class RunState:
 
 def start_line(state: RunState) -> str:
     """What a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
-    trials = "trials until the budget is used up" if state.total is None else plural(state.total, "trial")
+    trials = (
+        "trials until the budget is used up"
+        if state.total is None
+        else plural(state.total, "trial")
+    )
     before = f", {state.before} done before" if state.before else ""
     parts = f"{state.study}: {trials}{before}, {plural(int(state.slots), 'slot')}"
     if state.eta_s is None:
@@ -162,7 +176,9 @@ def start_line(state: RunState) -> str:
 
 def counts_line(state: RunState) -> str:
     """`14/30 trials, 2 running, 1 failed, 3 min so far, about 4 min to go`."""
-    done = plural(state.done, "trial") if state.total is None else f"{state.done}/{state.total} trials"
+    done = (
+        plural(state.done, "trial") if state.total is None else f"{state.done}/{state.total} trials"
+    )
     warned = [f"{state.warned} with warnings"] * bool(state.warned)
     parts = [
         done,
@@ -173,18 +189,23 @@ def counts_line(state: RunState) -> str:
     ]
     if state.ended:
         parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
-    elif state.eta_s and state.total is not None and state.done < state.total:  # 0: all that is left is overdue
+    elif (
+        state.eta_s and state.total is not None and state.done < state.total
+    ):  # 0: all that is left is overdue
         parts.append(f"about {duration(state.eta_s)} to go")
     return ", ".join(parts)
 
 
 def progress_line(state: RunState) -> str:
     """The counts, the newest value of the metric of a trial that runs, and the best so far."""
-    parts, metric = [counts_line(state)], state.name(state.metric)
+    parts = [counts_line(state)]
+    metric = state.name(state.metric)
     reported = [trial for trial in state.running.values() if trial.value is not None]
     if reported:
         newest = max(reported, key=lambda trial: trial.reported or 0.0)
-        parts.append(f"{metric} {newest.value:.4g} of {state.name(newest.arm)} at step {newest.step}")
+        parts.append(
+            f"{metric} {newest.value:.4g} of {state.name(newest.arm)} at step {newest.step}"
+        )
     if state.best is not None:
         name, arm = state.best
         parts.append(f"best {metric} {arm.best:.4g}: {state.name(name)} {arm.best_where}".rstrip())
@@ -212,7 +233,9 @@ class Pace:
         self._any: list[float] = []  # stopped early or not: what a trial of a search takes
         self._steps: dict[Cell | str, int] = {}
 
-    def ended(self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False) -> None:
+    def ended(
+        self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False
+    ) -> None:
         """Learn from a trial that was trained to its end, or stopped early (`whole` false).
 
         Of the `first` of a place only its steps are learned, unless it took long.
@@ -237,13 +260,19 @@ class Pace:
         return fmean(known[0]) if known else None
 
     def eta_s(
-        self, waiting: Counter[Cell], unknown: int, running: Iterable[RunningTrial], slots: float, now: float
+        self,
+        waiting: Counter[Cell],
+        unknown: int,
+        running: Iterable[RunningTrial],
+        slots: float,
+        now: float,
     ) -> float | None:
         """Return the seconds until the run ends; None where no trial's length is known.
 
         `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
         """
-        left, longest = 0.0, 0.0
+        left = 0.0
+        longest = 0.0
         lengths = []
         for trial in running:
             spent = now - trial.started
@@ -255,7 +284,9 @@ class Pace:
         if not (self._any or lengths):
             return None if sum(waiting.values()) or unknown else 0.0
         usual = fmean(self._any or lengths)
-        ahead = sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
+        ahead = (
+            sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
+        )
         places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
         return max(longest, (left + ahead) / places)
 
@@ -265,7 +296,8 @@ class Pace:
         They follow from its steps since its first report where that is a while ago, else from the trials that ended.
         """
         if trial.steps and trial.reported is not None and trial.first_reported is not None:
-            span, steps = trial.reported - trial.first_reported, trial.step - trial.first_step
+            span = trial.reported - trial.first_reported
+            steps = trial.step - trial.first_step
             if span >= WORTH_S and steps > 0:
                 return trial.reported - trial.started + span / steps * (trial.steps - trial.step)
         known = self.seconds(cell_of(trial.arm, trial.axes))
@@ -306,13 +338,16 @@ class Progress:
         `planned` are the cells of the trials to run, by trial id, where they are known; `earlier` are the records there
         are.
         """
-        self.state, self.axes, self.displays = state, list(axes), list(displays)
+        self.state = state
+        self.axes = list(axes)
+        self.displays = list(displays)
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
         self.pace = Pace()
         self.planned = dict(planned or {})
         self.waiting: Counter[Cell] = Counter(self.planned.values())
         self.over: dict[str, Status] = {}  # by trial id
-        self._said, self._warned = list[str](), set[str]()
+        self._said = list[str]()
+        self._warned = set[str]()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -361,7 +396,9 @@ class Progress:
                 self._wait(trial.id, -1)
             axes = axes_as_text(self.axes, trial.config, trial.data.name)
             epochs = dotted.lookup(trial.config, EPOCHS)
-            steps = self.pace.steps(cell_of(trial.arm, axes)) or (epochs if type(epochs) is int else None)
+            steps = self.pace.steps(cell_of(trial.arm, axes)) or (
+                epochs if type(epochs) is int else None
+            )
             self.state.running[trial.id] = RunningTrial(
                 trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps
             )
@@ -371,10 +408,16 @@ class Progress:
         with self._lock:
             trial = self.state.running.get(trial_id)
             if trial and reports:
-                trial.step, trial.reported, trial.note = step_of(reports[-1]), float(reports[-1]["time"]), ""
+                trial.step = step_of(reports[-1])
+                trial.reported = float(reports[-1]["time"])
+                trial.note = ""
                 if trial.first_reported is None:
-                    trial.first_step, trial.first_reported = step_of(reports[0]), float(reports[0]["time"])
-                value = next((r[self.state.metric] for r in reversed(reports) if self.state.metric in r), math.nan)
+                    trial.first_step = step_of(reports[0])
+                    trial.first_reported = float(reports[0]["time"])
+                value = next(
+                    (r[self.state.metric] for r in reversed(reports) if self.state.metric in r),
+                    math.nan,
+                )
                 trial.value = float(value) if math.isfinite(value) else None
                 if trial.steps is not None and trial.step > trial.steps:
                     trial.steps = None
@@ -407,11 +450,19 @@ class Progress:
             first = trial is not None and len(self.over) <= self.state.slots
             if record.warnings:
                 if not self._warned:
-                    shown = command_line("logs", self.state.study, record.trial_id[:8], storage=self.state.storage)
-                    self._tell(f"a trial of {self.state.name(record.arm)} has printed warnings: {shown}")
+                    shown = command_line(
+                        "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
+                    )
+                    self._tell(
+                        f"a trial of {self.state.name(record.arm)} has printed warnings: {shown}"
+                    )
                 self._warned.add(record.trial_id)  # of a stopped trial that goes on, again
                 self.state.warned = len(self._warned)
-            self._count(record, record.seconds if trial is None else time.time() - trial.started, first=first)
+            self._count(
+                record,
+                record.seconds if trial is None else time.time() - trial.started,
+                first=first,
+            )
 
     def say(self, text: str) -> None:
         """Say a line to whoever watches; before the run is shown, on standard error."""
@@ -466,11 +517,14 @@ class Progress:
 
     def _estimate(self, now: float) -> None:
         state = self.state
-        state.updated, state.eta_s = now, None
+        state.updated = now
+        state.eta_s = None
         if state.total is not None:
             left = state.total - state.done - len(state.running)
             unknown = max(0, left - sum(self.waiting.values()))
-            state.eta_s = self.pace.eta_s(self.waiting, unknown, state.running.values(), state.slots, now)
+            state.eta_s = self.pace.eta_s(
+                self.waiting, unknown, state.running.values(), state.slots, now
+            )
 
 
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
@@ -531,7 +585,9 @@ class Watched:
     """The last state of a run that was read, and when it was read by the clock of this process."""
 
     def __init__(self) -> None:
-        self.updated, self.at, self.silent_s = 0.0, 0.0, 0.0
+        self.updated = 0.0
+        self.at = 0.0
+        self.silent_s = 0.0
         self.told_at = 0.0  # the newest event that was told
         self.silence_told = False
 
@@ -540,10 +596,15 @@ class Watched:
         if state.updated != self.updated:
             # Of the first state its age is not known but by both clocks; an old one is not a second old.
             age = max(0.0, now - state.updated) if not self.updated and not state.ended else 0.0
-            self.updated, self.at = state.updated, clock - age
+            self.updated = state.updated
+            self.at = clock - age
             self.silence_told = False
         self.silent_s = 0.0 if state.ended else clock - self.at
-        return state if state.ended else replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
+        return (
+            state
+            if state.ended
+            else replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
+        )
 
     def news(self, state: RunState) -> list[str]:
         """Return lines for new events, and one where the run has given no sign of life for a while."""

@@ -36,7 +36,9 @@ class Spent:
         """Return what the trials of these records have taken."""
         spent = cls()
         for record in records:
-            spent += cls(1, gpu_hours(record), record.seconds / 3600 * (record.notes.cost_per_hour or 0.0))
+            spent += cls(
+                1, gpu_hours(record), record.seconds / 3600 * (record.notes.cost_per_hour or 0.0)
+            )
         return spent
 
     def __add__(self, other: "Spent") -> "Spent":
@@ -44,7 +46,12 @@ class Spent:
 
     def beyond(self, other: "Spent") -> "Spent":
         """Return what this is more than `other`; never below 0, for a trial that runs again may take less."""
-        return Spent(*(max(mine - theirs, 0) for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return Spent(
+            *(
+                max(mine - theirs, 0)
+                for mine, theirs in zip(astuple(self), astuple(other), strict=True)
+            )
+        )
 
     def of_trials(self, trials: int) -> "Spent":
         """Return what so many trials take if each takes what these took in the mean."""
@@ -62,10 +69,14 @@ class BudgetRow(TypedDict):
 class Budget:
     """The account of a study. A driver reports starts and ends to it; a plan asks for the rest."""
 
-    def __init__(self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None) -> None:
+    def __init__(
+        self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None
+    ) -> None:
         """Read what is spent. `known` are the study's records; None: they are read where there is a budget."""
         limits = {name: getattr(study, name) for name in UNITS}
-        self.limits: dict[str, float] = {name: limit for name, limit in limits.items() if limit is not None}
+        self.limits: dict[str, float] = {
+            name: limit for name, limit in limits.items() if limit is not None
+        }
         self.gpu_hours = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
         # Of trials without a record: training seconds as last heard, and the share of a GPU.
         self.open: dict[str, tuple[float, float]] = {}
@@ -73,7 +84,8 @@ class Budget:
         self.since = 0.0
         if self.limits:
             self._look_back(
-                records, list(records.read(sorted(records.finished())).values() if known is None else known)
+                records,
+                list(records.read(sorted(records.finished())).values() if known is None else known),
             )
 
     def started(self, trial_id: str, gpus: float) -> None:
@@ -101,8 +113,10 @@ class Budget:
     def spent(self) -> dict[str, float]:
         """Return what is spent by now, for each budget by its name."""
         return {
-            "budget_hours": self.hours + ((time.time() - self.since) / 3600 if self.running else 0.0),
-            "budget_gpu_hours": self.gpu_hours + sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600,
+            "budget_hours": self.hours
+            + ((time.time() - self.since) / 3600 if self.running else 0.0),
+            "budget_gpu_hours": self.gpu_hours
+            + sum(seconds * gpus for seconds, gpus in self.open.values()) / 3600,
         }
 
     def used_up(self) -> str:
@@ -110,8 +124,12 @@ class Budget:
         spent = self.spent() if self.limits else {}
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
         used = ", ".join(f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over)
-        more = " ".join(f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over)
-        return f"used up: {used}; raise it to go on from here, for example with {more}" if over else ""
+        more = " ".join(
+            f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over
+        )
+        return (
+            f"used up: {used}; raise it to go on from here, for example with {more}" if over else ""
+        )
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
         """Return a warning for each budget that the spent and the expected amounts exceed together."""
@@ -141,9 +159,12 @@ class Budget:
         self.gpu_hours = sum(map(gpu_hours, known))
         ended = {record.trial_id for record in known}
         keys = records.store.list(f"{records.study}/trials/")
-        for trial_id in {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")} - ended:
+        for trial_id in {
+            key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")
+        } - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
-                extra, started = saved.extra, saved.extra.started or 0.0
+                extra = saved.extra
+                started = saved.extra.started or 0.0
                 self.open[trial_id] = (extra.seconds, extra.gpus or 1.0)
                 times.append((started, started + extra.seconds))
         self.hours = covered(times) / 3600
@@ -151,7 +172,8 @@ class Budget:
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
     """Length of the union of intervals (start, end)."""
-    total, reached = 0.0, float("-inf")
+    total = 0.0
+    reached = float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)

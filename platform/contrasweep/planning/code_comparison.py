@@ -31,7 +31,11 @@ class OtherCode:
     networks: bool = False  # it is no code that differs, but the network that trials started from
 
     def __str__(self) -> str:
-        since = f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.last_ended))}" if self.last_ended else ""
+        since = (
+            f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.last_ended))}"
+            if self.last_ended
+            else ""
+        )
         return f"{self.changes}{since}"
 
 
@@ -60,11 +64,20 @@ class CodeComparison:
         others = self.others if all_ else self.pending()
         finished = sum(len(other.trial_ids) for other in others)
         unfinished = sum(len(other.unfinished) for other in others)
-        counts = [f"{finished} of {self.total} trials {'was' if finished == 1 else 'were'} made"] if finished else []
+        counts = (
+            [f"{finished} of {self.total} trials {'was' if finished == 1 else 'were'} made"]
+            if finished
+            else []
+        )
         if unfinished:
-            counts.append(f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun")
+            counts.append(
+                f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun"
+            )
         what = "; ".join(dict.fromkeys(map(str, others)))
-        kinds = {other.networks: "from other networks" if other.networks else "by other code" for other in others}
+        kinds = {
+            other.networks: "from other networks" if other.networks else "by other code"
+            for other in others
+        }
         return f"{' and '.join(counts)} {' and '.join(kinds.values())}: {what}" if counts else ""
 
 
@@ -74,14 +87,19 @@ def is_other(record: Record, current: CurrentCode) -> bool:
 
 
 def compare_code(
-    records: StudyRecords, finished: Iterable[Record], trials: Sequence[Trial], current: CurrentCode, total: int | None
+    records: StudyRecords,
+    finished: Iterable[Record],
+    trials: Sequence[Trial],
+    current: CurrentCode,
+    total: int | None,
 ) -> CodeComparison:
     """Compare the code of a study's records, and of its checkpoints without a record, with the current one.
 
     `trials` are those of the plan as far as they are known: a checkpoint of another trial (of a search) is compared
     with the code of all of them.
     """
-    unfinished, known = sorted(records.begun()), accepted(records)
+    unfinished = sorted(records.begun())
+    known = accepted(records)
     recorded: dict[tuple[str, str], list[Record]] = defaultdict(list)
     begun: dict[tuple[str, str], list[str]] = defaultdict(list)
     codes: dict[str, Code] = {}
@@ -95,7 +113,10 @@ def compare_code(
     planned = {trial.id: trial for trial in trials}
     for trial_id in unfinished:
         chosen = [planned[trial_id]] if trial_id in planned else trials
-        might = {code.version.digest: code for code in (current.of(t.trainable, t.config) for t in chosen)}
+        might = {
+            code.version.digest: code
+            for code in (current.of(t.trainable, t.config) for t in chosen)
+        }
         digest = checkpoint_code(records, trial_id)
         if digest is not None and might and digest not in might:
             new = next(iter(might))
@@ -135,12 +156,18 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
 
 def texts(code: Code) -> dict[str, str]:
     """Return file -> text of a code, as a snapshot holds it."""
-    return {s.file: s.data.decode("utf-8", "replace") for s in code.sources.values() if s.file.endswith(KEPT)}
+    return {
+        s.file: s.data.decode("utf-8", "replace")
+        for s in code.sources.values()
+        if s.file.endswith(KEPT)
+    }
 
 
 def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
     """A line for each package that recorded trials ran with in another version than it has here."""
-    here = {name: version for code in current for name, version in code.distributions.items() if version}
+    here = {
+        name: version for code in current for name, version in code.distributions.items() if version
+    }
     ran: dict[tuple[str, str], int] = defaultdict(int)
     total = 0
     for record in finished:
@@ -154,7 +181,9 @@ def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) ->
     ]
 
 
-def _retrained(trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]) -> Iterable[OtherCode]:
+def _retrained(
+    trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]
+) -> Iterable[OtherCode]:
     """Trials whose source was trained again after they started from it."""
     planned = {trial.id: trial for trial in trials if trial.start is not None}
     known: set[tuple[str, str]] | None = None
@@ -165,7 +194,9 @@ def _retrained(trials: Sequence[Trial], records: StudyRecords, scored: Iterable[
             known = accepted(records) if known is None else known
             old, new = (f"{ref.trial}@{ref.ended:.6f}" for ref in (then, now))
             what = f"the networks of {now.study} that {record.arm} starts from were trained again"
-            yield OtherCode(old, new, (record.trial_id,), (), 0.0, what, (old, new) in known, networks=True)
+            yield OtherCode(
+                old, new, (record.trial_id,), (), 0.0, what, (old, new) in known, networks=True
+            )
 
 
 def compare_plan(
@@ -179,9 +210,17 @@ def compare_plan(
 
     The ids `without` are left out. A trial that failed has no place in a table and is not compared.
     """
-    scored = [record for record in recorded.values() if not (record.status.failed or record.status.infeasible)]
+    scored = [
+        record
+        for record in recorded.values()
+        if not (record.status.failed or record.status.infeasible)
+    ]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
-    notes = version_notes(scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials])
+    notes = version_notes(
+        scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials]
+    )
     comparison = compare_code(records, scored, trials, current, plan.total)
-    comparison = replace(comparison, others=(*comparison.others, *_retrained(plan.trials, records, scored)))
+    comparison = replace(
+        comparison, others=(*comparison.others, *_retrained(plan.trials, records, scored))
+    )
     return comparison, notes

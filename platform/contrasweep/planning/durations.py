@@ -36,7 +36,9 @@ class Durations:
         seconds = [self._seconds(self.done[trial.id]) for trial in trials if trial.id in self.done]
         return stats.median(seconds) if seconds else self.arms.get(arm, self.usual)
 
-    def makespan(self, footprints: Sequence[Footprint], seconds: Sequence[float | None]) -> Makespan | None:
+    def makespan(
+        self, footprints: Sequence[Footprint], seconds: Sequence[float | None]
+    ) -> Makespan | None:
         """Simulate trials to run, in this order; None where a duration is not known.
 
         What a trial takes beside its training is the median of what it took so far.
@@ -45,14 +47,19 @@ class Durations:
         if len(takes) < len(seconds):
             return None
         beside = [
-            record.ended - record.started - record.seconds for record in self.done.values() if record.attempts == 1
+            record.ended - record.started - record.seconds
+            for record in self.done.values()
+            if record.attempts == 1
         ]
         start_s = max(0.0, stats.median(beside)) if beside else 0.0
         if len(takes) <= SIMULATED:
             return simulate(footprints, takes, self.inventory, start_s=start_s)
         chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
         makespan = simulate(
-            [footprints[i] for i in chosen], [takes[i] for i in chosen], self.inventory, start_s=start_s
+            [footprints[i] for i in chosen],
+            [takes[i] for i in chosen],
+            self.inventory,
+            start_s=start_s,
         )
         return makespan.scaled(len(takes) / SIMULATED)
 
@@ -61,7 +68,11 @@ class Durations:
         ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
         there = {*self.speeds} if self.speeds else {CPU}
         odd = ", ".join(sorted(ran - there))
-        return [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"] if odd else []
+        return (
+            [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"]
+            if odd
+            else []
+        )
 
     def _seconds(self, record: Record) -> float:
         return record.seconds * self.speeds.get((record.notes.gpu_type or CPU), 1.0)

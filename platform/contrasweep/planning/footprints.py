@@ -22,13 +22,24 @@ from contrasweep.cluster.packing import (
 )
 from contrasweep.errors import SpecError
 from contrasweep.imports import TRAINING, in_one_line, is_installed
-from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned, Peak, calibration_key, cell_key
+from contrasweep.planning.learned import (
+    CPU,
+    MARGIN,
+    MARGIN_UNMEASURED,
+    Learned,
+    Peak,
+    calibration_key,
+    cell_key,
+)
 from contrasweep.storage.record import TrialNotes
 from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import find_trainable
 from contrasweep.trial import Trial
 
-MEASURED, ESTIMATED, DECLARED, DEFAULT = "measured", "estimated", "declared", "default"
+MEASURED = "measured"
+ESTIMATED = "estimated"
+DECLARED = "declared"
+DEFAULT = "default"
 Cell = tuple[str, str, str]
 """Trainable, config as canonical text, digest of the data: what replicates have in common."""
 GPU_HOST_GIB = 3.0
@@ -67,8 +78,12 @@ class Footprints:
     """
 
     def __init__(self, study: Study, inventory: Inventory, learned: Learned) -> None:
-        self.study, self.inventory, self.learned = study, inventory, learned
-        self.trainables = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()}
+        self.study = study
+        self.inventory = inventory
+        self.learned = learned
+        self.trainables = {
+            name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()
+        }
         self._workloads: dict[Cell, Workload | None] = {}
         self._counts: dict[Hashable, Estimate | None] = {}
         self._whys: dict[Cell, str] = {}
@@ -80,7 +95,9 @@ class Footprints:
         cell = cell_of(trial)
         if (trial.arm, cell) not in self._requirements:
             footprint, source = self._footprint(trial)
-            self._requirements[trial.arm, cell] = Requirement(footprint, source, self._whys.get(cell, ""))
+            self._requirements[trial.arm, cell] = Requirement(
+                footprint, source, self._whys.get(cell, "")
+            )
         return self._requirements[trial.arm, cell]
 
     def options(self, trial: Trial) -> list[Placement]:
@@ -112,7 +129,11 @@ class Footprints:
             return None
         return min(
             cells,
-            key=lambda t: ((least := self.of(t).footprint).gpu_memory_gib, least.host_memory_gib, least.cpus),
+            key=lambda t: (
+                (least := self.of(t).footprint).gpu_memory_gib,
+                least.host_memory_gib,
+                least.cpus,
+            ),
             default=None,
         )
 
@@ -144,16 +165,23 @@ class Footprints:
         Trials of the same kind are then given more memory from their start.
         """
         if (counted := self._counted(trial)) is not None:
-            self.learned.gpu.observe_out_of_memory(calibration_key(gpu, counted[0]), counted[1], limit_gib)
+            self.learned.gpu.observe_out_of_memory(
+                calibration_key(gpu, counted[0]), counted[1], limit_gib
+            )
             self._requirements.clear()
 
     def _footprint(self, trial: Trial) -> tuple[Footprint, str]:
-        hint, work = self.study.arms[trial.arm].resources, self._workload(trial)
+        hint = self.study.arms[trial.arm].resources
+        work = self._workload(trial)
         seen = self.learned.cells.get(cell_key(*cell_of(trial)), {})
         base = hint or self._undeclared(work)
         if not base.wants_gpu:
             return (base, DECLARED) if hint else self._on_host(base, trial, seen.get(CPU))
-        known = [on_type for gpu in self.inventory.gpu_types if (on_type := self._on_type(gpu.type, base, trial, seen))]
+        known = [
+            on_type
+            for gpu in self.inventory.gpu_types
+            if (on_type := self._on_type(gpu.type, base, trial, seen))
+        ]
         if not known:
             return base, DECLARED if hint else DEFAULT
         most = max((entry for entry, _ in known), key=lambda entry: entry.gpu_memory_gib)
@@ -166,7 +194,9 @@ class Footprints:
             host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)),
             cpus=base.cpus,
             # Of a trial that takes one GPU, its memory decides the place.
-            gpus=max(hint.gpus if hint else 0.0, float(work.gpus) if work and work.gpus > 1 else 0.0),
+            gpus=max(
+                hint.gpus if hint else 0.0, float(work.gpus) if work and work.gpus > 1 else 0.0
+            ),
             gpu_types=base.gpu_types,
         )
         return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
@@ -183,12 +213,16 @@ class Footprints:
             return replace(default, gpus=0.0, cpus=work.cpus)
         return replace(default, gpus=float(work.gpus), cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
 
-    def _on_type(self, gpu: str, base: Footprint, trial: Trial, seen: Mapping[str, Peak]) -> tuple[OnType, str] | None:
+    def _on_type(
+        self, gpu: str, base: Footprint, trial: Trial, seen: Mapping[str, Peak]
+    ) -> tuple[OnType, str] | None:
         """Return what is known of the GPU memory on one type, and how it is known; None where only `base` is known."""
         measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
         if gpu in measured:
             there = measured[gpu]
-            return OnType(gpu, there.gpu_memory_gib, there.margin, max(there.gpu_busy, base.gpu_busy)), MEASURED
+            return OnType(
+                gpu, there.gpu_memory_gib, there.margin, max(there.gpu_busy, base.gpu_busy)
+            ), MEASURED
         if (counted := self._counted(trial)) is not None:
             key = calibration_key(gpu, counted[0])
             predicted = self.learned.gpu.predict(key, counted[1])
@@ -216,7 +250,9 @@ class Footprints:
             except ClusterError as error:
                 self._whys[cell] = str(error)
             except (Exception, SystemExit) as error:  # the trainable is the user's
-                self._whys[cell] = f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})"
+                self._whys[cell] = (
+                    f"{trial.trainable} cannot say its memory ({type(error).__name__}: {error})"
+                )
         return self._workloads[cell]
 
     def seconds(self, trial: Trial) -> float | None:
@@ -226,19 +262,23 @@ class Footprints:
         goes to no GPU or to one whose peak is not known, and where the trainable does not say how many steps a trial
         has.
         """
-        work, counted = self._workload(trial), self._count_of(trial)
+        work = self._workload(trial)
+        counted = self._count_of(trial)
         if work is None or counted is None or not work.steps:
             return None
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
         half = work.precision != "fp32"
-        shares = {place.gpu: min(1.0, float(place.share)) for place in self.options(trial) if place.gpu}
+        shares = {
+            place.gpu: min(1.0, float(place.share)) for place in self.options(trial) if place.gpu
+        }
         each = [(gpu, counted.work.seconds(gpu, half, share)) for gpu, share in shares.items()]
         known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
         return work.steps * max(known) if known else None
 
     def operations(self, trial: Trial) -> float | None:
         """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
-        work, counted = self._workload(trial), self._count_of(trial)
+        work = self._workload(trial)
+        counted = self._count_of(trial)
         return work.steps * counted.work.operations or None if work and counted else None
 
     def checkpoint_gib(self, trial: Trial) -> float | None:
@@ -248,7 +288,8 @@ class Footprints:
 
     def _counted(self, trial: Trial) -> tuple[str, float] | None:
         """Return the architecture of a trial's workload and the count of its memory in GiB; None where it has none."""
-        work, counted = self._workload(trial), self._count_of(trial)
+        work = self._workload(trial)
+        counted = self._count_of(trial)
         return (work.architecture, counted.gib) if work and counted else None
 
     def _count_of(self, trial: Trial) -> Estimate | None:
@@ -256,7 +297,14 @@ class Footprints:
         work = self._workload(trial)
         if work is None:
             return None
-        shape = (work.architecture, work.shape, work.precision, work.optimizer_states, work.resident_bytes, work.gpus)
+        shape = (
+            work.architecture,
+            work.shape,
+            work.precision,
+            work.optimizer_states,
+            work.resident_bytes,
+            work.gpus,
+        )
         if shape not in self._counts:
             self._counts[shape] = None
             try:
@@ -268,13 +316,19 @@ class Footprints:
                 self._whys[cell_of(trial)] = str(error)
             except SystemExit as error:  # a part of the user's, as it is built
                 hint = f"{in_one_line(error)}; a part must not call sys.exit"
-                raise SpecError("the trial cannot be built", place=f"arms.{trial.arm}", hint=hint) from None
+                raise SpecError(
+                    "the trial cannot be built", place=f"arms.{trial.arm}", hint=hint
+                ) from None
         return self._counts[shape]
 
 
 def cell_of(trial: Trial) -> Cell:
     """Return what `trial` has in common with its replicates: its cell."""
-    text = trial.config.text if isinstance(trial.config, canonical.Config) else canonical.dumps(trial.config)
+    text = (
+        trial.config.text
+        if isinstance(trial.config, canonical.Config)
+        else canonical.dumps(trial.config)
+    )
     return trial.trainable, text, trial.data.digest
 
 

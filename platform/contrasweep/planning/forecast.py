@@ -67,7 +67,8 @@ class Capacity:
     @property
     def footprint(self) -> Footprint:
         """Return the footprint of one trial on the host where it is placed first."""
-        first, footprint = self.first, self.requirement.footprint
+        first = self.first
+        footprint = self.requirement.footprint
         return footprint.on(first.gpu) if first and first.gpu else footprint
 
     @property
@@ -77,7 +78,8 @@ class Capacity:
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts for programs: memory in GiB, shares as text, None where there is no GPU or no place."""
-        on, gpu = self.footprint, self.first if self.first and self.first.gpu else None
+        on = self.footprint
+        gpu = self.first if self.first and self.first.gpu else None
         return {
             "memory_gib": round(on.gpu_memory_gib, 3) if on.wants_gpu else None,
             "memory_source": self.requirement.source,
@@ -98,7 +100,9 @@ def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
     def of(trial: Trial) -> Capacity:
         placements = tuple(footprints.options(trial))
         why_not = "" if placements else footprints.why_not(trial)
-        return Capacity(footprints.of(trial), placements, sum(map(footprints.slots, placements)), why_not)
+        return Capacity(
+            footprints.of(trial), placements, sum(map(footprints.slots, placements)), why_not
+        )
 
     def demand(capacity: Capacity) -> tuple[bool, float, float]:
         footprint = capacity.requirement.footprint
@@ -162,7 +166,9 @@ class Forecast:
     @property
     def slots(self) -> int:
         """Return how many trials of the most demanding row run at once."""
-        return max(1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1))
+        return max(
+            1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1)
+        )
 
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
         """Return the simulated wall hours of so many trials of each arm, spread over its cells.
@@ -175,7 +181,9 @@ class Forecast:
         if not set(trials) <= set(rows):
             return None
         each = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
-        makespan = self.durations.makespan([row.footprint for row in each], [row.seconds for row in each])
+        makespan = self.durations.makespan(
+            [row.footprint for row in each], [row.seconds for row in each]
+        )
         return makespan.hours if makespan else None
 
     def power_lines(self) -> list[str]:
@@ -191,7 +199,9 @@ class Forecast:
             time = "" if hours is None else f", {duration(3600 * hours)}"
             price = f" ({more}{time})" if more else ""
             lines.append(f"  x{size.times}      {plural(size.seeds, 'seed')}{price}: {size.text}")
-        return lines + (other_question(self.plan.study, self.power, self.noise) if self.power else [])
+        return lines + (
+            other_question(self.plan.study, self.power, self.noise) if self.power else []
+        )
 
     @property
     def sizes(self) -> list[PlannedSize]:
@@ -200,7 +210,11 @@ class Forecast:
         Empty where the study says nothing of noise.
         """
         study = self.plan.study
-        if study.replicates is not None or not isinstance(study, AblationGrid) or self.power is None:
+        if (
+            study.replicates is not None
+            or not isinstance(study, AblationGrid)
+            or self.power is None
+        ):
             return []
         sizes = planned_sizes(self.power, self.plan.total, self.noise)
         return sizes if any(math.isfinite(size.detectable) for size in sizes) else []
@@ -220,7 +234,10 @@ class Forecast:
             "warnings": list(self.warnings),
             "sizes": [vars(size) for size in self.sizes],
             "missing": [vars(dataset) for dataset in self.missing],
-            "table": [{**row.planned.facts, "seconds": row.seconds, **row.capacity.to_dict()} for row in self.rows],
+            "table": [
+                {**row.planned.facts, "seconds": row.seconds, **row.capacity.to_dict()}
+                for row in self.rows
+            ],
         }
 
     def to_text(self, width: int | None = None) -> str:
@@ -242,18 +259,31 @@ class Forecast:
         sentences = [*self.power_lines(), *(f"warning   {line}" for line in self.warnings)]
         if width is not None:  # a sentence is folded below its beginning
             sentences = [
-                textwrap.fill(line, width, subsequent_indent=" " * 10, break_long_words=False, break_on_hyphens=False)
+                textwrap.fill(
+                    line,
+                    width,
+                    subsequent_indent=" " * 10,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
                 for line in sentences
             ]
         return "\n".join([*lines, *sentences])
 
     def _time_lines(self) -> list[str]:
         """Return lines on wall time, GPU-hours and cost of the trials to run."""
-        makespan, inventory = self.makespan, self.inventory
-        hosts = plural(self.slots, "slot") + (f" on {plural(inventory.gpus, 'GPU')}" if inventory.gpus else "")
+        makespan = self.makespan
+        inventory = self.inventory
+        hosts = plural(self.slots, "slot") + (
+            f" on {plural(inventory.gpus, 'GPU')}" if inventory.gpus else ""
+        )
         if makespan is None:
             unbounded = self.plan.total is None
-            why = "as how many trials the budget pays for" if unbounded else "until a trial has finished"
+            why = (
+                "as how many trials the budget pays for"
+                if unbounded
+                else "until a trial has finished"
+            )
             return [f"time      unknown{',' * unbounded} {why}; {hosts}"]
         least = "about " * self.counted
         lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
@@ -283,13 +313,16 @@ def forecast(
     `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
     the plan leaves out. `noise_file` is what `contrasweep noise --json` wrote, in place of what earlier trials say.
     """
-    study, records = plan.study, StudyRecords(storage, plan.study.name)
+    study = plan.study
+    records = StudyRecords(storage, plan.study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
     known = records.read(sorted(plan.belonging(records.finished())))
     footprints = Footprints(study, inventory, learned_of(records, known.values()))
     durations = Durations(known.values(), inventory)
     rows = tuple(
-        ForecastRow(row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints))
+        ForecastRow(
+            row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints)
+        )
         for row in plan.rows(known)
     )
     packing: list[PackingRow] = []
@@ -297,7 +330,8 @@ def forecast(
     # A budget that counts no trials ends when it ends: it has no makespan.
     if (left := plan.left(known)) is not None:
         to_run = [rows[number] for number in left]
-        needs, seconds = [row.footprint for row in to_run], [row.seconds for row in to_run]
+        needs = [row.footprint for row in to_run]
+        seconds = [row.seconds for row in to_run]
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, known.values())
@@ -337,16 +371,20 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     sizes = [max(of_arm) for of_arm in each.values()]
     if not sizes or min(sizes) == 0.0:
         return ""
-    keep, trials = study.keep_checkpoints_of, plan.total
+    keep = study.keep_checkpoints_of
+    trials = plan.total
     if keep in ("best_of_arm", "none"):
         trials = len(study.arms) if keep == "best_of_arm" else 0
     elif keep == "confirmed" and isinstance(study, Sweep):
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
     if study.keep == "none":
         return "keeps     0 GiB: no checkpoints (keep: none)"
-    gib, least = sum(sizes) / len(sizes), "at least " * (study.keep == "all")
+    gib = sum(sizes) / len(sizes)
+    least = "at least " * (study.keep == "all")
     if trials is None:
-        return f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"
+        return (
+            f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"
+        )
     checkpoints = f"checkpoints of {plural(trials, 'trial')} (keep_checkpoints_of: {keep})"
     return f"keeps     {least}{_bytes(gib * trials)}: {checkpoints}"
 
@@ -363,7 +401,9 @@ def group_warnings(plan: Plan) -> list[str]:
     """
     if plan.table_folds is not None:
         return []
-    counted = {data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets}
+    counted = {
+        data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets
+    }
     return [
         f"{name}: verdicts hold for the {groups} groups of the test split; for others like them hold each out whole "
         "(stage all groups as training rows with a fold each, and set folds)"
@@ -372,7 +412,9 @@ def group_warnings(plan: Plan) -> list[str]:
     ]
 
 
-def _seconds(row: PlanRow, durations: Durations, footprints: Footprints) -> tuple[float | None, bool]:
+def _seconds(
+    row: PlanRow, durations: Durations, footprints: Footprints
+) -> tuple[float | None, bool]:
     """Return the seconds that trials of a row took, or those of its longest sample; and whether work was counted."""
     if (seconds := durations.of(row.arm, row.trials)) is not None:
         return seconds, False
@@ -386,11 +428,18 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
     """A header and a line a row, the first ones of many: what is planned, what it requires, what it searches."""
     shown = rows[:MAX_ROWS]
     if any(row.footprint.wants_gpu for row in shown) or inventory.gpus:
-        middle = [["memory GiB", "share", "GPU", "per GPU"], *(_on_gpu(row.capacity) for row in shown)]
+        middle = [
+            ["memory GiB", "share", "GPU", "per GPU"],
+            *(_on_gpu(row.capacity) for row in shown),
+        ]
     else:
         middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in shown)]
     cells = [
-        [*(pair[i > 0] for pair in row.planned.columns), *columns, *(pair[i > 0] for pair in row.planned.last)]
+        [
+            *(pair[i > 0] for pair in row.planned.columns),
+            *columns,
+            *(pair[i > 0] for pair in row.planned.last),
+        ]
         for i, (row, columns) in enumerate(zip([shown[0], *shown], middle, strict=True))
     ]
     more = [f"... and {plural(len(rows) - MAX_ROWS, 'more cell')}"] if len(rows) > MAX_ROWS else []
@@ -399,8 +448,13 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
 
 def _on_gpu(capacity: Capacity) -> list[str]:
     """Memory, share, types and number on a GPU."""
-    first, on = capacity.first, capacity.footprint
-    known = f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}" if round(on.gpu_memory_gib, 3) else "unknown"
+    first = capacity.first
+    on = capacity.footprint
+    known = (
+        f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
+        if round(on.gpu_memory_gib, 3)
+        else "unknown"
+    )
     memory = known if on.wants_gpu else "-"
     if first is None or first.gpu is None:
         return [memory, "-", "none" if first else "fits none", "-"]
@@ -424,7 +478,8 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
     """Which trials fit nowhere, which get a whole GPU because nothing is known of them, and why; once each."""
     counts = Counter[str]()
     for row in rows:
-        capacity, arm = row.capacity, row.planned.arm
+        capacity = row.capacity
+        arm = row.planned.arm
         if capacity.why_not:
             counts[f"infeasible  arm {arm}: {capacity.why_not}"] += 1
         elif capacity.requirement.why:

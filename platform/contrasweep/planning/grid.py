@@ -53,7 +53,9 @@ class GridPlan(PlanDisplay):
 
     study: AblationGrid
     cells: tuple[Cell, ...]
-    sources: Mapping[str, str] = field(default_factory=dict)  # dataset digest -> its name in the study
+    sources: Mapping[str, str] = field(
+        default_factory=dict
+    )  # dataset digest -> its name in the study
     stops_early: ClassVar[bool] = False
     declared_search: ClassVar[None] = None
 
@@ -75,7 +77,11 @@ class GridPlan(PlanDisplay):
     @cached_property
     def digest(self) -> str:
         """Return a digest of the set of trials, the metric and its direction."""
-        wanted: list[object] = [sorted(map(attrgetter("id"), self.trials)), self.study.metric, self.study.mode]
+        wanted: list[object] = [
+            sorted(map(attrgetter("id"), self.trials)),
+            self.study.metric,
+            self.study.mode,
+        ]
         if (declared := self.study.replicates) is not None:
             wanted.append([declared.looks, declared.of, declared.spending])
         return canonical.digest(wanted, length=16)
@@ -103,10 +109,18 @@ class GridPlan(PlanDisplay):
     def summary(self) -> dict[str, object]:
         """Names of the datasets, folds and seeds."""
         study = self.study
-        facts: dict[str, object] = {"data": ", ".join(data.name for data in self.table_datasets), "folds": study.folds}
+        facts: dict[str, object] = {
+            "data": ", ".join(data.name for data in self.table_datasets),
+            "folds": study.folds,
+        }
         repeats = {"repeats": study.repeats} if study.repeats else {}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
-        return {**facts, **repeats, "seeds": [seed for seed in study.seeds if seed not in study.excluded], **replicates}
+        return {
+            **facts,
+            **repeats,
+            "seeds": [seed for seed in study.seeds if seed not in study.excluded],
+            **replicates,
+        }
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether every trial is in `finished`; with interim analyses, whether the last one was done."""
@@ -156,15 +170,25 @@ class GridPlan(PlanDisplay):
             for c in self.cells
             for t in c.trials
         ]
-        return pd.DataFrame(rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"])
+        return pd.DataFrame(
+            rows, columns=["trial_id", "arm", *self.study.axis_names, "fold", "seed"]
+        )
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """Return one row for each cell."""
         names = self.study.axis_names
-        return tuple(self._row(cell, names, sum(trial.id in known for trial in cell.trials)) for cell in self.cells)
+        return tuple(
+            self._row(cell, names, sum(trial.id in known for trial in cell.trials))
+            for cell in self.cells
+        )
 
     def _row(self, cell: Cell, names: list[str], done: int) -> PlanRow:
-        facts = {"arm": cell.arm, "axes": dict(cell.axes), "replicates": len(cell.trials), "done": done}
+        facts = {
+            "arm": cell.arm,
+            "axes": dict(cell.axes),
+            "replicates": len(cell.trials),
+            "done": done,
+        }
         columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in names)]
         columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
         return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
@@ -177,11 +201,17 @@ class GridPlan(PlanDisplay):
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
         """Return the numbers of cells, of trials, of finished trials and of trials to run."""
         done = len(self.belonging(known))
-        return {"cells": len(self.cells), "trials": self.total, "done": done, "to_run": self.total - done}
+        return {
+            "cells": len(self.cells),
+            "trials": self.total,
+            "done": done,
+            "to_run": self.total - done,
+        }
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """Three lines: the study with its data and replicates, the cells, the trials."""
-        study, totals = self.study, self.totals(known)
+        study = self.study
+        totals = self.totals(known)
         data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
         folds = plural(study.folds, "fold") if study.folds else "the test split"
         if study.repeats and study.repeats > 1:
@@ -223,9 +253,14 @@ def make_plan(
         NotTrainedError: Trials that an arm starts from are not trained.
     """
     declared = list(study.configs())
-    folds, seeds = study.all_folds, study.all_seeds
+    folds = study.all_folds
+    seeds = study.all_seeds
     replicates = [(fold, seed) for seed in seeds for fold in folds]
-    if study.folds is not None and study.replicates is not None and study.replicates.of == "repeats":
+    if (
+        study.folds is not None
+        and study.replicates is not None
+        and study.replicates.of == "repeats"
+    ):
         # Partitions are added one by one, so all seeds of the first come before any of the second.
         replicates.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
     settings = SettingsOfArms(study.arms)
@@ -235,12 +270,16 @@ def make_plan(
     manifests = _manifests(study, dict.fromkeys(cell.data for cell in declared), resolve)
     cells: dict[tuple[str, str, str], Cell] = {}
     for arm, name, axes, config in declared:
-        path, start, data = study.arms[arm].path, study.arms[arm].start, manifests[name]
+        path = study.arms[arm].path
+        start = study.arms[arm].start
+        data = manifests[name]
         starts: Sequence[StartRef | None] = [None] * len(replicates)
         if start is None:
             whole = settings.resolve(arm, config, data)
         else:
-            whole, starts = (sources or Sources()).started(settings, arm, start, config, axes, data, replicates)
+            whole, starts = (sources or Sources()).started(
+                settings, arm, start, config, axes, data, replicates
+            )
         key = (arm, whole.text, data.digest)
         same = cells.get(key)
         trials = [
@@ -248,7 +287,11 @@ def make_plan(
             for (fold, seed), origin in zip(replicates, starts, strict=True)
         ]
         cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
-    plan = GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
+    plan = GridPlan(
+        study,
+        tuple(cells.values()),
+        {manifest.digest: name for name, manifest in manifests.items()},
+    )
     _check_cells(study, plan.cells)
     return plan
 
@@ -266,7 +309,8 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
 
     One error lists all datasets that are not staged.
     """
-    manifests, missing = {}, []
+    manifests = {}
+    missing = []
     for name in names:
         try:
             manifests[name] = resolve(name)
@@ -275,15 +319,21 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
     if len(missing) == 1:
         raise missing[0]
     if missing:
-        commands = "; ".join(f"{error.dataset}: {error.command}   (PATH: {error.requires})" for error in missing)
-        raise DataError(f"several datasets are not staged; stage them with: {commands}; {missing[0].looked}")
+        commands = "; ".join(
+            f"{error.dataset}: {error.command}   (PATH: {error.requires})" for error in missing
+        )
+        raise DataError(
+            f"several datasets are not staged; stage them with: {commands}; {missing[0].looked}"
+        )
     split = "test" if study.folds is None else "train"
     for name, manifest in manifests.items():
         if manifest.kind == NO_DATA:
             continue
         if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
             hint = "declare folds" if split == "test" else "choose another dataset"
-            raise SpecError(f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint)
+            raise SpecError(
+                f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint
+            )
         partitions = len(study.all_folds) > (study.folds or 1)
         if partitions and manifest.folds is not None and manifest.folds.rule == "given":
             raise SpecError(
@@ -312,7 +362,11 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
         first = shown.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
         if first is not cell:
             config, other = (dotted.flatten(each.trials[0].config) for each in (first, cell))
-            keys = [key for key in {**config, **other} if not canonical.same(config.get(key), other.get(key))]
+            keys = [
+                key
+                for key in {**config, **other}
+                if not canonical.same(config.get(key), other.get(key))
+            ]
             raise SpecError(
                 f"two cells of arm {cell.arm!r} have the same axes, so that a table would show their mean",
                 place="subgrids",
@@ -328,14 +382,18 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
     """
     seen: dict[object, object] = {}
     for value in {canonical.dumps(value): value for value in values}.values():
-        shown: list[object] = [value.casefold() if isinstance(value, str) else label(value).casefold()]
+        shown: list[object] = [
+            value.casefold() if isinstance(value, str) else label(value).casefold()
+        ]
         if isinstance(value, int | float):
             shown.append(value)
         elif value is None:
             shown += ["-", "null", "none"]
         for text in shown:
             other = seen.setdefault(text, value)
-            if not canonical.same(other, value) and not (isinstance(other, str) and isinstance(value, str)):
+            if not canonical.same(other, value) and not (
+                isinstance(other, str) and isinstance(value, str)
+            ):
                 raise SpecError(
                     "two values of an axis are shown alike",
                     place=f"axes.{axis}",

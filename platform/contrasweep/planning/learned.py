@@ -62,9 +62,16 @@ class Calibration:
 
     def constants(self, key: str) -> tuple[float, float]:
         """Return a in GiB, and b. A key begins with what all the others say, and that with `prior`."""
-        others = [row for other, rows in sorted(self.peaks.items()) if other != key for row in rows.items()]
+        others = [
+            row
+            for other, rows in sorted(self.peaks.items())
+            if other != key
+            for row in rows.items()
+        ]
         start = _fit([(counted, peak) for counted, (peak, _) in others], self.prior)
-        return _fit([(counted, peak) for counted, (peak, _) in self.peaks.get(key, {}).items()], start)
+        return _fit(
+            [(counted, peak) for counted, (peak, _) in self.peaks.get(key, {}).items()], start
+        )
 
     def predict(self, key: str, counted_gib: float) -> float:
         """Return the peak in GiB, without margin; at least any peak of the same count that was seen."""
@@ -97,7 +104,8 @@ def _fit(rows: list[tuple[float, float]], start: tuple[float, float]) -> tuple[f
     design = np.stack([np.ones_like(counted), counted], axis=1)
     certainty = np.diag(1 / np.square(_PRIOR_SPREAD))
     solved = np.linalg.solve(
-        design.T @ (weight[:, None] * design) + certainty, design.T @ (weight * peak) + certainty @ start
+        design.T @ (weight[:, None] * design) + certainty,
+        design.T @ (weight * peak) + certainty @ start,
     )
     return float(solved[0]), float(solved[1])
 
@@ -156,7 +164,8 @@ class Learned:
 
     def __init__(self, peaks: Iterable[Peak] = ()) -> None:
         self.cells: dict[str, dict[str, Peak]] = {}
-        self.gpu, self.host = Calibration(), Calibration(prior=HOST_PRIOR)
+        self.gpu = Calibration()
+        self.host = Calibration(prior=HOST_PRIOR)
         for peak in peaks:
             self.add(peak)
 
@@ -240,7 +249,9 @@ def read(records: StudyRecords, finished: set[str]) -> Learned:
     return learned_of(records, records.read(sorted(finished)).values())
 
 
-def learned_of(records: StudyRecords, known: Iterable[Record], peaks: Iterable[Peak] = ()) -> Learned:
+def learned_of(
+    records: StudyRecords, known: Iterable[Record], peaks: Iterable[Peak] = ()
+) -> Learned:
     """The other studies' files, and of this study the records `known` or the rows `peaks`."""
     learned = Learned(peaks)
     for key in records.store.list(_FOLDER):

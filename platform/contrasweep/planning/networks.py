@@ -33,7 +33,9 @@ def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
     for manifest in manifests.values():
         if manifest.digest == record.data.digest:
             return manifest
-    raise DataError(f"dataset {record.data.name!r} has other content here than when {record.study} was trained")
+    raise DataError(
+        f"dataset {record.data.name!r} has other content here than when {record.study} was trained"
+    )
 
 
 def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> Callable[..., Any]:
@@ -50,4 +52,9 @@ def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> 
 def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
     """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
     known = [*methods().values(), *ADAPTERS.values(), PATH, *named]
-    check_named(stored, known, "STUDY", f"give the study, or the file or module:NAME that declares {document.name}")
+    check_named(
+        stored,
+        known,
+        "STUDY",
+        f"give the study, or the file or module:NAME that declares {document.name}",
+    )

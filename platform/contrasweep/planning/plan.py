@@ -160,11 +160,19 @@ class PlanDisplay:
     @property
     def keys(self) -> list[str]:
         """Dotted keys of all sample trials' configs, in the order of their first appearance."""
-        return list(dict.fromkeys(key for trial in self.sample_trials for key in dotted.flatten(trial.config)))
+        return list(
+            dict.fromkeys(
+                key for trial in self.sample_trials for key in dotted.flatten(trial.config)
+            )
+        )
 
     def __repr__(self) -> str:
         plan: Any = self
-        total = "as many trials as the budget pays for" if plan.total is None else plural(plan.total, "trial")
+        total = (
+            "as many trials as the budget pays for"
+            if plan.total is None
+            else plural(plan.total, "trial")
+        )
         data = ", ".join(dict.fromkeys(manifest.name for manifest in plan.table_datasets))
         return f"{type(self).__name__}({plan.study.name}: {total} on {data}, {plural(len(plan.cells), 'cell')})"
 
@@ -172,7 +180,12 @@ class PlanDisplay:
         import pandas as pd
 
         plan: Any = self
-        rows = [{"arm": cell.arm, **cell.axes, "replicates": len(cell.trials) or "–"} for cell in plan.cells]
+        rows = [
+            {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials) or "–"}
+            for cell in plan.cells
+        ]
         lines = html.escape("\n".join(plan.lines({})))
-        frame = pd.DataFrame(rows).fillna("–").to_html(index=False, escape=True, max_rows=60, border=0)
+        frame = (
+            pd.DataFrame(rows).fillna("–").to_html(index=False, escape=True, max_rows=60, border=0)
+        )
         return f"<pre>{lines}</pre>{frame}"

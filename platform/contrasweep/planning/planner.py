@@ -23,7 +23,9 @@ from contrasweep.study.replicates import Replicates
 from contrasweep.study.sweep import Study, Sweep
 
 
-def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: Sequence[Plan] = ()) -> Plan:
+def plan(
+    study: Study | str | Path | Config, *, storage: str = STORAGE, before: Sequence[Plan] = ()
+) -> Plan:
     """Return what a study would run. Nothing is written and nothing is started.
 
     Args:
@@ -50,7 +52,9 @@ def plan(study: Study | str | Path | Config, *, storage: str = STORAGE, before: 
     declared = as_study(study)
     if declared.replicates is not None:
         _check_looks(declared, declared.replicates)
-    resolve = functools.cache(functools.partial(data.resolve, folds=declared.folds, storage=storage))
+    resolve = functools.cache(
+        functools.partial(data.resolve, folds=declared.folds, storage=storage)
+    )
     planned: Plan
     if isinstance(declared, Sweep):
         planned = make_sweep_plan(declared, resolve)
@@ -124,7 +128,11 @@ def missing_lines(missing: Sequence[MissingDataset]) -> list[str]:
 def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
     """Return the text on a study of which nothing can be planned, for lack of datasets or of trials to start from."""
     lacking = [dataset for dataset in missing if isinstance(dataset, MissingStudy)]
-    why = "it starts from trials that are not trained" if lacking else "none of its datasets is staged"
+    why = (
+        "it starts from trials that are not trained"
+        if lacking
+        else "none of its datasets is staged"
+    )
     return [
         f"study     {study.name}: {study.metric} ({study.mode}); {why}, so nothing is planned",
         *missing_lines(missing),
@@ -147,15 +155,24 @@ def plan_staged(
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
     cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
-    missing, described = [], {}
+    missing = []
+    described = {}
     for name, count in cells.items():
         try:
             find(name)
         except NotStagedError as error:
             if (manifest := _described(name, study.folds)) is not None:
                 described[name] = manifest
-            trials = None if isinstance(study, Sweep) else count * len(study.all_seeds) * len(study.all_folds)
-            missing.append(MissingDataset(name, error.command, error.requires, count, trials, manifest is not None))
+            trials = (
+                None
+                if isinstance(study, Sweep)
+                else count * len(study.all_seeds) * len(study.all_folds)
+            )
+            missing.append(
+                MissingDataset(
+                    name, error.command, error.requires, count, trials, manifest is not None
+                )
+            )
     without = {dataset.name for dataset in missing if not dataset.described}
 
     def resolve(name: str) -> Manifest:

@@ -49,18 +49,27 @@ class EarlierNoise:
         """
         from contrasweep.statistics.predictive import detectable_difference
 
-        return stats.median_high(detectable_difference(estimate, design, level) for estimate in self.contrasts)
+        return stats.median_high(
+            detectable_difference(estimate, design, level) for estimate in self.contrasts
+        )
 
     @property
     def seed_part(self) -> "SeedPart | None":
         """The variance of a mean over the folds between seeds: the largest of its pairs; None without several seeds."""
         from contrasweep.statistics.design import SeedPart
 
-        known = [estimate for estimate in self.contrasts if estimate.design.folds and estimate.design.seeds > 1]
+        known = [
+            estimate
+            for estimate in self.contrasts
+            if estimate.design.folds and estimate.design.seeds > 1
+        ]
         if not known:
             return None
         parts = [
-            (estimate.components.seed + estimate.components.residual / estimate.n, estimate.design.seeds - 1.0)
+            (
+                estimate.components.seed + estimate.components.residual / estimate.n,
+                estimate.design.seeds - 1.0,
+            )
             for estimate in known
         ]
         return SeedPart(*max(parts), self.study)
@@ -85,11 +94,21 @@ def noise_of(
     """
     from contrasweep.statistics.design import Design, SeedPart, contrast
 
-    part = SeedPart() if own_methods({record.trainable for record in records.values()}) else SeedPart(0.0)
+    part = (
+        SeedPart()
+        if own_methods({record.trainable for record in records.values()})
+        else SeedPart(0.0)
+    )
     design = Design(folds=folds, seed_part=part)
-    done = {i: r.metrics[metric] for i, r in records.items() if r.status.counts and metric in r.metrics}
-    frame = planned.assign(value=planned["trial_id"].map(done).astype(float), fold=planned["fold"].fillna(-1))
-    frame = frame.dropna(subset=["value"]).assign(cell=planned[list(planned.columns[2:-2])].astype(str).sum(axis=1))
+    done = {
+        i: r.metrics[metric] for i, r in records.items() if r.status.counts and metric in r.metrics
+    }
+    frame = planned.assign(
+        value=planned["trial_id"].map(done).astype(float), fold=planned["fold"].fillna(-1)
+    )
+    frame = frame.dropna(subset=["value"]).assign(
+        cell=planned[list(planned.columns[2:-2])].astype(str).sum(axis=1)
+    )
     found = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:
         wide = rows.pivot_table(index=["fold", "seed"], columns="arm", values="value")
@@ -98,7 +117,9 @@ def noise_of(
             labels = {name: list(d.index.get_level_values(name)) for name in ("fold", "seed")}
             if len(d) < 2 or not all(map(math.isfinite, d)):
                 continue
-            estimate = contrast(d, folds=labels["fold"] if folds else None, seeds=labels["seed"], design=design)
+            estimate = contrast(
+                d, folds=labels["fold"] if folds else None, seeds=labels["seed"], design=design
+            )
             if estimate.n > 1 and estimate.standard_error > 0:
                 found.append(estimate)
     return EarlierNoise(name, tuple(found)) if found else None
@@ -125,7 +146,11 @@ def earlier_noise(
         try:
             records = StudyRecords(storage, name)
             document = records.document() if name != study else None
-            shared = {dataset.digest for dataset in document.datasets} & set(data) if document is not None else ()
+            shared = (
+                {dataset.digest for dataset in document.datasets} & set(data)
+                if document is not None
+                else ()
+            )
         except StorageError:  # broken: it teaches nothing, and `verify` names it
             continue
         if document is not None and shared and (document.metric, document.folds) == (metric, folds):
@@ -134,7 +159,9 @@ def earlier_noise(
         try:
             known = compact.read_records(records, records.etags(), [])
             if set(trainables) <= {record.trainable for record in known.values()}:
-                noise = noise_of(document.name, read_planned(records), known, metric, folds, per_cell)
+                noise = noise_of(
+                    document.name, read_planned(records), known, metric, folds, per_cell
+                )
                 if noise is not None:
                     yield noise
         except StorageError:
@@ -168,7 +195,8 @@ def study_power(
     from contrasweep.statistics.family import Family, family_size
     from contrasweep.statistics.power_of_designs import planned_power
 
-    cells, design = _cells(study), study_design(study, noise)
+    cells = _cells(study)
+    design = study_design(study, noise)
     asked = question or (study.question if isinstance(study, AblationGrid) else "overall")
     size = family_size(cells, study.reference, asked)
     if not size:
@@ -186,7 +214,9 @@ def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPo
     return replace(power, in_units=least, study=noise.study) if math.isfinite(least) else power
 
 
-def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) -> EarlierNoise | None:
+def known_noise(
+    plan: Plan, records: StudyRecords, known: Mapping[str, Record]
+) -> EarlierNoise | None:
     """The noise of the study's own finished trials (`known`), else of the newest other study that is like it."""
     study = plan.study
     if not is_installed("scipy"):
@@ -194,7 +224,9 @@ def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) 
     per_cell = isinstance(study, AblationGrid) and study.question == "cells"
     try:
         noise = (
-            noise_of(study.name, read_planned(records), known, study.metric, plan.table_folds, per_cell)
+            noise_of(
+                study.name, read_planned(records), known, study.metric, plan.table_folds, per_cell
+            )
             if known
             else None
         )
@@ -204,7 +236,12 @@ def known_noise(plan: Plan, records: StudyRecords, known: Mapping[str, Record]) 
         return noise
     data = {manifest.digest for manifest in plan.table_datasets}
     others = earlier_noise(
-        records.storage, study.name, metric=study.metric, folds=plan.table_folds, data=data, per_cell=per_cell
+        records.storage,
+        study.name,
+        metric=study.metric,
+        folds=plan.table_folds,
+        data=data,
+        per_cell=per_cell,
     )
     return next(others, None)
 
@@ -215,7 +252,9 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
 
     noise = read_noise(path, study.metric)
     if study.folds:
-        raise SpecError("an A/A tells the noise of one split", place="--noise", value=f"folds {study.folds}")
+        raise SpecError(
+            "an A/A tells the noise of one split", place="--noise", value=f"folds {study.folds}"
+        )
     return EarlierNoise(str(path), (noise.unpaired,))
 
 
@@ -269,7 +308,9 @@ class PlannedSize:
         return f"{self.detectable:.2g} spreads" if self.in_units is None else f"{self.in_units:.2g}"
 
 
-def planned_sizes(power: "PlannedPower", trials: int | None, noise: "EarlierNoise | None" = None) -> list[PlannedSize]:
+def planned_sizes(
+    power: "PlannedPower", trials: int | None, noise: "EarlierNoise | None" = None
+) -> list[PlannedSize]:
     """The study as declared (with `trials` trials; None: not known beforehand), twice and four times as large."""
     from contrasweep.statistics.power_of_designs import planned_power
 
@@ -282,7 +323,9 @@ def planned_sizes(power: "PlannedPower", trials: int | None, noise: "EarlierNois
     return sizes
 
 
-def other_question(study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None) -> list[str]:
+def other_question(
+    study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None
+) -> list[str]:
     """What the question that the study does not ask could decide, where it has two; and what would be enough."""
     if not isinstance(study, AblationGrid):
         return []
@@ -292,7 +335,11 @@ def other_question(study: Study, asked: "PlannedPower", noise: "EarlierNoise | N
         return []
     from contrasweep.statistics.power_of_designs import HARDLY
 
-    decided = f"hardly anything: {power.remedy}" if power.least > HARDLY else f"{power.least:.2g} spreads"
+    decided = (
+        f"hardly anything: {power.remedy}" if power.least > HARDLY else f"{power.least:.2g} spreads"
+    )
     if power.in_units is not None:
         decided = f"{power.in_units:.2g}"
-    return [f"other     question: {other}, {plural(power.family.size, 'comparison')}, would decide {decided}"]
+    return [
+        f"other     question: {other}, {plural(power.family.size, 'comparison')}, would decide {decided}"
+    ]

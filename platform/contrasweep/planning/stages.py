@@ -45,7 +45,8 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
 def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     """The same, after the looks of `log`."""
     stopped = {
-        cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes)) for c in plan.cells
+        cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes))
+        for c in plan.cells
     }
     last = log.looks[-1].replicates if log and log.looks else 0
     to_come = [n for n in declared.looks if n > last]
@@ -53,7 +54,12 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     over = not open_ or not to_come or (log is not None and log.over)
     due = last if over else to_come[0]
     counts = [stopped[cell_name(cell.arm, cell.axes)] or due for cell in plan.cells]
-    trials = in_turns([cell.trials[: n * block(cell, declared)] for cell, n in zip(plan.cells, counts, strict=True)])
+    trials = in_turns(
+        [
+            cell.trials[: n * block(cell, declared)]
+            for cell, n in zip(plan.cells, counts, strict=True)
+        ]
+    )
     if over:
         return Stage(trials, ())
     return Stage(trials, open_, due, spending_time(declared, log, due), over=False)
@@ -73,7 +79,11 @@ def spending_time(declared: Replicates, log: LookLog | None, replicates: int) ->
     if log is None or not log.looks:
         return replicates / declared.most
     last = log.looks[-1]
-    return min(1.0, last.time + (1 - last.time) * (replicates - last.replicates) / (declared.most - last.replicates))
+    return min(
+        1.0,
+        last.time
+        + (1 - last.time) * (replicates - last.replicates) / (declared.most - last.replicates),
+    )
 
 
 def check_log(declared: Replicates | None, log: LookLog | None) -> None:

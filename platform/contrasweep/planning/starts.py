@@ -62,7 +62,9 @@ class Sources:
         key = (start.study, start.arm)
         if key not in self._known:
             planned = next((plan for plan in self.before if plan.study.name == start.study), None)
-            self._known[key] = self._stored(start) if planned is None else self._planned(start, planned)
+            self._known[key] = (
+                self._stored(start) if planned is None else self._planned(start, planned)
+            )
         trials = self._known[key]
         left = sum(trial.record is None for trial in trials)
         if start.trial == "best" and left:
@@ -92,7 +94,12 @@ class Sources:
             found = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
             taken = {name: found[0].config[name] for name in names if name in found[0].config}
             named = [config, *(named_by(plan.study) for plan in self.before)]
-            check_named(taken, named, "start", f"say yourself in `config` what {start.study}/{start.arm} has")
+            check_named(
+                taken,
+                named,
+                "start",
+                f"say yourself in `config` what {start.study}/{start.arm} has",
+            )
             whole = settings.resolve(arm, canonical.Config({**taken, **config}), data)
             for source, name in product(found, names):
                 if whole.get(name) != source.config.get(name):
@@ -105,10 +112,13 @@ class Sources:
         except SpecError as error:
             raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
         return whole, [
-            StartRef(start.study, source.id, source.record.ended if source.record else 0.0) for source in found
+            StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
+            for source in found
         ]
 
-    def of(self, start: Start, data: Manifest, fold: int | None, seed: int, axes: Config) -> SourceTrial:
+    def of(
+        self, start: Start, data: Manifest, fold: int | None, seed: int, axes: Config
+    ) -> SourceTrial:
         """Return the trial to start from for a trial on `data` with this fold, seed and values of axes.
 
         Raises:
@@ -121,12 +131,22 @@ class Sources:
         folds = {trial.fold for trial in fitting}
         fitting = [trial for trial in fitting if trial.fold == (fold if fold in folds else None)]
         # Where both studies have an axis, a trial starts from the network of its own value.
-        shared = [axis for axis in axes if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)]
-        fitting = [trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)]
+        shared = [
+            axis
+            for axis in axes
+            if axis != DATA_AXIS and all(axis in trial.axes for trial in fitting)
+        ]
+        fitting = [
+            trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)
+        ]
         if start.trial == "best":
             document = self._document(start.study)
             sign = 1 if document.mode == "max" else -1
-            values = [(trial.record.value(document.metric), trial) for trial in fitting if trial.record is not None]
+            values = [
+                (trial.record.value(document.metric), trial)
+                for trial in fitting
+                if trial.record is not None
+            ]
             ended = [(sign * value, trial) for value, trial in values if value is not None]
             fitting = [trial for _, trial in sorted(ended, key=lambda pair: pair[0])[-1:]]
         else:
@@ -153,12 +173,18 @@ class Sources:
             )
         return found
 
-    def _of_data(self, start: Start, data: Manifest, trials: list[SourceTrial]) -> list[SourceTrial]:
+    def _of_data(
+        self, start: Start, data: Manifest, trials: list[SourceTrial]
+    ) -> list[SourceTrial]:
         """Those of the `trials` to start from that were trained on `data` and its folds, or all if on other data."""
         key = (start.study, start.arm, data.digest)
         if key not in self._fitting:
             known = {trial.data.name for trial in trials}
-            self._fitting[key] = [t for t in trials if t.data.digest == data.digest] if data.name in known else trials
+            self._fitting[key] = (
+                [t for t in trials if t.data.digest == data.digest]
+                if data.name in known
+                else trials
+            )
         if not self._fitting[key]:
             raise SpecError(
                 f"{start.study}/{start.arm} was trained on other folds or another version of {data.name}, so that its "
@@ -200,7 +226,10 @@ class Sources:
             raise NotTrainedError(start.study, self._command(start.study), left)
         axes = list(frame.columns[2:-2])
         of_row = ((known[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
-        return [SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, values, r) for r, values in of_row]
+        return [
+            SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, values, r)
+            for r, values in of_row
+        ]
 
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
         if not self.storage:
@@ -243,20 +272,28 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         source = StudyRecords(storage, study)
         used = {trial.start.trial for trial in trials if trial.start}
         records = compact.read_records(source, source.etags(), only=used).values()
-        named = [record for record in records if not record.trainable.startswith("__main__:")]  # other code is not here
+        named = [
+            record for record in records if not record.trainable.startswith("__main__:")
+        ]  # other code is not here
         if line := compare_code(source, named, (), current, len(named)).line():
             raise ContrasweepError(
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
         left = [trial.start for trial in trials if trial.start and trial.id not in finished]
-        wanted = sorted({start.trial for start in left if start.ended})  # others run before, and keep theirs
+        wanted = sorted(
+            {start.trial for start in left if start.ended}
+        )  # others run before, and keep theirs
 
         def has_none(trial_id: str, source: StudyRecords = source) -> bool:
             return Checkpoints(source.store, source.key(trial_id, "checkpoint")).latest() is None
 
         with ThreadPoolExecutor(16) as pool:
-            gone = [trial_id for trial_id, none in zip(wanted, pool.map(has_none, wanted), strict=True) if none]
+            gone = [
+                trial_id
+                for trial_id, none in zip(wanted, pool.map(has_none, wanted), strict=True)
+                if none
+            ]
         if gone:
             raise ContrasweepError(
                 f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(wanted)} are "

@@ -12,7 +12,13 @@ from contrasweep.errors import SpecError, plural
 from contrasweep.planning.grid import too_many_folds
 from contrasweep.planning.plan import Cell, PlanDisplay, PlanRow, Resolve
 from contrasweep.planning.stages import stage
-from contrasweep.storage.interim_log import Confirmation, is_another, read_looks, write_confirmation, write_looks
+from contrasweep.storage.interim_log import (
+    Confirmation,
+    is_another,
+    read_looks,
+    write_confirmation,
+    write_looks,
+)
 from contrasweep.storage.planned import is_whole, write_planned
 from contrasweep.storage.record import Phase, Record
 from contrasweep.storage.records import StudyRecords
@@ -67,7 +73,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def digest(self) -> str:
         """Return a digest of the study's question, each arm's search, and the data."""
         searches = {arm: self.search_digest(arm) for arm in self.study.arms}
-        return canonical.digest([self.question, searches, self.data.digest, self.study.confirm_folds], length=16)
+        return canonical.digest(
+            [self.question, searches, self.data.digest, self.study.confirm_folds], length=16
+        )
 
     @property
     def datasets(self) -> dict[str, Manifest]:
@@ -97,14 +105,20 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def summary(self) -> dict[str, object]:
         """Name of the dataset, folds, searcher and seeds of the confirmation."""
         study = self.study
-        facts: dict[str, object] = {"data": self.data.name, "folds": study.folds, "searcher": study.searcher}
+        facts: dict[str, object] = {
+            "data": self.data.name,
+            "folds": study.folds,
+            "searcher": study.searcher,
+        }
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
         return {**facts, "confirmed on seeds": study.confirm_seeds, **replicates}
 
     @property
     def declared_search(self) -> DeclaredSearch:
         """The searcher, the number of search folds, and one arm's budget."""
-        return DeclaredSearch(self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget))
+        return DeclaredSearch(
+            self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget)
+        )
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether each trial of the stored plan is in `finished`, and the last look was taken.
@@ -142,13 +156,19 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
         def confirmed(design: SweepDesign) -> None:
             write_planned(records, _frame(design), self.digest)
-            confirmation = Confirmation.of(design.best, self.study.confirm_seeds, self.study.confirm_folds)
+            confirmation = Confirmation.of(
+                design.best, self.study.confirm_seeds, self.study.confirm_folds
+            )
             log = read_looks(records)
             if log is not None and is_another(records, confirmation):
-                write_looks(records, log.begun_anew())  # what was looked at were other configurations
+                write_looks(
+                    records, log.begun_anew()
+                )  # what was looked at were other configurations
             write_confirmation(records, confirmation)
 
-        return SweepSource(replace(self, seeds=first), records, confirmed, records.finished() - set(finished))
+        return SweepSource(
+            replace(self, seeds=first), records, confirmed, records.finished() - set(finished)
+        )
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
         """The same sweep on its dataset, resolved by its name in the study."""
@@ -163,8 +183,10 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
-        study, space = self.study, list(self.study.arms[arm].space)
-        ended, cost = _ended(known), search_costs(known.values(), study.arms)[arm]
+        study = self.study
+        space = list(self.study.arms[arm].space)
+        ended = _ended(known)
+        cost = search_costs(known.values(), study.arms)[arm]
         trials = self.searched and self.searched // len(study.arms)
         facts = {
             "arm": arm,
@@ -184,18 +206,26 @@ class SweepPlan(PlanDisplay, SweepDesign):
             ("confirmation", str(len(self.replicates))),
             ("ended", str(ended[arm, Phase.CONFIRM])),
         )
-        return PlanRow(arm, (), tuple(self.samples(arm)), facts, columns, (("searched", ", ".join(space)),))
+        return PlanRow(
+            arm, (), tuple(self.samples(arm)), facts, columns, (("searched", ", ".join(space)),)
+        )
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
         """The number of the arm of each trial to run; None where the budget counts no trials."""
-        return None if self.searched is None else self._left(known, self.searched // len(self.study.arms))
+        return (
+            None
+            if self.searched is None
+            else self._left(known, self.searched // len(self.study.arms))
+        )
 
     def _left(self, known: Mapping[str, Record], searched: int) -> Iterator[int]:
         """The searches in turns, then the confirmations in turns."""
         ended = _ended(known)
         for phase, trials in ((Phase.SEARCH, searched), (Phase.CONFIRM, len(self.replicates))):
             for i in range(trials):
-                yield from (number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase])
+                yield from (
+                    number for number, arm in enumerate(self.study.arms) if i >= ended[arm, phase]
+                )
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
         """Return the numbers of all trials, of trials of the search, and of trials that have ended."""
@@ -203,14 +233,25 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
         """The study, its search, its budget with what each arm has spent, the confirmation, the trials."""
-        study, folds = self.study, self.search_folds
+        study = self.study
+        folds = self.search_folds
         on = "the program's own data" if self.data.kind == NO_DATA else "the dev split"
         if study.folds is not None:
             on = f"fold{'s' * (len(folds) > 1)} {', '.join(map(str, folds))} of {study.folds}"
-        where = f"{_folds_text(study)} x " if study.folds and study.confirm_on != "test" else "the test split, "
+        where = (
+            f"{_folds_text(study)} x "
+            if study.folds and study.confirm_on != "test"
+            else "the test split, "
+        )
         where = "the same data, " if on.startswith("the program") else where
-        each = "" if self.searched is None else f", {plural(self.searched // len(study.arms), 'trial')} an arm"
-        trials = f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
+        each = (
+            ""
+            if self.searched is None
+            else f", {plural(self.searched // len(study.arms), 'trial')} an arm"
+        )
+        trials = (
+            f"{self.total}: {self.searched} of the search, {self.confirmed} of the confirmation"
+        )
         if self.total is None:
             trials = f"{self.confirmed} of the confirmation and as many of the search as the budget pays for"
         costs = search_costs(known.values(), study.arms)
@@ -218,7 +259,11 @@ class SweepPlan(PlanDisplay, SweepDesign):
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.name} ({self.data.digest[:8]})",
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",
             f"budget    equal: {study.arm_budget} an arm{each}",
-            *(f"spent     {arm}: {cost.beside(study.arm_budget)}" for arm, cost in costs.items() if cost.trials),
+            *(
+                f"spent     {arm}: {cost.beside(study.arm_budget)}"
+                for arm, cost in costs.items()
+                if cost.trials
+            ),
             f"confirm   each arm's best on {where}{plural(len(study.all_seeds), 'fresh seed')}; the table has these",
             *([f"looks     {study.replicates}"] if study.replicates else []),
             f"trials    {trials}, {len(known)} ended",
@@ -298,7 +343,10 @@ def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
         if isinstance(error, SpecError):
             raise
         raise SpecError(
-            "the searcher cannot search this", place="searcher", value=study.searcher, hint=str(error).splitlines()[0]
+            "the searcher cannot search this",
+            place="searcher",
+            value=study.searcher,
+            hint=str(error).splitlines()[0],
         ) from None
 
 

@@ -91,12 +91,19 @@ def write_report(
     tables = [results.table(rows or None, columns or None, name, style=style) for name in wanted]
     if for_paper:
         paper = PaperTable(tables)
-        forms = {"text": lambda: paper.to_text(width), "markdown": paper.to_markdown, "latex": paper.to_latex}
+        forms = {
+            "text": lambda: paper.to_text(width),
+            "markdown": paper.to_markdown,
+            "latex": paper.to_latex,
+        }
         write(forms[format]().encode(), output)
         return
     write(render(results, format, tables[0], width=width), output)
     if output is not None and format in ("csv", "parquet"):
-        write(_frame_bytes(tables[0].comparisons(), format), output.with_suffix(f".comparisons{output.suffix}"))
+        write(
+            _frame_bytes(tables[0].comparisons(), format),
+            output.with_suffix(f".comparisons{output.suffix}"),
+        )
 
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
@@ -117,7 +124,9 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
         "trials.csv": _frame_bytes(results.to_frame(), "csv"),
         "report.html": render(results, "html", table),
     }
-    archived = archived_changes(results.records, {**results.search_records, **results.trial_records})
+    archived = archived_changes(
+        results.records, {**results.search_records, **results.trial_records}
+    )
     if diff := code_diff(results.records, results.mixed_code.changes | archived):
         content["code.diff"] = diff.encode()
     for name, data in content.items():
@@ -125,7 +134,9 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
     return {name: folder / name for name in content}, note
 
 
-def render(results: Results, format: str, table: Table | None = None, *, width: int = WIDTH) -> bytes:
+def render(
+    results: Results, format: str, table: Table | None = None, *, width: int = WIDTH
+) -> bytes:
     """Return the content of a report file, of the study's own table unless another is given.
 
     A text has `width` columns.
@@ -145,12 +156,18 @@ def render(results: Results, format: str, table: Table | None = None, *, width: 
         if table.metric == results.metric
         else ""
     )
-    search = search_notes(results).to_text(width if format == "text" else None) if results.spent() else ""
+    search = (
+        search_notes(results).to_text(width if format == "text" else None)
+        if results.spent()
+        else ""
+    )
     notes = results.notes
     if format == "markdown":
         advised, search = (fenced(part) if part else "" for part in (advised, search))
         notes = list(map(markdown_text, notes))
-    return ("\n\n".join(part for part in (shown.rstrip(), advised, search, *notes) if part) + "\n").encode()
+    return (
+        "\n\n".join(part for part in (shown.rstrip(), advised, search, *notes) if part) + "\n"
+    ).encode()
 
 
 def _best_study(results: Results) -> str:
@@ -161,7 +178,9 @@ def _best_study(results: Results) -> str:
     searched = results.document.spec.get("search_folds") or [0]
     if fields.get("folds") and results.document.search:
         folds = f"fold{'s' * (len(searched) > 1)} {', '.join(map(str, searched))}"
-        lines.append(f"The settings were chosen on {folds}, where scores are too good by the choice.")
+        lines.append(
+            f"The settings were chosen on {folds}, where scores are too good by the choice."
+        )
     return "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(fields, sort_keys=False)
 
 
@@ -170,7 +189,9 @@ def render_comparison(versus: Versus, format: str) -> bytes:
     _check(format, COMPARISON_FORMATS)
     if format == "csv":
         return _frame_bytes(versus.to_frame(), format)
-    return {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}[format]().encode()
+    return {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}[
+        format
+    ]().encode()
 
 
 def _check(format: str, known: Sequence[str]) -> None:
@@ -188,10 +209,18 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 def report_data(results: Results, table: Table) -> ReportData:
     """Return all that the HTML report shows; the metric and layout are those of `table`."""
     frame = results.to_frame()
-    errors: Any = [getattr(results.trial_records.get(trial_id), "error", None) for trial_id in frame["trial_id"]]
-    again = command_line("report", results.name, format="html", output="report.html", storage=results.records.storage)
+    errors: Any = [
+        getattr(results.trial_records.get(trial_id), "error", None)
+        for trial_id in frame["trial_id"]
+    ]
+    again = command_line(
+        "report", results.name, format="html", output="report.html", storage=results.records.storage
+    )
     document = replace(
-        results.document, metric=table.metric, mode=table.mode, commands=(*results.document.commands, again)
+        results.document,
+        metric=table.metric,
+        mode=table.mode,
+        commands=(*results.document.commands, again),
     )
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
@@ -215,7 +244,9 @@ def report_data(results: Results, table: Table) -> ReportData:
         study_link=links.study,
         code=_code(results),
         archived=sum(len(part.trial_ids) for part in list_archived(results.records)),
-        served="" if links.served or not links.runs else command_line("ui", tracking=links.tracking),
+        served=""
+        if links.served or not links.runs
+        else command_line("ui", tracking=links.tracking),
     )
 
 
@@ -227,5 +258,6 @@ def _code(results: Results) -> list[list[str]]:
         if record.code.digest
     )
     return [
-        [code.digest, str(count), (code.commit or "–") + " with changes" * code.dirty] for code, count in used.items()
+        [code.digest, str(count), (code.commit or "–") + " with changes" * code.dirty]
+        for code, count in used.items()
     ]

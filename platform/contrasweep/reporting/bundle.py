@@ -30,18 +30,33 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
     """
     if results.pending or results.broken:
         left = str(results.broken[0]) if results.broken else results.statuses
-        raise SpecError("a bundle is of a study whose trials have all ended", place="bundle", value=left)
-    document, records = results.document, {**results.search_records, **results.trial_records}
+        raise SpecError(
+            "a bundle is of a study whose trials have all ended", place="bundle", value=left
+        )
+    document = results.document
+    records = {**results.search_records, **results.trial_records}
     rows = [
-        {"trial_id": r["trial_id"], "arm": r["arm"], "axes": {axis: label(v) for axis, v in r["axes"].items()}}
+        {
+            "trial_id": r["trial_id"],
+            "arm": r["arm"],
+            "axes": {axis: label(v) for axis, v in r["axes"].items()},
+        }
         | {"fold": r["fold"], "seed": r["seed"]}
         for r in results.trial_rows()
     ]
     ended = datetime.fromtimestamp(max(record.ended for record in records.values()), UTC)
-    versions = {"driver": document.versions, "trials": {i: dict(r.versions) for i, r in sorted(records.items())}}
+    versions = {
+        "driver": document.versions,
+        "trials": {i: dict(r.versions) for i, r in sorted(records.items())},
+    }
     # Without addresses of this machine, which would also be other ones elsewhere.
     page = replace(
-        report_data(results, results.table()), document=document, storage="", links={}, study_link="", served=""
+        report_data(results, results.table()),
+        document=document,
+        storage="",
+        links={},
+        study_link="",
+        served="",
     )
     files = {
         "study.json": STUDY_FILE.encode(asdict(document)),
@@ -53,14 +68,21 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         "verify.py": VERIFIER.read_bytes(),
     }
     files |= {f"records/{trial_id}.json": record.to_json() for trial_id, record in records.items()}
-    for digest in {code for r in records.values() for code in (r.code.digest, *r.code.earlier) if code}:
-        files |= {f"code/{digest}{end}": data for end, data in code_bytes(results.records, digest).items()}
+    for digest in {
+        code for r in records.values() for code in (r.code.digest, *r.code.earlier) if code
+    }:
+        files |= {
+            f"code/{digest}{end}": data for end, data in code_bytes(results.records, digest).items()
+        }
     files[METADATA] = _metadata(results, files, ended)
     sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:  # another zlib would compress to other bytes
+    with zipfile.ZipFile(
+        sink, "w", zipfile.ZIP_STORED
+    ) as archive:  # another zlib would compress to other bytes
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, SAME_TIME)
-            entry.external_attr, entry.create_system = 0o644 << 16, 3
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3
             archive.writestr(entry, files[name])
     return sink.getvalue()
 
@@ -68,7 +90,10 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
 def _metadata(results: Results, files: dict[str, bytes], ended: datetime) -> bytes:
     """Return the RO-Crate 1.1 metadata: what the bundle holds, by digest, and the datasets, which it does not hold."""
     document = results.document
-    datasets = [{"@id": f"#{data.digest}", "@type": "Dataset", "name": data.name} for data in document.datasets]
+    datasets = [
+        {"@id": f"#{data.digest}", "@type": "Dataset", "name": data.name}
+        for data in document.datasets
+    ]
     entries = [
         {
             "@id": name,
@@ -83,7 +108,8 @@ def _metadata(results: Results, files: dict[str, bytes], ended: datetime) -> byt
         "@id": "./",
         "@type": "Dataset",
         "name": document.name,
-        "description": document.description or f"Records of the study {document.name}, made by contrasweep",
+        "description": document.description
+        or f"Records of the study {document.name}, made by contrasweep",
         "datePublished": ended.strftime("%Y-%m-%d"),
         "hasPart": [{"@id": name} for name in sorted(files)],
         "mentions": [{"@id": data["@id"]} for data in datasets],

@@ -35,30 +35,47 @@ def curves_section(data: TrialData) -> Variables:
     moving = [m for m in metrics if curves[m].nunique() > 1]
     if not moving:  # a single report, or none of a finished trial
         return {}
-    metrics = sorted(moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m))[:METRICS]
+    metrics = sorted(
+        moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m)
+    )[:METRICS]
     named = data.done.set_index("trial_id")
     settings = [
-        ", ".join(f"{data.names(axis)} {data.names(value)}" for axis, value in zip(data.axes, row, strict=True))
+        ", ".join(
+            f"{data.names(axis)} {data.names(value)}"
+            for axis, value in zip(data.axes, row, strict=True)
+        )
         for row in row_tuples(named, data.axes)
     ]
-    panels, arms = dict(zip(named.index, settings, strict=True)), named["arm"].astype(str).to_dict()
-    stats = curves.assign(arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)).groupby(
-        ["panel", "arm", "step"], observed=True
-    )
+    panels = dict(zip(named.index, settings, strict=True))
+    arms = named["arm"].astype(str).to_dict()
+    stats = curves.assign(
+        arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)
+    ).groupby(["panel", "arm", "step"], observed=True)
     spread = {
         key: part.droplevel([0, 1])
         for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=["panel", "arm"])
     }
     order = list(dict.fromkeys(settings))
     if len(order) == 1:
-        by_metric = {data.names(m): _panels(data, spread, order, m, [data.names(m)]) for m in metrics}
+        by_metric = {
+            data.names(m): _panels(data, spread, order, m, [data.names(m)]) for m in metrics
+        }
     else:
-        by_metric = {data.names(m): _panels(data, spread, order[:PANELS], m, order) for m in metrics}
+        by_metric = {
+            data.names(m): _panels(data, spread, order[:PANELS], m, order) for m in metrics
+        }
     caption = "Mean over replicates; the band is their range."
-    return {"caption": caption, "panels": len(order), "by_metric": by_metric, "omitted": len(order) - PANELS}
+    return {
+        "caption": caption,
+        "panels": len(order),
+        "by_metric": by_metric,
+        "omitted": len(order) - PANELS,
+    }
 
 
-def _panels(data: TrialData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]) -> list[Figure]:
+def _panels(
+    data: TrialData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
+) -> list[Figure]:
     within = _range(spread, panels, metric) if len(panels) > 1 else ()
     drawn = []
     for panel, title in zip(panels, titles, strict=False):
@@ -68,7 +85,9 @@ def _panels(data: TrialData, spread: Spread, panels: Sequence[str], metric: str,
             if (panel, arm) in spread
         ]
         if any(line.x for line in series):
-            chart = Lines(series, x_label="step", y_label=data.names(metric), whole_x=True, y_within=within)
+            chart = Lines(
+                series, x_label="step", y_label=data.names(metric), whole_x=True, y_within=within
+            )
             drawn.append(Figure(chart, title=title))
     return drawn
 
@@ -76,13 +95,17 @@ def _panels(data: TrialData, spread: Spread, panels: Sequence[str], metric: str,
 def _line(arm: str, colour: int, part: Any) -> Series:
     """The mean of `part` (mean, min and max by step) with its range, thinned out."""
     part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
-    return Series(arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"]))
+    return Series(
+        arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
+    )
 
 
 def _range(spread: Spread, panels: Sequence[str], metric: str) -> list[float]:
     """Least and largest value over all panels, so that they compare."""
     ends = [
-        (part[metric, "min"].min(), part[metric, "max"].max()) for (panel, _), part in spread.items() if panel in panels
+        (part[metric, "min"].min(), part[metric, "max"].max())
+        for (panel, _), part in spread.items()
+        if panel in panels
     ]
     finite = [float(v) for end in ends for v in end if math.isfinite(v)]
     return [min(finite), max(finite)] if finite else []

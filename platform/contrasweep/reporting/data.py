@@ -33,7 +33,9 @@ class TrialData:
 
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
-    names: DisplayNames = NONE  # what is shown in place of declared names; settings that were searched keep theirs
+    names: DisplayNames = (
+        NONE  # what is shown in place of declared names; settings that were searched keep theirs
+    )
     curves: pd.DataFrame | None = None  # trial_id, step, metrics; of a search's trials too
     search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
     importance: pd.DataFrame | None = None  # as `results.search.importance` has it
@@ -63,8 +65,14 @@ class TrialData:
     def done(self) -> pd.DataFrame:
         """Finished trials: a row each, with the labels of their axes and the metric as `value`."""
         frame = self.frame[self.frame["status"].isin(COUNTING)]
-        values = frame[self.metric].astype("float64") if self.metric in frame else pd.Series(dtype="float64")
-        named = frame.assign(value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes})
+        values = (
+            frame[self.metric].astype("float64")
+            if self.metric in frame
+            else pd.Series(dtype="float64")
+        )
+        named = frame.assign(
+            value=values, **{axis: [label(v) for v in frame[axis]] for axis in self.axes}
+        )
         return named[named["value"].notna()]
 
     def colour(self, arm: str) -> int:
@@ -79,20 +87,30 @@ class ReportData(TrialData):
     table: Table
     overall: Table | None = None  # the arms over all axes; None where the table is that already
     links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
-    of_sweep: pd.DataFrame | None = None  # all trials of a sweep: phase, searched settings, and what `frame` has
-    images: list[tuple[str, str, str]] = field(default_factory=list)  # figures of trials: id, caption, PNG in base64
+    of_sweep: pd.DataFrame | None = (
+        None  # all trials of a sweep: phase, searched settings, and what `frame` has
+    )
+    images: list[tuple[str, str, str]] = field(
+        default_factory=list
+    )  # figures of trials: id, caption, PNG in base64
     search_notes: SearchNotes = field(default_factory=SearchNotes)
     advice: Advice | None = None  # what would decide what is undecided
     study_link: str = ""
     storage: str = ""  # where the study lies, for the commands that a report names
     notes: Sequence[str] = ()  # what people wrote, and the command that shows a warning
     served: str = ""  # the command that serves the pages behind `links`; empty where a server does
-    code: Sequence[Sequence[str]] = ()  # one row for each code that made trials: digest, trials, commit
+    code: Sequence[
+        Sequence[str]
+    ] = ()  # one row for each code that made trials: digest, trials, commit
     archived: int = 0  # trials that were archived
 
     def log_command(self, trial_id: str) -> str:
         """The command that prints what a trial printed; "" where the storage is not known."""
-        return command_line("logs", self.document.name, trial_id, storage=self.storage) if self.storage else ""
+        return (
+            command_line("logs", self.document.name, trial_id, storage=self.storage)
+            if self.storage
+            else ""
+        )
 
     def log_link(self, trial_id: str) -> str:
         """The address of its log, where the storage is a folder."""
@@ -105,7 +123,8 @@ class ReportData(TrialData):
         """The verdicts of the study, then what is exploratory beside them."""
         tables = [*([self.overall] if self.overall else []), self.table]
         answers = [
-            Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names) for t in tables
+            Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names)
+            for t in tables
         ]
         if self.table.given_answer is not None:
             answers = [self.table.answer, *(answer for answer in answers if not answer.decisive)]

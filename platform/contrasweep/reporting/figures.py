@@ -82,7 +82,11 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
         return [low]
     raw = max((high - low) / 5, 1.0 if whole else 0.0)
     size = 10 ** math.floor(math.log10(raw))
-    step = next(size * m for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)) if size * m >= raw * (1 - 1e-9))
+    step = next(
+        size * m
+        for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10))
+        if size * m >= raw * (1 - 1e-9)
+    )
     first = math.ceil(low / step - 1e-9)
     return [round(step * i, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 

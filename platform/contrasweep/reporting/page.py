@@ -48,7 +48,11 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
         description=document.description,
         summary=_summary(data),
         notes=data.notes,
-        counts=list((data.frame if data.of_sweep is None else data.of_sweep)["status"].value_counts().items()),
+        counts=list(
+            (data.frame if data.of_sweep is None else data.of_sweep)["status"]
+            .value_counts()
+            .items()
+        ),
         tones=TONES,
         datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),
         study_link=data.study_link,
@@ -68,7 +72,9 @@ def _summary(data: ReportData) -> str:
         searched = int((data.of_sweep["phase"] == Phase.SEARCH).sum())
         size = f"{plural(searched, 'trial')} of the search, {len(data.frame)} of the confirmation"
     better = "larger" if data.mode == "max" else "smaller"
-    return f"{data.names(data.metric)}, {better} is better · {plural(len(data.arms), 'arm')} · {size}"
+    return (
+        f"{data.names(data.metric)}, {better} is better · {plural(len(data.arms), 'arm')} · {size}"
+    )
 
 
 def _answer(data: ReportData) -> Variables:
@@ -113,22 +119,34 @@ def _search(data: ReportData) -> Variables:
 
 def _failures(data: ReportData) -> Variables:
     """Return failed trials, grouped by the last line of the traceback, with one whole traceback for each group."""
-    lost = data.frame[data.frame["status"].isin([status for status in Status if status.failed or status.infeasible])]
+    lost = data.frame[
+        data.frame["status"].isin(
+            [status for status in Status if status.failed or status.infeasible]
+        )
+    ]
     if lost.empty:
         return {}
-    errors = lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
+    errors = (
+        lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
+    )
     words = lost["cause"] if "cause" in lost else pd.Series(None, index=lost.index, dtype=object)
     causes = [
-        (f"{cause}: " if isinstance(cause, str) else "") + (error.strip() or str(status)).splitlines()[-1]
+        (f"{cause}: " if isinstance(cause, str) else "")
+        + (error.strip() or str(status)).splitlines()[-1]
         for error, status, cause in zip(errors, lost["status"], words, strict=True)
     ]
-    groups = sorted(lost.assign(cause=causes, error=errors).groupby("cause"), key=lambda item: -len(item[1]))
+    groups = sorted(
+        lost.assign(cause=causes, error=errors).groupby("cause"), key=lambda item: -len(item[1])
+    )
     failures = [
         {
             "count": len(part),
             "cause": str(cause)[:300],
-            "arms": ", ".join(f"{data.names(str(arm))} ({n})" for arm, n in part["arm"].value_counts().items()),
-            "trials": ", ".join(map(str, part["trial_id"].head(8))) + (" …" if len(part) > 8 else ""),
+            "arms": ", ".join(
+                f"{data.names(str(arm))} ({n})" for arm, n in part["arm"].value_counts().items()
+            ),
+            "trials": ", ".join(map(str, part["trial_id"].head(8)))
+            + (" …" if len(part) > 8 else ""),
             "traceback": part["error"].iloc[0][-4000:].strip("\n"),
             "log": data.log_command(str(part["trial_id"].iloc[0])),
             "link": data.log_link(str(part["trial_id"].iloc[0])),
@@ -141,7 +159,8 @@ def _failures(data: ReportData) -> Variables:
 def _again(data: ReportData) -> Variables:
     document = data.document
     datasets = [
-        [dataset.name + " (synthetic)" * dataset.synthetic, dataset.digest or "–"] for dataset in document.datasets
+        [dataset.name + " (synthetic)" * dataset.synthetic, dataset.digest or "–"]
+        for dataset in document.datasets
     ]
     content = {
         "commands": list(document.commands),
@@ -168,7 +187,9 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
         "What the numbers mean",
         lambda data: {
             "margin": data.document.smallest_difference,
-            "version": data.document.versions.get("contrasweep", importlib.metadata.version("contrasweep")),
+            "version": data.document.versions.get(
+                "contrasweep", importlib.metadata.version("contrasweep")
+            ),
         },
     ),
     "again": ("To run it again", _again),

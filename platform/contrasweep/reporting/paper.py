@@ -34,11 +34,15 @@ class PaperTable:
     @property
     def head(self) -> list[str]:
         """Return the titles of the columns: the row factors, then each metric's columns."""
-        return [*map(self.style.names, self.tables[0].row_factors), *(title for _, title in self._columns())]
+        return [
+            *map(self.style.names, self.tables[0].row_factors),
+            *(title for _, title in self._columns()),
+        ]
 
     def _columns(self) -> list[tuple[str, str]]:
         """(metric, title) of each column of cells."""
-        name, several = self.style.names, len(self.tables) > 1
+        name = self.style.names
+        several = len(self.tables) > 1
         columns = []
         for table in self.tables:
             for column in table.columns:
@@ -53,7 +57,11 @@ class PaperTable:
         rows = [
             (
                 list(labels),
-                [(table, table.cells.get((row, column))) for table in self.tables for column in table.columns],
+                [
+                    (table, table.cells.get((row, column)))
+                    for table in self.tables
+                    for column in table.columns
+                ],
             )
             for row, labels in zip(first.rows, first.row_labels(), strict=True)
         ]
@@ -62,7 +70,11 @@ class PaperTable:
             rows.append(
                 (
                     labels,
-                    [(table, table.averages.get(column, EMPTY)) for table in self.tables for column in table.columns],
+                    [
+                        (table, table.averages.get(column, EMPTY))
+                        for table in self.tables
+                        for column in table.columns
+                    ],
                 )
             )
         return rows
@@ -80,26 +92,47 @@ class PaperTable:
 
     def to_text(self, width: int) -> str:
         """Return the table for a terminal."""
-        body = [[*labels, *(table.marked_text(cell) for table, cell in cells)] for labels, cells in self.rows()]
+        body = [
+            [*labels, *(table.marked_text(cell) for table, cell in cells)]
+            for labels, cells in self.rows()
+        ]
         verdicts = [line for table in self.tables for line in table.verdicts]
-        blocks = ["\n".join(text_table([self.head, *body], rule=True, width=width)), "\n".join(self.legend)]
-        return "\n\n".join([*([self.style.caption] if self.style.caption else []), *blocks, "\n".join(verdicts)]) + "\n"
+        blocks = [
+            "\n".join(text_table([self.head, *body], rule=True, width=width)),
+            "\n".join(self.legend),
+        ]
+        return (
+            "\n\n".join(
+                [
+                    *([self.style.caption] if self.style.caption else []),
+                    *blocks,
+                    "\n".join(verdicts),
+                ]
+            )
+            + "\n"
+        )
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, the arms that are not shown to be worse than the best in bold."""
-        rows = [[*labels, *(self._bold(*entry) for entry in cells)] for labels, cells in self.rows()]
+        rows = [
+            [*labels, *(self._bold(*entry) for entry in cells)] for labels, cells in self.rows()
+        ]
         title = [f"**{markdown_text(self.style.caption)}**", ""] if self.style.caption else []
         legend = (markdown_item(marked_as(line, "**bold**")) for line in self.legend)
         return "\n".join([*title, *markdown_table([self.head, *rows]), "", *legend]) + "\n"
 
     def to_latex(self) -> str:
         """Return a table environment with booktabs: numbers in siunitx columns, their intervals beside them."""
-        factors, columns = len(self.tables[0].row_factors), self._columns()
+        factors = len(self.tables[0].row_factors)
+        columns = self._columns()
         metrics = list(dict.fromkeys(metric for metric, _ in columns))
-        several, head, start = len(metrics) > 1, [], factors + 1
+        several = len(metrics) > 1
+        head = []
+        start = factors + 1
         name = self.style.names
         if several:
-            spans, rules = [], []
+            spans = []
+            rules = []
             for table in self.tables:
                 wide = 2 * len(table.columns)
                 spans.append(rf"\multicolumn{{{wide}}}{{c}}{{{latex_text(name(table.metric))}}}")
@@ -107,12 +140,18 @@ class PaperTable:
                 start += wide
             head = ["& " * factors + " & ".join(spans) + r" \\", " ".join(rules)]
         titles = [
-            " ".join(map(name, column)) if table.column_factors else ("" if several else name(table.metric))
+            " ".join(map(name, column))
+            if table.column_factors
+            else ("" if several else name(table.metric))
             for table in self.tables
             for column in table.columns
         ]
         names = [latex_text(name(factor)) for factor in self.tables[0].row_factors]
-        head.append(latex_row([*names, *(rf"\multicolumn{{2}}{{c}}{{{latex_text(title)}}}" for title in titles)]))
+        head.append(
+            latex_row(
+                [*names, *(rf"\multicolumn{{2}}{{c}}{{{latex_text(title)}}}" for title in titles)]
+            )
+        )
         body = [
             latex_row([*map(latex_text, labels), *(self._latex(*entry) for entry in cells)])
             for labels, cells in self.rows()
@@ -121,7 +160,9 @@ class PaperTable:
         sentences = ". ".join(line[0].upper() + line[1:] for line in legend)
         caption = self.style.caption or f"{self.tables[0].title}. {sentences}"
         notes = {note for table in self.tables for note in table.notes}
-        marks = (line for line in legend if line in notes or line.startswith(("mean", "bold:", "↑", "↓")))
+        marks = (
+            line for line in legend if line in notes or line.startswith(("mean", "bold:", "↑", "↓"))
+        )
         below = "; ".join(marks) if self.style.caption else ""
         layout = "l" * factors + "".join(
             rf"S[table-format={self._format(table)},detect-weight]@{{\,}}l" * len(table.columns)
@@ -149,7 +190,9 @@ class PaperTable:
     def _bold(self, table: Table, cell: Cell | None) -> str:
         mean, rest = table.cell_parts(cell)
         bold = f"**{mean}**" if mean and cell is not None and cell.best else mean
-        return " ".join(filter(None, [bold, rest])) + (ARROWS[cell.mark] if cell is not None else "")
+        return " ".join(filter(None, [bold, rest])) + (
+            ARROWS[cell.mark] if cell is not None else ""
+        )
 
     def _latex(self, table: Table, cell: Cell | None) -> str:
         mean, rest = table.cell_parts(cell)
@@ -157,4 +200,6 @@ class PaperTable:
             return rf"\multicolumn{{2}}{{c}}{{\textit{{{latex_text(rest)}}}}}"
         bold = r"\bfseries " if cell is not None and cell.best else ""
         arrow = latex_text(ARROWS[cell.mark].strip()) if cell is not None else ""
-        return rf"{bold}{mean} & " + rf"{{\scriptsize {latex_text(rest)}{arrow}}}" * bool(rest or arrow)
+        return rf"{bold}{mean} & " + rf"{{\scriptsize {latex_text(rest)}{arrow}}}" * bool(
+            rest or arrow
+        )

@@ -30,9 +30,19 @@ class SearchNotes:
         """For a terminal; empty for a study without a search."""
         lines = [f"searched {line}" for line in self.costs]
         if self.best:
-            lines += ["", "Best settings of each arm:", "", *text_table(self.best, rule=True, width=width)]
+            lines += [
+                "",
+                "Best settings of each arm:",
+                "",
+                *text_table(self.best, rule=True, width=width),
+            ]
         if self.importance:
-            lines += ["", f"{IMPORTANCE}:", "", *text_table(self.importance, rule=True, width=width)]
+            lines += [
+                "",
+                f"{IMPORTANCE}:",
+                "",
+                *text_table(self.importance, rule=True, width=width),
+            ]
         return "\n".join(lines)
 
 
@@ -55,9 +65,18 @@ def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
     for row in frame.to_dict("records"):
         noise = f"up to {percent(row['noise'])}" if np.isfinite(row["noise"]) else "–"
         rows.append(
-            (row["arm"], row["setting"], percent(row["share"]), noise, str(row["configurations"]), row["verdict"])
+            (
+                row["arm"],
+                row["setting"],
+                percent(row["share"]),
+                noise,
+                str(row["configurations"]),
+                row["verdict"],
+            )
         )
-    return (("arm", "setting", "share", "noise", "configurations", "verdict"), *rows) if rows else ()
+    return (
+        (("arm", "setting", "share", "noise", "configurations", "verdict"), *rows) if rows else ()
+    )
 
 
 def percent(share: Any) -> str:
@@ -79,7 +98,13 @@ def _best(results: Results) -> tuple[tuple[str, ...], ...]:
         )
         for entry in entries
     ]
-    head = ("arm", *names, "configurations", f"{results.names(results.metric)} in the search", "confirmed")
+    head = (
+        "arm",
+        *names,
+        "configurations",
+        f"{results.names(results.metric)} in the search",
+        "confirmed",
+    )
     return (head, *rows) if rows else ()
 
 

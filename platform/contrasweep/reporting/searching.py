@@ -14,7 +14,8 @@ from contrasweep.storage.record import Status
 
 def slice_figures(data: TrialData) -> list[Figure]:
     """Return the metric over each searched setting, one point a configuration that no pruner stopped."""
-    search, figures = data.search, []
+    search = data.search
+    figures = []
     if search is None or search.empty:
         return []
     pruned = search["status"].isin([status.value for status in Status if status.stopped_early])
@@ -31,12 +32,24 @@ def slice_figures(data: TrialData) -> list[Figure]:
         dots = []
         for arm in data.arms:
             part = whole[(whole["arm"] == arm) & whole[name].notna()].head(POINTS)
-            x = [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]] if words else numbers[part.index]
+            x = (
+                [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
+                if words
+                else numbers[part.index]
+            )
             titles = [
                 f"{data.names(arm)}, {name} {short(a) if isinstance(a, int | float) else a}: {short(b)}"
                 for a, b in zip(part[name], part["value"], strict=True)
             ]
-            dots.append(Dots(data.names(arm), data.colour(arm), list(map(float, x)), list(part["value"]), titles))
+            dots.append(
+                Dots(
+                    data.names(arm),
+                    data.colour(arm),
+                    list(map(float, x)),
+                    list(part["value"]),
+                    titles,
+                )
+            )
         if whole[name].astype(str).nunique() > 1:
             chart = Lines(
                 [],

@@ -25,14 +25,26 @@ def slices(data: ReportData) -> list[Figure]:
 
 def _slice(data: ReportData, axis: str) -> Lines:
     names = list(dict.fromkeys(data.done[axis]))
-    series, shift = [], np.linspace(-0.16, 0.16, max(2, len(data.arms)))
+    series = []
+    shift = np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
         part = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
-        mean, low, high = part.mean(), part.quantile(0.1), part.quantile(0.9)
+        mean = part.mean()
+        low = part.quantile(0.1)
+        high = part.quantile(0.9)
         at = [n for n in names if n in mean.index]
         x = [names.index(n) + float(shift[i]) for n in at]
         series.append(
-            Series(data.names(arm), i, x, list(mean[at]), list(low[at]), list(high[at]), dots=True, bars=True)
+            Series(
+                data.names(arm),
+                i,
+                x,
+                list(mean[at]),
+                list(low[at]),
+                list(high[at]),
+                dots=True,
+                bars=True,
+            )
         )
     shown = [data.names(name) for name in names]
     return Lines(series, x_label=data.names(axis), y_label=data.names(data.metric), x_names=shown)
@@ -40,14 +52,23 @@ def _slice(data: ReportData, axis: str) -> Lines:
 
 def _replicates(data: ReportData) -> Figure:
     rng = np.random.default_rng(0)
-    dots, named = [], data.names
+    dots = []
+    named = data.names
     for i, arm in enumerate(data.arms):
         part = data.done[data.done["arm"] == arm].head(POINTS)
         titles = [
             f"{named(arm)}, fold {f}, seed {s}: {short(v)}"
             for f, s, v in zip(part["fold"], part["seed"], part["value"], strict=True)
         ]
-        dots.append(Dots(named(arm), i, list(i + rng.uniform(-0.15, 0.15, len(part))), list(part["value"]), titles))
+        dots.append(
+            Dots(
+                named(arm),
+                i,
+                list(i + rng.uniform(-0.15, 0.15, len(part))),
+                list(part["value"]),
+                titles,
+            )
+        )
     table = data.overall or data.table
     cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
     series = [
@@ -55,5 +76,9 @@ def _replicates(data: ReportData) -> Figure:
         for i, arm in enumerate(data.arms)
         if (c := cells.get(arm)) and c.mean is not None
     ]
-    chart = Lines(series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms)))
-    return Figure(chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm")
+    chart = Lines(
+        series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms))
+    )
+    return Figure(
+        chart, "Every finished trial, with mean and interval.", f"{named(data.metric)} by arm"
+    )

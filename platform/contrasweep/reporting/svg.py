@@ -17,8 +17,12 @@ from markupsafe import Markup
 
 from contrasweep.reporting.figures import Bars, Chart, Dots, Lines, Series, log_ticks, short, ticks
 
-WIDTH, HEIGHT = 360, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40
+WIDTH = 360
+HEIGHT = 240
+LEFT = 56
+RIGHT = 12
+TOP = 12
+BOTTOM = 40
 COLOURS = 12
 LETTER = 5.6  # width of a tick's letter
 
@@ -48,7 +52,9 @@ def _lines(chart: Lines) -> Markup:
         + list(chart.y_within)
     )
     scale = math.log10 if chart.log_x else float
-    x_low, x_high = (-0.5, len(chart.x_names) - 0.5) if chart.x_names else _span([scale(x) for x in xs], 0.02)
+    x_low, x_high = (
+        (-0.5, len(chart.x_names) - 0.5) if chart.x_names else _span([scale(x) for x in xs], 0.02)
+    )
     y_low, y_high = _span(ys)
 
     def px(x: float) -> float:
@@ -58,7 +64,11 @@ def _lines(chart: Lines) -> Markup:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
     parts = [_y_axis(y_low, y_high, py, chart.y_label)]
-    values = log_ticks(10**x_low, 10**x_high) if chart.log_x else ticks(x_low, x_high, whole=chart.whole_x)
+    values = (
+        log_ticks(10**x_low, 10**x_high)
+        if chart.log_x
+        else ticks(x_low, x_high, whole=chart.whole_x)
+    )
     marks = list(enumerate(chart.x_names)) if chart.x_names else [(t, short(t)) for t in values]
     parts += _x_ticks(marks, px)
     parts.append(
@@ -103,10 +113,16 @@ def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: igno
 
 
 def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
-    at = [(px(x), py(y)) for x, y in zip(s.x, s.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
+    at = [
+        (px(x), py(y))
+        for x, y in zip(s.x, s.y, strict=True)
+        if math.isfinite(x) and math.isfinite(y)
+    ]
     parts = []
     band = [
-        (x, lo, hi) for x, lo, hi in zip(s.x, s.low, s.high, strict=False) if math.isfinite(lo) and math.isfinite(hi)
+        (x, lo, hi)
+        for x, lo, hi in zip(s.x, s.low, s.high, strict=False)
+        if math.isfinite(lo) and math.isfinite(hi)
     ]
     if band and s.bars:
         parts += [
@@ -114,7 +130,9 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
             for x, lo, hi in band
         ]
     elif band:
-        edge = [(px(x), py(hi)) for x, _, hi in band] + [(px(x), py(lo)) for x, lo, _ in reversed(band)]
+        edge = [(px(x), py(hi)) for x, _, hi in band] + [
+            (px(x), py(lo)) for x, lo, _ in reversed(band)
+        ]
         parts.append(f'<path class="band" d="{path(edge)}Z"/>')
     if len(at) > 1:
         parts.append(f'<path class="stroke" d="{path(at)}"/>')
@@ -149,11 +167,19 @@ def svg(parts: Sequence[str], width: float, height: float, title: str, more: str
 
 
 def _bars(chart: Bars) -> Markup:
-    names, values, marks = chart.names, chart.values, chart.marks
-    shown = [*map(", ".join, zip(chart.texts, chart.notes, strict=True))] if chart.notes else chart.texts
+    names = chart.names
+    values = chart.values
+    marks = chart.marks
+    shown = (
+        [*map(", ".join, zip(chart.texts, chart.notes, strict=True))]
+        if chart.notes
+        else chart.texts
+    )
     wide = WIDTH - max(140, *(12 + LETTER * len(words) for words in shown))
     high = max([v for v in [*values, *marks] if math.isfinite(v)], default=0.0) or 1.0
-    row, height, parts = 34, 34 * len(names) + 6, []
+    row = 34
+    height = 34 * len(names) + 6
+    parts = []
     for i, (name, value, words) in enumerate(zip(names, values, shown, strict=True)):
         length = max(0.0, value / high) * wide if math.isfinite(value) else 0
         colour = chart.colours[i] if chart.colours else 0
@@ -161,7 +187,9 @@ def _bars(chart: Bars) -> Markup:
         if marks and math.isfinite(marks[i]):
             at = marks[i] / high * wide
             end = max(length, at)
-            parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{i * row + 14}" y2="{i * row + 31}"/>')
+            parts.append(
+                f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{i * row + 14}" y2="{i * row + 31}"/>'
+            )
         parts.append(
             f'<text class="tick" x="0" y="{i * row + 12}">{escape(name)}</text>'
             f'<rect class="c{colour % COLOURS} fill" x="0" y="{i * row + 17}" width="{length:.1f}" height="11" rx="2"/>'

@@ -21,13 +21,18 @@ from contrasweep.storage.record import COUNTING, Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
-LARGEST, DETAILED, MAX_METRICS = 100_000, 5_000, 16
+LARGEST = 100_000
+DETAILED = 5_000
+MAX_METRICS = 16
 """Trials that a page lists at most, with all of their metrics at most, and how many metrics those are."""
-CURVE_STEPS, CURVE_VALUES = 60, 200_000
+CURVE_STEPS = 60
+CURVE_VALUES = 200_000
 """Steps at which a page has the curve of a trial at most, and the values of all curves together."""
 OWN = (*OWN_COLUMNS, "error", "phase")
 """What a frame has beside settings and metrics."""
-TONES = {status.value: "open" if status.pending else "bad" for status in Status if not status.trained}
+TONES = {
+    status.value: "open" if status.pending else "bad" for status in Status if not status.trained
+}
 """How the page marks a status that is not as it should be."""
 
 Column = dict[str, Any]
@@ -40,24 +45,37 @@ def trials_section(data: ReportData) -> Variables:
     frame = whole.head(LARGEST).reset_index(drop=True)
     if frame.empty:
         return {}
-    settings, metrics = data.axes, [data.metric]
+    settings = data.axes
+    metrics = [data.metric]
     if data.of_sweep is not None:  # what was searched stands before the trials' ids
         settings = [*settings, *map(str, whole.columns[1 : list(whole.columns).index("trial_id")])]
     if len(frame) <= DETAILED:
         known = {*OWN, *settings, data.metric}
-        numeric = frame.drop(columns=[name for name in known if name in frame]).select_dtypes("number")
+        numeric = frame.drop(columns=[name for name in known if name in frame]).select_dtypes(
+            "number"
+        )
         there = [str(name) for name in numeric.columns if frame[name].notna().any()]
-        metrics += sorted(there, key=lambda name: "/" not in name)[:MAX_METRICS]  # scores of evaluations first
+        metrics += sorted(there, key=lambda name: "/" not in name)[
+            :MAX_METRICS
+        ]  # scores of evaluations first
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
     columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
     for name in settings:
-        column = _column(data.names(name), frame[name], data.names, 6 if name not in data.axes else 17)
+        column = _column(
+            data.names(name), frame[name], data.names, 6 if name not in data.axes else 17
+        )
         if data.of_sweep is not None and "words" not in column:
             column["log"] = logarithmic(data, name, pd.to_numeric(frame[name], errors="coerce"))
         columns.append(column)
-    columns += [_words(name, list(map(label, frame[name]))) for name in ("fold", "seed") if frame[name].notna().any()]
+    columns += [
+        _words(name, list(map(label, frame[name])))
+        for name in ("fold", "seed")
+        if frame[name].notna().any()
+    ]
     columns.append(_words("status", list(frame["status"].astype(str))))
-    columns += [_numbers(data.names(name), frame[name]) for name in [*metrics, "seconds"] if name in frame]
+    columns += [
+        _numbers(data.names(name), frame[name]) for name in [*metrics, "seconds"] if name in frame
+    ]
     trials = list(frame["trial_id"].astype(str))
     links = list(data.links.values())
     start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071  # characters it is
@@ -73,7 +91,9 @@ def trials_section(data: ReportData) -> Variables:
         "links": [data.links.get(i, start)[len(start) :] for i in trials] if links else [],
     }
     first = data.names(data.arms[0])
-    named = next((column for column in columns[1:] if column["name"] in map(data.names, settings)), None)
+    named = next(
+        (column for column in columns[1:] if column["name"] in map(data.names, settings)), None
+    )
     value = (named.get("words") or named["values"])[0] if named else ""
     return {
         "logs": data.log_command("TRIAL"),
@@ -87,8 +107,13 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     """Return one row for each trial of a sweep with its phase and settings, the confirmation first; None for a grid."""
     if not results.document.search:
         return None
-    names = dict.fromkeys(name for arm in results.document.arms for name in results.document.space(arm))
-    confirmed = [(row, results.trial_records.get(str(row["trial_id"]))) for row in results.frame.to_dict("records")]
+    names = dict.fromkeys(
+        name for arm in results.document.arms for name in results.document.space(arm)
+    )
+    confirmed = [
+        (row, results.trial_records.get(str(row["trial_id"])))
+        for row in results.frame.to_dict("records")
+    ]
     searched = [
         (
             {name: getattr(record, name) for name in ("trial_id", "arm", "fold", "seed", "seconds")}
@@ -101,7 +126,9 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
         {
             "phase": phase,
             **{name: record and dotted.name(dotted.lookup(record.config, name)) for name in names},
-            **{name: value for name, value in row.items() if name not in names},  # a metric may be called as a setting
+            **{
+                name: value for name, value in row.items() if name not in names
+            },  # a metric may be called as a setting
         }
         for phase, rows in (("confirmation", confirmed), ("search", searched))
         for row, record in rows
@@ -116,14 +143,19 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
     wide = reports.pivot_table(index="trial_id", columns="step", values=data.metric, observed=True)
     if wide.shape[1] < 2:
         return None
-    wide = wide.iloc[:, :: -math.ceil(wide.shape[1] / CURVE_STEPS)].iloc[:, ::-1]  # the last step is one of them
+    wide = wide.iloc[:, :: -math.ceil(wide.shape[1] / CURVE_STEPS)].iloc[
+        :, ::-1
+    ]  # the last step is one of them
     drawn = set(random.Random(0).sample(trials, min(len(trials), CURVE_VALUES // wide.shape[1])))
     rows = {
         str(name): [float(f"{v:.4g}") if math.isfinite(v) else None for v in row]
         for name, row in zip(wide.index, wide.to_numpy(), strict=True)
         if name in drawn
     }
-    return {"steps": wide.columns.astype(int).tolist(), "values": [rows.get(trial, 0) for trial in trials]}
+    return {
+        "steps": wide.columns.astype(int).tolist(),
+        "values": [rows.get(trial, 0) for trial in trials],
+    }
 
 
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
@@ -143,7 +175,10 @@ def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) 
 def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     shown = (float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in numbers)
-    return {"name": name, "values": [int(v) if v is not None and v.is_integer() else v for v in shown]}
+    return {
+        "name": name,
+        "values": [int(v) if v is not None and v.is_integer() else v for v in shown],
+    }
 
 
 MAX_FIGURES = 72
@@ -160,8 +195,14 @@ def figures(
     done = frame[frame["status"].isin(COUNTING)]
     cells = list(map(repr, row_tuples(done, ["arm", *axes])))  # values of axes need not be hashable
     rows = done[~pd.Series(cells, done.index, dtype=object).duplicated()].to_dict("records")
-    drawn = [(name, row) for row in rows for name in records[row["trial_id"]].artifacts if name.endswith(".png")]
-    kept, size = list[tuple[str, str, str]](), 0
+    drawn = [
+        (name, row)
+        for row in rows
+        for name in records[row["trial_id"]].artifacts
+        if name.endswith(".png")
+    ]
+    kept = list[tuple[str, str, str]]()
+    size = 0
     for name, row in sorted(drawn, key=lambda found: found[0]):
         try:
             content = study.store.read(study.key(row["trial_id"], f"artifacts/{name}"), MAX_BYTES)

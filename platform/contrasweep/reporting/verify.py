@@ -17,7 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-MOST_FILES, MOST_BYTES = 100_000, 2**31
+MOST_FILES = 100_000
+MOST_BYTES = 2**31
 METADATA = "ro-crate-metadata.json"
 HEADER = re.compile(rb'\{"format_version": \d{1,6}, "digest": "([0-9a-f]{64})",\n')
 EXACT_UP_TO = 14  # replicates of which all sign patterns are tried
@@ -50,10 +51,13 @@ def main(words: list[str]) -> int:
 
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     """Return what differs within a bundle, and how much was recomputed."""
-    files, differing = read(data), []
+    files = read(data)
+    differing = []
     graph = json.loads(files[METADATA])["@graph"]
     listed = {str(entry["@id"]): entry for entry in graph if entry["@type"] == "File"}
-    parts = {str(part["@id"]) for entry in graph if entry["@id"] == "./" for part in entry["hasPart"]}
+    parts = {
+        str(part["@id"]) for entry in graph if entry["@id"] == "./" for part in entry["hasPart"]
+    }
     for name in sorted({*files, *listed, *parts} - {METADATA}):
         if name not in files or name not in listed or name not in parts:
             differing.append(f"{name}: not in all of bundle, metadata and its list of parts")
@@ -66,7 +70,10 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     for name, content in files.items():
         if name.startswith(("records/", "code/")) and name.endswith(".json"):
             header = HEADER.match(content)
-            if header is None or hashlib.sha256(content[header.end() :]).hexdigest() != header[1].decode():
+            if (
+                header is None
+                or hashlib.sha256(content[header.end() :]).hexdigest() != header[1].decode()
+            ):
                 differing.append(f"{name}: its digest is not that of its content")
             value = json.loads(b"{" + content[header.end() :] if header else content)
             (records if name.startswith("records/") else codes)[Path(name).stem] = value
@@ -81,7 +88,8 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
         lines = "\n".join(f"{name} {code['modules'][name]}" for name in sorted(code["modules"]))
         if hashlib.sha256(lines.encode()).hexdigest()[:16] != digest:
             differing.append(f"code/{digest}: its modules have another digest")
-    report, plan = json.loads(files["table.json"]), json.loads(files["plan.json"])
+    report = json.loads(files["table.json"])
+    plan = json.loads(files["plan.json"])
     counted = Counter({"files": len(files), "records": len(records), "codes": len(codes)})
     return differing + table(report, plan, records, counted), counted
 
@@ -96,7 +104,11 @@ def read(data: bytes) -> dict[str, bytes]:
             raise ValueError("its files are compressed")
         names = [entry.filename for entry in entries]
         for name in names:
-            if name.startswith("/") or "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            if (
+                name.startswith("/")
+                or "\\" in name
+                or not {"", ".", ".."}.isdisjoint(name.split("/"))
+            ):
                 raise ValueError(f"{name!r} is no name in a bundle")
         if len(set(names)) != len(names):
             raise ValueError("a file is in it twice")
@@ -123,7 +135,11 @@ def whole(value: Any) -> Any:
         return {key: whole(part) for key, part in value.items()}
     if isinstance(value, list):
         return [whole(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        else value
+    )
 
 
 def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> list[str]:
@@ -154,18 +170,28 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
         check(place, "extremes", cell["min"], min(known, default=None))
         check(place, "extremes", cell["max"], max(known, default=None))
         planned = {
-            row["trial_id"] for row in plan if {**row["axes"], "arm": row["arm"]}.items() >= cell["factors"].items()
+            row["trial_id"]
+            for row in plan
+            if {**row["axes"], "arm": row["arm"]}.items() >= cell["factors"].items()
         }
         check(place, "planned trials", sorted(cell["trial_ids"]), sorted(planned))
     for pair in report["comparisons"]:
         place = f"{pair['a']} against {pair['b']}"
         trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
         for row in plan:
-            if row["arm"] in trials and {**row["axes"], "arm": row["arm"]}.items() >= pair["context"].items():
+            if (
+                row["arm"] in trials
+                and {**row["axes"], "arm": row["arm"]}.items() >= pair["context"].items()
+            ):
                 cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
                 trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
-        both = [(key, *(side[key] for side in trials.values())) for key in set.intersection(*map(set, trials.values()))]
-        if pair["scope"] == ITEMS and any(records[i]["items"] for _, *ids in both for i in ids if i in records):
+        both = [
+            (key, *(side[key] for side in trials.values()))
+            for key in set.intersection(*map(set, trials.values()))
+        ]
+        if pair["scope"] == ITEMS and any(
+            records[i]["items"] for _, *ids in both for i in ids if i in records
+        ):
             counted["comparisons not recomputed"] += 1  # the scores of test items are not here
             continue
         units: dict[Any, list[float]] = {}
@@ -177,7 +203,9 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
         folds: dict[Any, list[float]] = {}
         for (fold, seed), cells in units.items():
             if len(cells) == most:
-                folds.setdefault(f"seed {seed}" if fold is None else fold, []).append(math.fsum(cells) / most)
+                folds.setdefault(f"seed {seed}" if fold is None else fold, []).append(
+                    math.fsum(cells) / most
+                )
         differences = [math.fsum(values) / len(values) for values in folds.values()]
         gaps = sum(map(len, units.values())) < len(both)
         check(place, "differences", pair["difference"], mean(differences))
@@ -199,17 +227,22 @@ def measured(record: Any, metric: str) -> float | None:
 
 def p_value(pair: Any, differences: list[float]) -> float | None:
     """Return the p of a comparison without gaps, before any adjustment; None where it cannot be recomputed here."""
-    n, total = len(differences), math.fsum(differences)
+    n = len(differences)
+    total = math.fsum(differences)
     if pair["test"] == "sign-flip test" and n <= EXACT_UP_TO:
         tie = TIE * math.fsum(map(abs, differences))
         if abs(total) <= tie:
             return 1.0
-        sums = (math.fsum(map(float.__mul__, signs, differences)) for signs in itertools.product((1.0, -1.0), repeat=n))
+        sums = (
+            math.fsum(map(float.__mul__, signs, differences))
+            for signs in itertools.product((1.0, -1.0), repeat=n)
+        )
         return sum(abs(flipped) >= abs(total) - 2 * tie for flipped in sums) / float(2**n)
     error: float = pair["standard_error"]
     degrees: float = pair["degrees"]
     if pair["test"] == "t-test" and pair["scope"] == "on this split":
-        error, degrees = math.sqrt(math.fsum((d - total / n) ** 2 for d in differences) / (n - 1) / n), n - 1.0
+        error = math.sqrt(math.fsum((d - total / n) ** 2 for d in differences) / (n - 1) / n)
+        degrees = n - 1.0
     if not pair["test"].endswith("t-test") or not error or not degrees:
         return None
     return incomplete_beta(degrees / 2, degrees / (degrees + (total / n / error) ** 2))
@@ -217,13 +250,26 @@ def p_value(pair: Any, differences: list[float]) -> float | None:
 
 def incomplete_beta(a: float, x: float) -> float:
     """Return the regularised incomplete beta function I_x(a, 1/2): of x = df / (df + t^2), a = df / 2, the p of t."""
-    b, swap = 0.5, x > (a + 1) / (a + 2.5)
+    b = 0.5
+    swap = x > (a + 1) / (a + 2.5)
     if x in (0.0, 1.0):
         return x
     if swap:
         a, b, x = b, a, 1 - x
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
-    c, d, f = 1.0, 0.0, 1.0  # a continued fraction, by Lentz's method
+    front = (
+        math.exp(
+            math.lgamma(a + b)
+            - math.lgamma(a)
+            - math.lgamma(b)
+            + a * math.log(x)
+            + b * math.log1p(-x)
+        )
+        / a
+    )
+    # a continued fraction, by Lentz's method
+    c = 1.0
+    d = 0.0
+    f = 1.0
     for i in range(1000):
         m = i // 2
         if i == 0:

@@ -58,7 +58,9 @@ class Size:
         """The trials, and how long they take where that is known."""
         if not self.trials:
             return ""
-        return plural(self.trials, "trial") + ("" if self.hours is None else f", {duration(3600 * self.hours)}")
+        return plural(self.trials, "trial") + (
+            "" if self.hours is None else f", {duration(3600 * self.hours)}"
+        )
 
     def __str__(self) -> str:
         return self.replicates + (f" ({self.price})" if self.trials else "")
@@ -71,21 +73,37 @@ class Prices:
     """
 
     def __init__(
-        self, planned: pd.DataFrame, folds: int | None, records: Iterable[Record], hours: Hours | None
+        self,
+        planned: pd.DataFrame,
+        folds: int | None,
+        records: Iterable[Record],
+        hours: Hours | None,
     ) -> None:
-        seed, fold = planned["seed"], planned["fold"]
+        seed = planned["seed"]
+        fold = planned["fold"]
         repeats = 1 if folds is None else fold.nunique() // folds
-        self.present: dict[Unit, int] = {"seeds": seed.nunique(), "repeats": max(1, repeats), "folds": folds or 1}
+        self.present: dict[Unit, int] = {
+            "seeds": seed.nunique(),
+            "repeats": max(1, repeats),
+            "folds": folds or 1,
+        }
         self.planned = planned["arm"].value_counts()
-        first = {"seeds": seed.isin(seed[:1]), "repeats": fold.isna() if folds is None else fold < folds}
+        first = {
+            "seeds": seed.isin(seed[:1]),
+            "repeats": fold.isna() if folds is None else fold < folds,
+        }
         self.trials = {unit: planned["arm"][rows].value_counts() for unit, rows in first.items()}
-        done = [record for record in records if record.status.counts and record.ended > record.started]
+        done = [
+            record for record in records if record.status.counts and record.ended > record.started
+        ]
         self.hours = hours or _as_so_far(done)
 
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:
         """The study with so many replicates."""
         if unit == "folds":
-            added = {str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()}
+            added = {
+                str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
+            }
         else:
             more = count if fresh else count - self.present[unit]
             added = {str(arm): more * int(n) for arm, n in self.trials[unit].items()}
@@ -98,7 +116,9 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
     wall = covered(spans)
     at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
     arms = {record.arm for record in done}
-    seconds = {arm: statistics.median(r.ended - r.started for r in done if r.arm == arm) for arm in arms}
+    seconds = {
+        arm: statistics.median(r.ended - r.started for r in done if r.arm == arm) for arm in arms
+    }
 
     def hours(added: Mapping[str, int]) -> float | None:
         if not set(added) <= set(seconds):
@@ -182,7 +202,11 @@ class Advice:
         if self:
             count = len(self.forecasts) + self.omitted
             return f"Advice(on {plural(count, 'undecided comparison')})"
-        return f"Advice(none yet: {plural(self.pending, 'pending trial')})" if self.pending else "Advice(none)"
+        return (
+            f"Advice(none yet: {plural(self.pending, 'pending trial')})"
+            if self.pending
+            else "Advice(none)"
+        )
 
     def _repr_html_(self) -> str | None:
         return render_fragment("sections/advice.html", advice=self) if self else None
@@ -202,13 +226,22 @@ class Advice:
         if not self:
             return ""
         table = text_table(self.rows(), rule=True, width=width)
-        heading = wrapped(f"What would decide: the chance of a verdict with {self.unit_text}.", width)
-        return "\n".join([heading, "", *table, "", *(wrapped(note, width) for note in self.notes())]) + "\n"
+        heading = wrapped(
+            f"What would decide: the chance of a verdict with {self.unit_text}.", width
+        )
+        return (
+            "\n".join([heading, "", *table, "", *(wrapped(note, width) for note in self.notes())])
+            + "\n"
+        )
 
     @property
     def unit_text(self) -> str:
         """What the sizes are of: a larger study, or a new one."""
-        return "fresh seeds alone, in a new study" if self.fresh else self._named(f"more {self.present.unit}")
+        return (
+            "fresh seeds alone, in a new study"
+            if self.fresh
+            else self._named(f"more {self.present.unit}")
+        )
 
     def _named(self, text: str) -> str:
         """A text on seeds as one on what the replicates are: items, tasks, runs."""
@@ -229,9 +262,19 @@ class Advice:
                 f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
                 for chance in forecast.chances
             ] or ["not known"] * len(self.sizes)
-            rows.append([forecast.title(self.names), "undecided", *chances, *rest, self._named(forecast.sufficient())])
+            rows.append(
+                [
+                    forecast.title(self.names),
+                    "undecided",
+                    *chances,
+                    *rest,
+                    self._named(forecast.sufficient()),
+                ]
+            )
         if self.omitted:
-            rows.append([f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)])
+            rows.append(
+                [f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)]
+            )
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         detectable = [forecast.detectable for forecast in self.forecasts]
         rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), "of any"])
@@ -247,21 +290,39 @@ class Advice:
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
             + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
         ]
-        if any(forecast.enough_as_estimated and math.isfinite(forecast.detectable[0]) for forecast in forecasts):
+        if any(
+            forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])
+            for forecast in forecasts
+        ):
             lines.append(
                 "~: for a difference and noise as estimated so far, which too few degrees of freedom make unsure."
             )
-        if any(not forecast.enough and forecast.enough_as_estimated is None for forecast in forecasts):
-            lines.append(f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies.")
+        if any(
+            not forecast.enough and forecast.enough_as_estimated is None for forecast in forecasts
+        ):
+            lines.append(
+                f"–: undecided even with {MOST_TIMES} times as many replicates, in more than 20% of studies."
+            )
         if self.others:
-            lines.append(f"Chances are computed for more {self.present.unit} alone; the rows below are of all sizes.")
+            lines.append(
+                f"Chances are computed for more {self.present.unit} alone; the rows below are of all sizes."
+            )
         lines += _what_adds_degrees(self)
         if self.type == "judged":
             look = "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
             return [*lines, look]
         if self.fresh:
-            return [*lines, "No look at this study is left: declare a new study, with another name and fresh seeds."]
-        field = "repeats" if self.present.unit == "repeats" else "confirm_seeds" if self.type == "sweep" else "seeds"
+            return [
+                *lines,
+                "No look at this study is left: declare a new study, with another name and fresh seeds.",
+            ]
+        field = (
+            "repeats"
+            if self.present.unit == "repeats"
+            else "confirm_seeds"
+            if self.type == "sweep"
+            else "seeds"
+        )
         look = "the first look, as nothing was tested yet"
         if self.look > 1:
             share = f"at alpha / {LOOK ** (self.look - 1):g}; the chances allow for it"
@@ -287,8 +348,11 @@ class Advice:
                     "detectable": [_finite(value) for value in forecast.detectable],
                     "degrees": [_finite(value) for value in forecast.degrees],
                     "chances": [_chance(prediction) for prediction in forecast.chances],
-                    "enough": [vars(size) | _chance(prediction) for size, prediction in forecast.enough],
-                    "enough_as_estimated": forecast.enough_as_estimated and vars(forecast.enough_as_estimated),
+                    "enough": [
+                        vars(size) | _chance(prediction) for size, prediction in forecast.enough
+                    ],
+                    "enough_as_estimated": forecast.enough_as_estimated
+                    and vars(forecast.enough_as_estimated),
                 }
                 for forecast in self.forecasts
             ],
@@ -298,30 +362,45 @@ class Advice:
 def _what_adds_degrees(advice: Advice) -> list[str]:
     """Return a sentence on whether seeds, repeats or folds make the noise known, where replicates are folds."""
     now = advice.forecasts[0].pair.comparison.evidence.common
-    design, parts = now.design, now.components
+    design = now.design
+    parts = now.components
     if not design.folds:
         return []
-    other = " (another number of folds is a new study)" if any(size.unit == "folds" for size in advice.others) else ""
-    ceiling = f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{other}"
+    other = (
+        " (another number of folds is a new study)"
+        if any(size.unit == "folds" for size in advice.others)
+        else ""
+    )
+    ceiling = (
+        f"{now.n} folds leave at most {freedom(now.n - 1)}; more come from repeats or folds{other}"
+    )
     if now.seed_unknown:
-        return [f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."]
+        return [
+            f"One seed leaves no degree of freedom for what a seed changes; a second seed gives one. {ceiling}."
+        ]
     if design.seeds == 1:
         return [
             "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
             f"here every share is taken as equally likely. A second seed tells. {ceiling}."
         ]
     if parts.seed / design.seeds > design.variance(parts) / 2:
-        return [f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."]
+        return [
+            f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."
+        ]
     if parts.fold * (1 / design.units + design.overlap) > design.variance(parts) / 2:
         return [f"Most of the noise is between folds, which more seeds do not reduce. {ceiling}."]
-    return [f"Most of the noise is of single trainings, which seeds, repeats and folds all reduce. {ceiling}."]
+    return [
+        f"Most of the noise is of single trainings, which seeds, repeats and folds all reduce. {ceiling}."
+    ]
 
 
 def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
     """The median of each column, as text; "none" where it is more than can be."""
     found = [statistics.median_high(column) for column in zip(*rows, strict=True)]
     words = ["none" if most < value < math.inf else form.format(value) for value in found]
-    return ["not known" if math.isinf(value) else word for value, word in zip(found, words, strict=True)]
+    return [
+        "not known" if math.isinf(value) else word for value, word in zip(found, words, strict=True)
+    ]
 
 
 def ordinal(n: int) -> str:
@@ -341,17 +420,27 @@ def advice(
 
     Of a study that is not at its end nothing is predicted: `pending` counts its trials that are to run.
     """
-    known = [pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1]
+    known = [
+        pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1
+    ]
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
     fresh = interim is not None and interim.finished
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished
-    undecided = [pair for pair in known if not pair.decided and pair.comparison.evidence.common.standard_error > 0]
+    undecided = [
+        pair
+        for pair in known
+        if not pair.decided and pair.comparison.evidence.common.standard_error > 0
+    ]
     if not known or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
     family = known[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in known))
     tested = any(not pair.comparison.evidence.common.seed_unknown for pair in known)
-    look = 1 if fresh else 1 + tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
+    look = (
+        1
+        if fresh
+        else 1 + tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
+    )
     levels = tuple(first_level / LOOK ** max(0, number - 1) for number in (look - 1, look, 1))
     shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]
@@ -364,10 +453,21 @@ def advice(
         others.append(prices.of("repeats", 2 * prices.present["repeats"], fresh))
         if prices.present["folds"] < MANY_FOLDS and interim is None:
             others.append(prices.of("folds", MANY_FOLDS, fresh))
-    forecasts = [_forecast(pair, sizes, others, units, levels, family.margin, prices, fresh) for pair in shown]
+    forecasts = [
+        _forecast(pair, sizes, others, units, levels, family.margin, prices, fresh)
+        for pair in shown
+    ]
     omitted = len(undecided) - len(shown)
     return Advice(
-        Size(unit, count, 0, 0.0), sizes, tuple(forecasts), fresh, look, 0, omitted, type, others=tuple(others)
+        Size(unit, count, 0, 0.0),
+        sizes,
+        tuple(forecasts),
+        fresh,
+        look,
+        0,
+        omitted,
+        type,
+        others=tuple(others),
     )
 
 
@@ -388,22 +488,34 @@ def _forecast(
         unknown = [size.count if size.unit == "seeds" else 1 for size in (*sizes, *others)]
         degrees = (min(seeds, now.n) - 1.0 for seeds in (1, *unknown))
         return PowerForecast(
-            pair, (math.inf,) * (1 + len(unknown)), tuple(degrees), (), (), prices.of("seeds", 2, fresh)
+            pair,
+            (math.inf,) * (1 + len(unknown)),
+            tuple(degrees),
+            (),
+            (),
+            prices.of("seeds", 2, fresh),
         )
 
     def lost(unit: Unit) -> int:
         """Replicates that failed in either arm, and stay lost in a larger study."""
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
-    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in (*sizes, *others)]
-    predictions = [predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]]
+    designs = [
+        resized(now.design, size.unit, size.count - lost(size.unit)) for size in (*sizes, *others)
+    ]
+    predictions = [
+        predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
+    ]
     known = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
     if round(now.degrees) < 2 or len(known) < len(sizes):
         known = ()
-    reached, estimated = [], []
+    reached = []
+    estimated = []
     for unit in units:
         if known and (prediction := enough(now, unit, level, margin, fresh=fresh)) is not None:
-            reached.append((prices.of(unit, count_of(prediction.design, unit) + lost(unit), fresh), prediction))
+            reached.append(
+                (prices.of(unit, count_of(prediction.design, unit) + lost(unit), fresh), prediction)
+            )
         elif (count := enough_as_estimated(now, unit, level, fresh=fresh)) is not None:
             estimated.append(prices.of(unit, count + lost(unit), fresh))
     return PowerForecast(

@@ -62,7 +62,8 @@ class Pair:
         comparison = self.comparison
         difference, _, interval = comparison.span().partition(" ")
         p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
-        verdict, before = comparison.verdict, comparison.before
+        verdict = comparison.verdict
+        before = comparison.before
         if before is not None:
             earlier = in_words(before.verdict, before.relevance(comparison.family.margin))
             verdict += f"; {earlier} at look {before.look}"
@@ -70,7 +71,9 @@ class Pair:
             difference,
             interval or ("one replicate" if comparison.n == 1 else "–"),
             p if interval or comparison.p_value < 1 else "–",
-            f"{comparison.n}" + f" ({plural(comparison.evidence.pairs, 'pair')})" * bool(comparison.evidence.unpaired),
+            f"{comparison.n}"
+            + f" ({plural(comparison.evidence.pairs, 'pair')})"
+            * bool(comparison.evidence.unpaired),
             verdict,
         ]
 
@@ -81,7 +84,11 @@ class Pair:
 
     def seen_from(self, a: str) -> "Pair":
         """The same comparison with `a` first."""
-        return self if self.a == a else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
+        return (
+            self
+            if self.a == a
+            else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
+        )
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,8 @@ class Answer:
         where = f" averaged over {', '.join(map(self.names, self.axes))}" if self.axes else ""
         if not self.axes and self.pairs[0].context:
             where = " in each cell"
-        kind, metric = "Verdicts" if self.decisive else "Exploratory", self.names(self.pairs[0].metric)
+        kind = "Verdicts" if self.decisive else "Exploratory"
+        metric = self.names(self.pairs[0].metric)
         return f"{kind}: {metric}{where}, {first.scope} ({', '.join(self._basis())})"
 
     def _basis(self) -> list[str]:
@@ -126,7 +134,9 @@ class Answer:
         if not self.decisive:
             return [*parts, "p not adjusted, no verdicts"]
         if family.size > 1:
-            parts.append(f"p and intervals by {family.correction} over {plural(family.size, 'comparison')}")
+            parts.append(
+                f"p and intervals by {family.correction} over {plural(family.size, 'comparison')}"
+            )
         return [*parts, f"alpha {family.alpha:g}"]
 
     def sentences(self) -> list[str]:
@@ -142,7 +152,11 @@ class Answer:
         lines = [
             pair.sentence(self.names)
             + " (exploratory)" * (self.decisive and not pair.judged)
-            + (f" ({replicates_text(pair.comparison.evidence.common, pair.comparison.turned)})" if varied else "")
+            + (
+                f" ({replicates_text(pair.comparison.evidence.common, pair.comparison.turned)})"
+                if varied
+                else ""
+            )
             for pair in shown
         ]
         if left := len(self.pairs) - len(shown):
@@ -162,14 +176,24 @@ class Answer:
         if not self.pairs:
             return []
         lines = [wrapped(f"{self.heading}:", width)]
-        lines += ["  " + wrapped(line, width - 2).replace("\n", "\n  ") for line in self.sentences()]
+        lines += [
+            "  " + wrapped(line, width - 2).replace("\n", "\n  ") for line in self.sentences()
+        ]
         return [*lines, *(wrapped(f"Note: {note}.", width) for note in self.notes)]
 
     def rows(self) -> list[list[str]]:
         """Return a head and a row for each comparison: where, which two, and what came of it."""
-        head = [*(self.names(factor) for factor, _ in self.pairs[0].context), "a", "b", "difference a - b"]
+        head = [
+            *(self.names(factor) for factor, _ in self.pairs[0].context),
+            "a",
+            "b",
+            "difference a - b",
+        ]
         rows = [
-            [*map(self.names, [*(label for _, label in pair.context), pair.a, pair.b]), *pair.numbers()]
+            [
+                *map(self.names, [*(label for _, label in pair.context), pair.a, pair.b]),
+                *pair.numbers(),
+            ]
             for pair in self.pairs
         ]
         return [[*head, *_head(self.pairs)], *rows]
@@ -189,7 +213,9 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
         seeds = f" x {design.seeds} seeds" if design.seeds > 1 else ""
         return plural(contrast.n, "fold") + repeats + seeds
     if isinstance(contrast, UnpairedContrast):
-        first, second = (len(x) for x in ((contrast.b, contrast.a) if turned else (contrast.a, contrast.b)))
+        first, second = (
+            len(x) for x in ((contrast.b, contrast.a) if turned else (contrast.a, contrast.b))
+        )
         return f"{first} and {plural(second, 'run')}"
     items = f" x {plural(design.items, 'item')}" if design.items else ""
     return plural(contrast.n, design.unit) + items
@@ -222,7 +248,11 @@ class Versus:
     def answers(self) -> list[Answer]:
         """What is said of it: over everything, and cell by cell."""
         parts = [Answer((self.overall,), self._question(self.overall), self.free, self.names)]
-        return [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)] if self.cells else parts
+        return (
+            [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)]
+            if self.cells
+            else parts
+        )
 
     def _question(self, pair: Pair) -> Question | None:
         if pair.comparison.judgement is None:
@@ -247,7 +277,13 @@ class Versus:
     def to_dict(self) -> dict[str, object]:
         """Return the comparison over everything, `overall`, and those of the cells, `cells`, as JSON has them."""
         rows = [pair.to_dict() for pair in self.pairs]
-        return {"a": self.a, "b": self.b, "metric": self.metric, "overall": rows[0], "cells": rows[1:]}
+        return {
+            "a": self.a,
+            "b": self.b,
+            "metric": self.metric,
+            "overall": rows[0],
+            "cells": rows[1:],
+        }
 
     def __repr__(self) -> str:
         cells = f"; and {plural(len(self.cells), 'cell')}" if self.cells else ""
@@ -269,14 +305,23 @@ class Versus:
     @property
     def notes(self) -> list[str]:
         """What a reader must know about the comparisons, each note once."""
-        return list(dict.fromkeys([*self.declared, *(note for answer in self.answers for note in answer.notes)]))
+        return list(
+            dict.fromkeys(
+                [*self.declared, *(note for answer in self.answers for note in answer.notes)]
+            )
+        )
 
     def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
         """Return a head and a row for each of these comparisons: where, and what came of it."""
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)
-            rows.append([*(self.names(where[f]) if f in where else "all" for f in self.factors), *pair.numbers()])
+            rows.append(
+                [
+                    *(self.names(where[f]) if f in where else "all" for f in self.factors),
+                    *pair.numbers(),
+                ]
+            )
         return rows
 
     def to_text(self, width: int = 100) -> str:
@@ -301,7 +346,12 @@ class Versus:
     def to_markdown(self) -> str:
         """Return Markdown for a README or an issue: the comparisons as rows, the one over everything as a sentence."""
         answer = self.answers[0]
-        lines = [f"**{markdown_text(self.heading)}**", "", *markdown_table(self.rows(self.pairs)), ""]
+        lines = [
+            f"**{markdown_text(self.heading)}**",
+            "",
+            *markdown_table(self.rows(self.pairs)),
+            "",
+        ]
         lines += [f"{markdown_text(answer.heading)}:", "", *map(markdown_item, answer.sentences())]
         return "\n".join([*lines, *(markdown_item(f"Note: {note}.") for note in self.notes)]) + "\n"
 
@@ -309,14 +359,25 @@ class Versus:
         """Return a LaTeX table environment with a row for each comparison; it needs `booktabs`."""
         head, *rows = [latex_row(map(latex_text, row)) for row in self.rows(self.pairs)]
         heading = f"{self.heading}, {self.names(self.a)} - {self.names(self.b)}"
-        return latex_table(". ".join((heading, *self.declared)), "l" * (len(self.factors) + 5), [head], rows)
+        return latex_table(
+            ". ".join((heading, *self.declared)), "l" * (len(self.factors) + 5), [head], rows
+        )
 
 
 def versus(
-    title: str, a: str, b: str, overall: Sequence[Pair], cells: Sequence[Pair], free: Sequence[str] = ()
+    title: str,
+    a: str,
+    b: str,
+    overall: Sequence[Pair],
+    cells: Sequence[Pair],
+    free: Sequence[str] = (),
 ) -> Versus:
     """Return `a` against `b` as they stand among `overall` and `cells`; `SpecError` without a replicate in common."""
-    whole, single = ([p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells))
+    whole, single = (
+        [p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells)
+    )
     if not whole:
-        raise SpecError("the arms have no finished replicate in common", place="compare", value=(a, b))
+        raise SpecError(
+            "the arms have no finished replicate in common", place="compare", value=(a, b)
+        )
     return Versus(title, a, b, whole[0].metric, whole[0], tuple(single), tuple(free))

@@ -74,7 +74,10 @@ def names_of(value: str | Sequence[str] | None) -> Key:
 
 NOT_FINITE = "not finite"
 UNFIT = tuple(status.value for status in Status if status.infeasible)
-LOST = (NOT_FINITE, *(status.value for status in Status if status.lost and status.value not in UNFIT))
+LOST = (
+    NOT_FINITE,
+    *(status.value for status in Status if status.lost and status.value not in UNFIT),
+)
 """What a trial is that was tried and gave no value; others without one are missing or still to run."""
 OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
@@ -88,9 +91,15 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
-    outside = frame["cause"].isin(OUTSIDE).to_numpy() if "cause" in frame else np.zeros(len(frame), dtype=bool)
+    outside = (
+        frame["cause"].isin(OUTSIDE).to_numpy()
+        if "cause" in frame
+        else np.zeros(len(frame), dtype=bool)
+    )
     unscored = outside | np.isin(status, UNFIT)
-    trials = pd.DataFrame({name: [label(v) for v in frame[name].astype(object)] for name in factors}).assign(
+    trials = pd.DataFrame(
+        {name: [label(v) for v in frame[name].astype(object)] for name in factors}
+    ).assign(
         weight=frame["weight"].to_numpy(dtype="float64") if "weight" in frame else 1.0,
         trial_id=frame["trial_id"].to_numpy(),
         fold=[label(v) for v in frame["fold"].astype(object)],
@@ -155,7 +164,11 @@ class DecisionRule:
 
 
 def comparisons(
-    trials: pd.DataFrame, layout: Layout, rule: DecisionRule, metric: str, items: ItemValues | None = None
+    trials: pd.DataFrame,
+    layout: Layout,
+    rule: DecisionRule,
+    metric: str,
+    items: ItemValues | None = None,
 ) -> list[Pair]:
     """Return the comparisons of each two values of the compared factor in each context, the better value first.
 
@@ -170,9 +183,12 @@ def comparisons(
         arms = [cell & {*(rule.family or cell)} for cell in planned]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
-    fell = max((e.fell for *_, e, _ in found), default=0.0)  # what one arm shows, its rivals may do too
+    fell = max(
+        (e.fell for *_, e, _ in found), default=0.0
+    )  # what one arm shows, its rivals may do too
     named = [
-        (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=fell)) for context, a, b, e, _ in found
+        (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=fell))
+        for context, a, b, e, _ in found
     ]
     decided = [decisive and stands for *_, stands in found]
     interim = rule.interim if decisive else None
@@ -181,8 +197,11 @@ def comparisons(
     judged_pairs: dict[int, Comparison] = {}
     for which in (True, False):
         at = [i for i, stands in enumerate(decided) if stands == which]
-        evidence, before = [named[i][3] for i in at], [looks[i] for i in at]
-        comparisons = judged(evidence, family, rule.mode, decisive=which, looks=before, bounds=bounds)
+        evidence = [named[i][3] for i in at]
+        before = [looks[i] for i in at]
+        comparisons = judged(
+            evidence, family, rule.mode, decisive=which, looks=before, bounds=bounds
+        )
         judged_pairs |= dict(zip(at, comparisons, strict=True))
     pairs = []
     for i, (context, a, b, _) in enumerate(named):
@@ -202,17 +221,22 @@ def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
 ) -> Iterator[tuple[Key, str, str, Evidence, bool]]:
     """Yield each comparison with its context and sides, and whether the rule decides it."""
-    work = trials.assign(side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled))
+    work = trials.assign(
+        side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled)
+    )
     for context, part in groups_of(work, layout.context):
         column = {
-            name: part[name].to_numpy() for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
+            name: part[name].to_numpy()
+            for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
         }
         # A number for each replicate: pairs are then found by arrays, in a study of 30,000 trials too.
         keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
         code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         units = pd.DataFrame(list(code), columns=KEYS, dtype=object)
         coded = np.array([code[key] for key in keys])
-        sides: dict[str, NDArray[np.intp]] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
+        sides: dict[
+            str, NDArray[np.intp]
+        ] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
         for side in dict.fromkeys(part["side"]):
             here = np.flatnonzero(part["side"] == side)[::-1]  # the first of several stands last
             sides[str(side)] = np.full(len(code), -1)
@@ -220,7 +244,8 @@ def _evidence(
         for a, b in pairs_of(sides, rule.reference):
             both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
             both = both[np.argsort(sides[a][both])]
-            first, second = sides[a][both], sides[b][both]
+            first = sides[a][both]
+            second = sides[b][both]
             rows = units.iloc[both].assign(
                 a=column["value"][first],
                 b=column["value"][second],
@@ -236,7 +261,9 @@ def _evidence(
             weights = column["weight"][first] if (column["weight"] != 1).any() else None
             found = None
             if len(rows):
-                found = paired_evidence(rows, rule.design, mode=rule.mode, weights=weights, items=scores)
+                found = paired_evidence(
+                    rows, rule.design, mode=rule.mode, weights=weights, items=scores
+                )
             # Where hardly a replicate is shared, the runs are two samples.
             if rule.unpaired and (found is None or found.common.n < 2):
                 alone = [sides[side][sides[side] >= 0] for side in (a, b)]
@@ -245,7 +272,9 @@ def _evidence(
                 if (apart := unpaired_evidence(runs[0], runs[1], lost, rule.mode)) is not None:
                     yield context, a, b, apart, True
             elif found is not None:
-                finished = sum(int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b))
+                finished = sum(
+                    int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b)
+                )
                 # Arms that were added, and trials trained again, after results were seen have no verdict.
                 stands = not rule.family or {a, b} <= {*rule.family}
                 stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])
@@ -268,7 +297,9 @@ KEYS = ["cell", "fold", "seed"]
 Cells = dict[tuple[Key, Key], Cell]
 
 
-def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, reference: str | None) -> Cells:
+def marked(
+    cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, reference: str | None
+) -> Cells:
     """Return `cells` with marks by the verdicts of `pairs`; none where the comparisons are exploratory.
 
     `best` is set where an arm is not shown to be worse than the best (where there is a reference, than any arm that it
@@ -292,16 +323,26 @@ def marked(cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, refer
         members = {side: place for side, place in every.items() if side in judged_sides}
         if not members:
             continue
-        beaten = {s for s in members if any(verdicts.get((context, s, other)) == "worse" for other in members)}
+        beaten = {
+            s
+            for s in members
+            if any(verdicts.get((context, s, other)) == "worse" for other in members)
+        }
         best = (max if mode == "max" else min)(
             [side for side in members if side not in beaten] or members,
             key=lambda side: float(cells[members[side]].mean or 0.0),
         )
         against = [best] if reference is None else list(members)
-        worse = {s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)}
+        worse = {
+            s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)
+        }
         for side, place in members.items():
             verdict = verdicts.get((context, side, best if reference is None else reference), "")
-            mark = verdict if verdict == "worse" or (verdict == "better" and reference is not None) else ""
+            mark = (
+                verdict
+                if verdict == "worse" or (verdict == "better" and reference is not None)
+                else ""
+            )
             result[place] = replace(cells[place], best=bool(worse) and side not in worse, mark=mark)
     return result
 
@@ -339,7 +380,13 @@ def build_table(
     reference = rule.reference if layout.compared == ("arm",) else None
     rule = replace(rule, reference=reference)
     pairs = comparisons(trials, layout, rule, metric, items)
-    cells = marked(_cells(trials, layout, metric, rule, links or {}, items), layout, pairs, rule.mode, reference)
+    cells = marked(
+        _cells(trials, layout, metric, rule, links or {}, items),
+        layout,
+        pairs,
+        rule.mode,
+        reference,
+    )
     return Table(
         metric=metric,
         mode=rule.mode,
@@ -376,14 +423,27 @@ def _cells(
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
         low: float | None = None
         high: float | None = None
-        bounds, why = _bounds(metric, done["value"]), "one replicate"
+        bounds = _bounds(metric, done["value"])
+        why = "one replicate"
         if mean is not None and spread is not None:
             # Where folds or cells lack trials, it is as wide as the interval of the mean of their means.
-            low, high = (end + (mean - spread.difference) for end in spread.interval(rule.alpha, rule.alpha))
-            if bounds and math.isfinite(low) and low <= bounds[0] and high >= bounds[1] and low < high:
-                low, high, why = -math.inf, math.inf, freedom(spread.degrees)  # it says nothing
+            low, high = (
+                end + (mean - spread.difference) for end in spread.interval(rule.alpha, rule.alpha)
+            )
+            if (
+                bounds
+                and math.isfinite(low)
+                and low <= bounds[0]
+                and high >= bounds[1]
+                and low < high
+            ):
+                # it says nothing
+                low = -math.inf
+                high = math.inf
+                why = freedom(spread.degrees)
             elif bounds and math.isfinite(low):
-                low, high = max(bounds[0], low), min(bounds[1], high)
+                low = max(bounds[0], low)
+                high = min(bounds[1], high)
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
             for t, f, s, status, v in zip(
@@ -397,7 +457,9 @@ def _cells(
             n=len(done),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            interval=_method(spread, rule.alpha) if low is None or math.isfinite(low) else NO_INTERVAL,
+            interval=_method(spread, rule.alpha)
+            if low is None or math.isfinite(low)
+            else NO_INTERVAL,
             no_interval=why,
             min=float(done["value"].min()) if len(done) else None,
             max=float(done["value"].max()) if len(done) else None,
@@ -417,9 +479,13 @@ def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Con
     scores = None
     if items is not None:
         ids = list(done["trial_id"])
-        scores = ItemScores([items.means.get(t) for t in ids], [items.parts[t] for t in ids], items.sizes)
+        scores = ItemScores(
+            [items.means.get(t) for t in ids], [items.parts[t] for t in ids], items.sizes
+        )
     weights = done["weight"].to_numpy() if (done["weight"] != 1).any() else None
-    return mean_contrast(done[["cell", "fold", "seed", "value"]], design, weights=weights, items=scores)
+    return mean_contrast(
+        done[["cell", "fold", "seed", "value"]], design, weights=weights, items=scores
+    )
 
 
 def _over(done: pd.DataFrame, spread: Contrast) -> str:
@@ -435,5 +501,13 @@ def _method(mean: Contrast | None, alpha: float) -> str:
         return ""
     if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):
         return NO_INTERVAL
-    few = mean.test(alpha) == "t-test" and mean.design.unit == "seed" and not (mean.design.items or mean.design.folds)
-    return "constant" if mean.standard_error == 0 else METHODS[mean.test(alpha)] + ", of symmetric scores" * few
+    few = (
+        mean.test(alpha) == "t-test"
+        and mean.design.unit == "seed"
+        and not (mean.design.items or mean.design.folds)
+    )
+    return (
+        "constant"
+        if mean.standard_error == 0
+        else METHODS[mean.test(alpha)] + ", of symmetric scores" * few
+    )

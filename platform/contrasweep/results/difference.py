@@ -12,11 +12,17 @@ from contrasweep.storage.code_files import read_sources
 from contrasweep.storage.record import Record
 from contrasweep.study import dotted
 
-NONE, DEFAULT = "–", "(default)"
+NONE = "–"
+DEFAULT = "(default)"
 MAX_VALUES = 8
 """Values of a setting that are shown."""
 Kind = Literal["study", "arm", "setting", "space", "data", "code", "version"]
-ELSEWHERE = ("name", "arms", "description", "labels")  # of a declaration, what is compared elsewhere or tells nothing
+ELSEWHERE = (
+    "name",
+    "arms",
+    "description",
+    "labels",
+)  # of a declaration, what is compared elsewhere or tells nothing
 Entry = tuple[Kind, str, str, str]
 """Its kind, its name, and its text on both sides."""
 
@@ -57,7 +63,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         SpecError: There is no such study or arm, or the studies have no arm in common.
     """
     (study_a, _, arm_a), (study_b, _, arm_b) = a.partition(":"), b.partition(":")
-    first, other = Results.load(study_a, storage), Results.load(study_b, storage)
+    first = Results.load(study_a, storage)
+    other = Results.load(study_b, storage)
     shared = [arm for arm in first.document.arms if arm in other.document.arms]
     pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else [(arm, arm) for arm in shared]
     if not pairs:
@@ -72,7 +79,9 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         other.check_known("arm", y, list(other.document.arms))
     both = first.document, other.document
     whole = [
-        *_rows("study", *(_flat({k: v for k, v in d.spec.items() if k not in ELSEWHERE}) for d in both)),
+        *_rows(
+            "study", *(_flat({k: v for k, v in d.spec.items() if k not in ELSEWHERE}) for d in both)
+        ),
         *(() if arm_a or arm_b else _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in both))),
         *_rows("data", *({data.name: data.digest[:12] for data in d.datasets} for d in both)),
     ]
@@ -85,7 +94,9 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
             found.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
     rows = [
         DifferenceRow(kind, "" if len(arms) == len(pairs) > 1 else ", ".join(arms), *rest)
-        for (kind, *rest), arms in sorted(found.items(), key=lambda item: get_args(Kind).index(item[0][0]))
+        for (kind, *rest), arms in sorted(
+            found.items(), key=lambda item: get_args(Kind).index(item[0][0])
+        )
     ]
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
@@ -94,10 +105,15 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
     """What differs between an arm of one study and one of another, and the unified diff of their code."""
     sides = _records(first, x), _records(other, y)
     trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
-    spaces = (_flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y)))
+    spaces = (
+        _flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y))
+    )
     settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
     if all(sides) and trainables[0] == trainables[1]:
-        settings = [{key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}} for side in settings]
+        settings = [
+            {key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}}
+            for side in settings
+        ]
     entries = [
         *_rows("arm", *trainables),
         *_rows("arm", _flat(first.document.start(x)), _flat(other.document.start(y))),
@@ -105,11 +121,18 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
         *_rows("space", *spaces),
     ]
     versions = (_joined(record.versions for record in side) for side in sides)
-    codes = [max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides]
+    codes = [
+        max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides
+    ]
     if codes[0] == codes[1]:
         return [*entries, *_rows("version", *versions)], ""
-    old, new = (read_sources(results.records, code) for results, code in zip((first, other), codes, strict=True))
-    changes = None if old is None or new is None else code_difference(old, new, (first.name, other.name))
+    old, new = (
+        read_sources(results.records, code)
+        for results, code in zip((first, other), codes, strict=True)
+    )
+    changes = (
+        None if old is None or new is None else code_difference(old, new, (first.name, other.name))
+    )
     changed = "sources were not kept" if changes is None else str(changes)
     code: Entry = ("code", changed, codes[0] or NONE, codes[1] or NONE)
     return [*entries, code, *_rows("version", *versions)], "" if changes is None else changes.diff

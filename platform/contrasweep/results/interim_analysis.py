@@ -57,15 +57,21 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     log = read_looks(records) or LookLog(declared.spending, declared.of)
     results = Results.load(plan.study.name, records.storage)
     pairs = compared(results)
-    family = next((pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0))
+    family = next(
+        (pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0)
+    )
     again = max(0, len(read_confirmations(records)) - 1)
     family = replace(family, alpha=family.alpha / LOOK**again)
     bounds = metric_range(results.metric)
-    look, open_cells = judge_look(pairs, stage, log, declared, family, results.document.mode, bounds)
+    look, open_cells = judge_look(
+        pairs, stage, log, declared, family, results.document.mode, bounds
+    )
     write_looks(records, log.with_look(look))
     counts = Counter(_SAID[entry.decision] for entry in look.comparisons)
     found = ", ".join(f"{count} {word}" for word, count in counts.items())
-    following = f"{len(open_cells)} of {len(plan.cells)} cells go on" if open_cells else "no cell goes on"
+    following = (
+        f"{len(open_cells)} of {len(plan.cells)} cells go on" if open_cells else "no cell goes on"
+    )
     return f"look {len(log.looks) + 1} at {stage.replicates} {declared.of}: {found}; {following}"
 
 
@@ -83,19 +89,35 @@ def judge_look(
     `bounds` are the least and the largest value of the metric, where these are known.
     """
     last = stage.time >= 1
-    after = _after_look(pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last)
-    wanted = {(entry.context, arm) for entry in after if entry.decision == "open" for arm in (entry.a, entry.b)}
+    after = _after_look(
+        pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last
+    )
+    wanted = {
+        (entry.context, arm)
+        for entry in after
+        if entry.decision == "open"
+        for arm in (entry.a, entry.b)
+    }
     open_cells = [
         c
         for c in stage.open
-        if {((), c.arm), (tuple((axis, label(v)) for axis, v in c.axes.items()), c.arm)} & wanted and stage.time < 1
+        if {((), c.arm), (tuple((axis, label(v)) for axis, v in c.axes.items()), c.arm)} & wanted
+        and stage.time < 1
     ]
     names = {cell_name(c.arm, c.axes) for c in open_cells}
     stopped = tuple(name for c in stage.open if (name := cell_name(c.arm, c.axes)) not in names)
-    return LookTaken(stage.replicates, stage.time, after, stopped, time.time(), family.margin), open_cells
+    return LookTaken(
+        stage.replicates, stage.time, after, stopped, time.time(), family.margin
+    ), open_cells
 
 
-_SAID = {"better": "decided", "worse": "decided", "equivalent": "equivalent", "futile": "futile", "open": "open"}
+_SAID = {
+    "better": "decided",
+    "worse": "decided",
+    "equivalent": "equivalent",
+    "futile": "futile",
+    "open": "open",
+}
 
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
@@ -143,13 +165,23 @@ class _Tested:
         inflation: float,
     ) -> Self:
         """`compared` at the look that follows those of `log`."""
-        evidence, history, past = compared.evidence, log.history(compared.key), log.latest.get(compared.key)
+        evidence = compared.evidence
+        history = log.history(compared.key)
+        past = log.latest.get(compared.key)
         new = past is None or evidence.gaps.planned > past.pairs
-        tested_at = [k for k, earlier in enumerate(history) if earlier is not None and earlier.p_value is not None]
+        tested_at = [
+            k
+            for k, earlier in enumerate(history)
+            if earlier is not None and earlier.p_value is not None
+        ]
         # The level of the first step chooses each comparison's test, at the look that its data are of.
         level = looks.level_at(family.level / inflation, len(log.looks) if new else max(tested_at))
         p_value = evidence.p_value(level, mode) if new else None
-        same = evidence.equivalence_p(family.margin, level, mode) if new and family.margin is not None else None
+        same = (
+            evidence.equivalence_p(family.margin, level, mode)
+            if new and family.margin is not None
+            else None
+        )
         return cls(compared, history, past, level, p_value, same)
 
     @property
@@ -165,7 +197,9 @@ class _Tested:
     @property
     def difference(self) -> float:
         """The estimated difference: of the latest look that tested it, or of all data if none did."""
-        return self.compared.evidence.common.difference if self.kept is None else self.kept.difference
+        return (
+            self.compared.evidence.common.difference if self.kept is None else self.kept.difference
+        )
 
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
         """Those of every look, this one last; NaN where it was not tested."""
@@ -177,7 +211,11 @@ class _Tested:
     def entry(self, standing: Standing, early: bool, mode: Literal["max", "min"]) -> LookAt:
         """What the log keeps of it; without an interval where the look is too `early` for one."""
         compared = self.compared
-        ends = compared.evidence.interval(standing.level, self.level, mode) if early else (-math.inf, math.inf)
+        ends = (
+            compared.evidence.interval(standing.level, self.level, mode)
+            if early
+            else (-math.inf, math.inf)
+        )
         return LookAt(
             compared.context,
             compared.a,
@@ -211,7 +249,9 @@ def _after_look(
     if not pairs:
         return ()
     # The folds' t statistics keep their folds, and err less for it.
-    of_seeds = not any(c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs)
+    of_seeds = not any(
+        c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs
+    )
     inflation = looks.t_inflation(family.level) if of_seeds else 1.0
     tested = [_Tested.of(pair, log, looks, family, mode, inflation) for pair in pairs]
     judged_now = partial(
@@ -226,7 +266,8 @@ def _after_look(
         mode=mode,
         inflation=inflation,
     )
-    standings, may = judged_now(), [True] * len(tested)
+    standings = judged_now()
+    may = [True] * len(tested)
     if not last:
         # What was decided stays so, and is judged by all of its data now.
         may = [
@@ -270,15 +311,27 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
         write_looks(records, replace(log, looks=log.looks[:-1]))
         return
     ended = results.planned["trial_id"].isin(list(results.trial_records))
-    present = int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max()) if len(ended) else 0
-    if not ended.all() or not 0 < present < _replicates(plan) or (log.looks and log.looks[-1].replicates >= present):
+    present = (
+        int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max())
+        if len(ended)
+        else 0
+    )
+    if (
+        not ended.all()
+        or not 0 < present < _replicates(plan)
+        or (log.looks and log.looks[-1].replicates >= present)
+    ):
         return
     known = [pair.comparison for pair in results.answer.pairs if pair.judged]
-    if any(not comparison.evidence.common.seed_unknown for comparison in known):  # else nothing was tested
+    if any(
+        not comparison.evidence.common.seed_unknown for comparison in known
+    ):  # else nothing was tested
         write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
 
 
-def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int) -> LookTaken:
+def look_before(
+    pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
+) -> LookTaken:
     """Return the look at a table whose `pairs` came to the comparisons `known`, after those of `log`."""
     seen = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
@@ -299,16 +352,22 @@ def look_before(pairs: Sequence[Compared], known: Sequence[Comparison], log: Loo
         for pair, c in zip(pairs, seen, strict=True)
     )
     margin = known[0].family.margin if known else None
-    return LookTaken(replicates, 1 - LOOK ** -(len(log.looks) + 1), comparisons, (), time.time(), margin)
+    return LookTaken(
+        replicates, 1 - LOOK ** -(len(log.looks) + 1), comparisons, (), time.time(), margin
+    )
 
 
 def _recorded(results: Results) -> int:
     """The replicates with a record, of the cell that has most."""
     if results.document.search is not None:
         records = {**results.search_records, **results.trial_records}.values()
-        return max(Counter(r.arm for r in records if r.notes.phase is Phase.CONFIRM).values(), default=0)
+        return max(
+            Counter(r.arm for r in records if r.notes.phase is Phase.CONFIRM).values(), default=0
+        )
     there = results.planned[results.planned["trial_id"].isin(list(results.trial_records))]
-    return int(there.groupby(["arm", *results.axes], dropna=False).size().max()) if len(there) else 0
+    return (
+        int(there.groupby(["arm", *results.axes], dropna=False).size().max()) if len(there) else 0
+    )
 
 
 def _replicates(plan: Plan) -> int:

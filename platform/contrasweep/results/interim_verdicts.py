@@ -59,7 +59,9 @@ class InterimVerdicts:
     def of(cls, spec: Config, records: StudyRecords, again: int = 0) -> Self | None:
         """Return the looks at a study as it was declared; None where it has a fixed number of replicates."""
         declared = spec.get("replicates")
-        return cls(read_looks(records), declared["of"], declared["most"], again) if declared else None
+        return (
+            cls(read_looks(records), declared["of"], declared["most"], again) if declared else None
+        )
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
         """Return 0, because no earlier look makes a comparison stricter: its last look says what stands."""
@@ -75,7 +77,9 @@ class InterimVerdicts:
             return comparison
         evidence = comparison.evidence
         stands = self.log.latest.get((context, frozenset((a, b)))) if self.log else None
-        before = decided_before(self.log, context, a, b, evidence.gaps.planned) if self.log else None
+        before = (
+            decided_before(self.log, context, a, b, evidence.gaps.planned) if self.log else None
+        )
         waiting = replace(
             now,
             verdict="undecided",
@@ -97,7 +101,9 @@ class InterimVerdicts:
             low, high, difference = -high, -low, -difference
         # A verdict holds for the data of its look: here are more trials, or some came out otherwise since.
         common = evidence.common
-        apart = abs(difference - common.difference) > SAME_DATA * (abs(difference) + common.standard_error)
+        apart = abs(difference - common.difference) > SAME_DATA * (
+            abs(difference) + common.standard_error
+        )
         if evidence.gaps.planned != stands.pairs or evidence.gaps.pending or apart:
             return replace(comparison, judgement=waiting)
         verdict = verdict_of(low, high, comparison.family.margin, comparison.mode)
@@ -129,13 +135,18 @@ class InterimVerdicts:
     def finished(self) -> bool:
         """Whether no look is to come: the last one was taken, or nothing is open."""
         looks = self.log.looks if self.log else ()
-        return self.over or (bool(looks) and all(comparison.decision != "open" for comparison in looks[-1].comparisons))
+        return self.over or (
+            bool(looks)
+            and all(comparison.decision != "open" for comparison in looks[-1].comparisons)
+        )
 
     @property
     def notes(self) -> list[str]:
         """Sentences that a reader of verdicts must know of the looks."""
         if self.log is None or not self.log.looks:
-            return [f"the study grows up to {self.most} {self.unit} and had no look yet: no verdicts"]
+            return [
+                f"the study grows up to {self.most} {self.unit} and had no look yet: no verdicts"
+            ]
         looks = self.log.looks
         at = ", ".join(str(look.replicates) for look in looks)
         number = plural(len(looks), "look")
@@ -144,7 +155,9 @@ class InterimVerdicts:
             f"({self.log.spending}), and every interval and p allows for them"
         ]
         if self.log.earlier:
-            lines.append(f"{len(self.log.earlier)} earlier looks were at trials that were trained again since")
+            lines.append(
+                f"{len(self.log.earlier)} earlier looks were at trials that were trained again since"
+            )
         return lines
 
 
@@ -163,7 +176,9 @@ class ExtensionVerdicts:
     def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
         """The looks at a study that was extended, or of which `spent` declarations or confirmations counted."""
         log = read_looks(records)
-        log = log if log is not None and log.spending == EXTENDED else LookLog(EXTENDED, "replicates")
+        log = (
+            log if log is not None and log.spending == EXTENDED else LookLog(EXTENDED, "replicates")
+        )
         return cls(log, spent) if log.looks or spent else None
 
     @property
@@ -185,7 +200,8 @@ class ExtensionVerdicts:
         """Return how many looks at fewer replicates this comparison had: each leaves a quarter of its level."""
         history = self.log.history((context, frozenset((a, b))))
         return self.spent + sum(
-            comparison is not None and comparison.pairs < evidence.gaps.planned for comparison in history
+            comparison is not None and comparison.pairs < evidence.gaps.planned
+            for comparison in history
         )
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:

@@ -27,7 +27,8 @@ class ItemReader:
     """
 
     def __init__(self, read: Items, *, remote: bool) -> None:
-        self.read, self.remote = read, remote
+        self.read = read
+        self.remote = remote
         self._known: dict[str, ItemColumns] = {}
 
     def __call__(self, trial_id: str) -> ItemColumns:
@@ -61,21 +62,32 @@ SAME = 1e-6
 """A metric is the mean of its items' scores where it equals it to this relative difference."""
 
 
-def item_values(items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str) -> ItemValues | None:
+def item_values(
+    items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str
+) -> ItemValues | None:
     """The mean score of each group of test items (or item, where nothing groups them) of every finished trial.
 
     None where a finished trial left no score called `metric`, trials of one dataset disagree about their items, or the
     metric is not the mean of the scores: then replicates are seeds alone.
     """
-    means, parts, sizes = {}, {}, dict[str, np.ndarray]()
+    means = {}
+    parts = {}
+    sizes = dict[str, np.ndarray]()
     names: dict[str, list[str]] = {}
-    done = [str(trial) for trial, status in zip(frame["trial_id"], frame["status"], strict=True) if status in COUNTING]
+    done = [
+        str(trial)
+        for trial, status in zip(frame["trial_id"], frame["status"], strict=True)
+        if status in COUNTING
+    ]
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
-        if number == 1 and isinstance(items, ItemReader):  # after the first one, which may say that none is wanted
+        if number == 1 and isinstance(
+            items, ItemReader
+        ):  # after the first one, which may say that none is wanted
             items.ahead(done)
-        record, scored = records[trial], items(trial)
+        record = records[trial]
+        scored = items(trial)
         values = np.asarray(scored.get(metric, ()), dtype=np.float64)
         reported = record.metrics.get(metric, math.nan)
         if not len(values) or not np.isfinite(values).all():
@@ -88,12 +100,16 @@ def item_values(items: Items, frame: pd.DataFrame, records: Mapping[str, Record]
             column = GROUP
         named = enumerate(scored.get(column, [None] * len(values)))
         groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in named]
-        if names.setdefault(part, groups) != groups and (column in scored or len(names[part]) != len(groups)):
+        if names.setdefault(part, groups) != groups and (
+            column in scored or len(names[part]) != len(groups)
+        ):
             return None
         codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
         index = np.array([codes[name] for name in names[part]])
         sizes[part] = np.bincount(index).astype(np.float64)
         means[str(trial)] = np.bincount(index, values) / sizes[part]
         parts[str(trial)] = part
-    parts |= {str(t): records[t].data.digest for t in frame["trial_id"] if t in records and t not in parts}
+    parts |= {
+        str(t): records[t].data.digest for t in frame["trial_id"] if t in records and t not in parts
+    }
     return ItemValues(means, parts, sizes) if means and min(map(len, sizes.values())) > 1 else None

@@ -138,16 +138,22 @@ class Ledger:
 
     def read(self) -> "Ledger":
         """Read the entries that were written since. `BrokenFileError` for one that is no entry or is out of order."""
-        keys = [key for key in self.store.list(f"{self.campaign}/") if key == self._key(_number(key))]
+        keys = [
+            key for key in self.store.list(f"{self.campaign}/") if key == self._key(_number(key))
+        ]
         if len(keys) > MAX_ENTRIES:
             problem = f"it has {len(keys):,} entries, and {MAX_ENTRIES:,} are read"
-            raise BrokenFileError(f"{self.store.uri}/{self.campaign}", problem, "declare another campaign")
+            raise BrokenFileError(
+                f"{self.store.uri}/{self.campaign}", problem, "declare another campaign"
+            )
         for number in range(len(self.entries), len(keys)):
             key = self._key(number)
             try:
                 data = self.store.read(key, MAX_BYTES)
             except FileNotFoundError:
-                raise BrokenFileError(f"{self.store.uri}/{key}", "this entry is missing", ENTRY_FILE.remedy) from None
+                raise BrokenFileError(
+                    f"{self.store.uri}/{key}", "this entry is missing", ENTRY_FILE.remedy
+                ) from None
             entry = ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")
             if entry.after != self._last or isinstance(entry, Began) != (number == 0):
                 problem = "it does not follow the entry before it: one of them was changed"
@@ -166,7 +172,9 @@ class Ledger:
         return bool(written)
 
     def _key(self, number: int) -> str:
-        return f"{self.campaign}/ledger/{number:06d}.json" if number else f"{self.campaign}/{DECLARED}"
+        return (
+            f"{self.campaign}/ledger/{number:06d}.json" if number else f"{self.campaign}/{DECLARED}"
+        )
 
     @property
     def began(self) -> Began | None:
@@ -177,12 +185,17 @@ class Ledger:
         """The candidate with this number. `BrokenFileError` where that entry asks nothing."""
         entry = self.entries[number] if number < len(self.entries) else None
         if not isinstance(entry, Asked):
-            raise BrokenFileError(f"{self.store.uri}/{self._key(number)}", "no candidate has this number", "")
+            raise BrokenFileError(
+                f"{self.store.uri}/{self._key(number)}", "no candidate has this number", ""
+            )
         return entry
 
     def number_of(self, digest: str) -> int | None:
         """The number of the candidate with this digest; None where it was never asked."""
-        return next((i for i, e in enumerate(self.entries) if isinstance(e, Asked) and e.digest == digest), None)
+        return next(
+            (i for i, e in enumerate(self.entries) if isinstance(e, Asked) and e.digest == digest),
+            None,
+        )
 
     @property
     def candidates(self) -> list[int]:
@@ -197,7 +210,9 @@ class Ledger:
     @property
     def incumbent(self) -> int:
         """The number of the incumbent of now."""
-        return next((e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST)
+        return next(
+            (e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST
+        )
 
     def better_than_all_before(self, incumbent: int) -> int:
         """The last one up to `incumbent` that was kept for being better, not for being simpler."""
@@ -214,9 +229,11 @@ class Ledger:
         used = 0
         for entry in self.entries:
             if isinstance(entry, Began):
-                size, owner = entry.screening, FIRST
+                size = entry.screening
+                owner = FIRST
             elif isinstance(entry, Decided) and entry.kept and self.began is not None:
-                size, owner = self.began.screening, entry.asked
+                size = self.began.screening
+                owner = entry.asked
             else:
                 used += len(entry.seeds) if isinstance(entry, Granted) else 0
                 continue
@@ -234,10 +251,16 @@ class Ledger:
 
     def granted(self, asked: int, incumbent: int) -> Granted | None:
         """The level and all seeds of a confirmation; None where none was granted."""
-        found = [e for e in self.entries if isinstance(e, Granted) and (e.asked, e.incumbent) == (asked, incumbent)]
+        found = [
+            e
+            for e in self.entries
+            if isinstance(e, Granted) and (e.asked, e.incumbent) == (asked, incumbent)
+        ]
         if not found:
             return None
-        return Granted(asked, incumbent, found[0].level, tuple(seed for entry in found for seed in entry.seeds))
+        return Granted(
+            asked, incumbent, found[0].level, tuple(seed for entry in found for seed in entry.seeds)
+        )
 
     @property
     def confirmations(self) -> list[tuple[float, bool, float]]:
@@ -247,7 +270,9 @@ class Ledger:
             if isinstance(entry, Granted):
                 grants.setdefault((entry.asked, entry.incumbent), entry)
         ends: Mapping[tuple[int, int], Decided] = {
-            (e.asked, e.incumbent): e for e in self.entries if isinstance(e, Decided) and e.stage == "confirm"
+            (e.asked, e.incumbent): e
+            for e in self.entries
+            if isinstance(e, Decided) and e.stage == "confirm"
         }
         return [
             (grant.level, bool(end and end.kept), end.p if end and end.p is not None else 1.0)
@@ -264,7 +289,9 @@ class Ledger:
         """
         decided = [entry for entry in self.entries if isinstance(entry, Decided)]
         settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
-        incumbents = [self.screening_study(i) for i in (FIRST, *(e.asked for e in decided if e.kept))]
+        incumbents = [
+            self.screening_study(i) for i in (FIRST, *(e.asked for e in decided if e.kept))
+        ]
         counted = [
             *(Spent(e.trials, e.gpu_hours, e.cost) for e in decided),
             *(self.spent_on(asked) for asked in self.candidates if asked not in settled),
@@ -297,8 +324,13 @@ class Ledger:
 
     def studies_of(self, asked: int) -> list[str]:
         """The studies that train a candidate."""
-        against = dict.fromkeys(e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == asked)
-        return [self.candidate_study(asked), *(self.confirmation_study(asked, incumbent) for incumbent in against)]
+        against = dict.fromkeys(
+            e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == asked
+        )
+        return [
+            self.candidate_study(asked),
+            *(self.confirmation_study(asked, incumbent) for incumbent in against),
+        ]
 
 
 def campaign_names(storage: str) -> Sequence[str]:

@@ -9,7 +9,8 @@ from contrasweep.errors import SpecError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
-LONGEST, MOST = 500, 1000
+LONGEST = 500
+MOST = 1000
 """Characters of a note, and notes of a study."""
 
 
@@ -34,7 +35,8 @@ def read_notes(records: StudyRecords) -> tuple[tuple[str, str], ...]:
 
 def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
     """Add a note; `SpecError` where it is empty or too long, or the study has too many."""
-    text, number = " ".join(text.split()), len(list(records.store.list(f"{records.study}/notes/")))
+    text = " ".join(text.split())
+    number = len(list(records.store.list(f"{records.study}/notes/")))
     if not 0 < len(text) <= LONGEST or number >= MOST:
         rule = f"a note has 1 to {LONGEST} characters, and a study at most {MOST} notes"
         raise SpecError(rule, place="TEXT", value=f"{len(text)} characters after {number} notes")

@@ -52,7 +52,9 @@ def notices_of(record: Record) -> dict[str, str]:
     return {name: sentence for name, sentence in NOTICES.items() if record.metrics.get(name) == 1}
 
 
-def notice_lines(trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callable[[str], str] = str) -> list[str]:
+def notice_lines(
+    trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callable[[str], str] = str
+) -> list[str]:
     """Return a sentence for each notice of finished trials: of how many, by arm, and in which cells they are more.
 
     `trials` has a row a trial: arm, axes and metrics, of which `names` gives the display names. A trial that does not
@@ -71,7 +73,9 @@ def notice_lines(trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callab
     return lines
 
 
-def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]) -> str:
+def _counted(
+    arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]
+) -> str:
     """`supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
     bad = trials[metric] == 1
     text = f"{names(arm)}: {bad.sum()} of {len(bad)} trials"
@@ -83,8 +87,15 @@ def _counted(arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str],
     ]
     by_cell = bad.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
     worst = by_cell[by_cell["bad"] > 0].sort_values("bad", ascending=False, kind="stable")
-    named = [f"{row['bad']} of {row['total']} at {cell}" for cell, row in worst.head(MOST_CELLS).iterrows()]
-    more = [f"some in {plural(len(worst) - MOST_CELLS, 'more cell')}"] if len(worst) > MOST_CELLS else []
+    named = [
+        f"{row['bad']} of {row['total']} at {cell}"
+        for cell, row in worst.head(MOST_CELLS).iterrows()
+    ]
+    more = (
+        [f"some in {plural(len(worst) - MOST_CELLS, 'more cell')}"]
+        if len(worst) > MOST_CELLS
+        else []
+    )
     return ", ".join([text, *named, *more])
 
 
@@ -101,9 +112,12 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     read = {
         (record.arm, key)
         for record in (trained if unused else ())
-        for key in dotted.flatten(record.config).keys() & (unused.keys() - set(record.unused_settings))
+        for key in dotted.flatten(record.config).keys()
+        & (unused.keys() - set(record.unused_settings))
     }
-    never = {key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unused.items()}
+    never = {
+        key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unused.items()
+    }
     return {key: arms for key, arms in never.items() if arms}
 
 
@@ -138,7 +152,9 @@ class MixedCode:
         paths in their configs.
         """
         groups: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
-        paths: dict[str, list[str]] = {}  # by the text of a config, which all replicates of a cell share
+        paths: dict[
+            str, list[str]
+        ] = {}  # by the text of a config, which all replicates of a cell share
         for trial_id, record in records.items():
             if (text := repr(record.config)) not in paths:
                 paths[text] = sorted(set(dotted_paths(record.config)))
@@ -148,7 +164,9 @@ class MixedCode:
         for group in groups.values():
             newest = max(group.values(), key=lambda record: record.ended).code.digest
             for trial_id, record in group.items():
-                if digests := [d for d in (record.code.digest, *record.code.earlier) if d != newest]:
+                if digests := [
+                    d for d in (record.code.digest, *record.code.earlier) if d != newest
+                ]:
                     older[trial_id] = (digests[0], newest)
                 else:
                     counts[newest] += 1
@@ -196,7 +214,11 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
         except StorageError:  # it must not cost a report
             continue
         for trial_id, record in records.items():
-            if record.start and record.start.study == study and (other := now.get(record.start.trial)):
+            if (
+                record.start
+                and record.start.study == study
+                and (other := now.get(record.start.trial))
+            ):
                 found |= {trial_id: study} if other.ended != record.start.ended else {}
     return found
 
@@ -207,9 +229,16 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
     Where no such trial is left it is the newest code of the same trainable. `current` are the study's records by trial
     id.
     """
-    used = {digest for record in current.values() for digest in (record.code.digest, *record.code.earlier)}
+    used = {
+        digest
+        for record in current.values()
+        for digest in (record.code.digest, *record.code.earlier)
+    }
     left = kept_codes(records) - used
-    newest = {record.trainable: record for record in sorted(current.values(), key=lambda record: record.ended)}
+    newest = {
+        record.trainable: record
+        for record in sorted(current.values(), key=lambda record: record.ended)
+    }
     changes = set()
     for part in reversed(list_archived(records) if left else []):
         for trial_id in part.trial_ids:
@@ -230,7 +259,8 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
     """Return unified diffs of changes of code, each by its two digests, as far as the sources were kept."""
     diffs = []
     for old, new in sorted(changes):
-        before, after = _texts(records, old), _texts(records, new)
+        before = _texts(records, old)
+        after = _texts(records, new)
         if before is not None and after is not None:
             diffs.append(difference(before, after, (old, new)).diff)
     return "\n".join(diffs)
@@ -252,7 +282,8 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
 def _change(records: StudyRecords, old: str, new: str) -> str:
     if not old:
         return "recorded before code was kept"
-    before, after = _texts(records, old), _texts(records, new)
+    before = _texts(records, old)
+    after = _texts(records, new)
     if before is None or after is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
     return str(difference(before, after))

@@ -44,7 +44,10 @@ def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNam
     shown = {word: labels.get(word, word) for word in [*labels, *words]}
     counts = Counter(shown.values())
     return DisplayNames(
-        {word: shown[word] if counts[shown[word]] == 1 else f"{shown[word]} ({word})" for word in labels}
+        {
+            word: shown[word] if counts[shown[word]] == 1 else f"{shown[word]} ({word})"
+            for word in labels
+        }
     )
 
 
@@ -63,7 +66,9 @@ def marked_as(line: str, mark: str) -> str:
 def wrapped(line: str, width: int) -> str:
     """Return `line` over several lines; a number stays on the line of the word that it belongs to."""
     kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
-    filled = textwrap.fill(kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    filled = textwrap.fill(
+        kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
     return filled.replace("\u00a0", " ")
 
 
@@ -145,7 +150,11 @@ def templates(*packages: str) -> "Environment":
 
     loader = ChoiceLoader([PackageLoader(package) for package in packages])
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.globals |= {"ARROWS": ARROWS, "zip": zip}
     # styles and scripts are taken as they are: some of their braces would be Jinja2's

@@ -32,23 +32,42 @@ class Requirement:
             found = cls(form, float(margin) if margin else 0.0)
         except ValueError:
             found = cls("")
-        if form not in FORMS or (found.margin > 0) == (form == "better") or not math.isfinite(found.margin):
+        if (
+            form not in FORMS
+            or (found.margin > 0) == (form == "better")
+            or not math.isfinite(found.margin)
+        ):
             hint = "better, not-worse:MARGIN or equivalent:MARGIN, with a margin above 0"
-            raise SpecError("there is no such requirement", place="--require", value=text, hint=hint)
+            raise SpecError(
+                "there is no such requirement", place="--require", value=text, hint=hint
+            )
         return found
 
-    def outcome(self, low: float | None, high: float | None, mode: str, matters: float | None = None) -> Outcome:
+    def outcome(
+        self, low: float | None, high: float | None, mode: str, matters: float | None = None
+    ) -> Outcome:
         """Return what the interval of candidate - reference says; None is an end that is not known.
 
         `better` surely does not hold either where no gain as large as `matters` is left.
         """
-        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        low = -math.inf if low is None else low
+        high = math.inf if high is None else high
         low, high = (low, high) if mode == "max" else (-high, -low)
         if self.form == "better":
-            return "holds" if low > 0 else "fails" if high <= 0 or (matters and high < matters) else "open"
+            return (
+                "holds"
+                if low > 0
+                else "fails"
+                if high <= 0 or (matters and high < matters)
+                else "open"
+            )
         if low > -self.margin and (self.form == "not-worse" or high < self.margin):
             return "holds"
-        return "fails" if high < -self.margin or (self.form == "equivalent" and low > self.margin) else "open"
+        return (
+            "fails"
+            if high < -self.margin or (self.form == "equivalent" and low > self.margin)
+            else "open"
+        )
 
     def of(self, pairs: Iterable[Pair]) -> Outcome:
         """Return what holds of every comparison, each of a candidate `a` with its reference `b`.
@@ -56,7 +75,9 @@ class Requirement:
         A comparison without a verdict, as it was not declared, leaves it open.
         """
         found = [
-            self.outcome(p.comparison.low, p.comparison.high, p.comparison.mode, p.comparison.family.margin)
+            self.outcome(
+                p.comparison.low, p.comparison.high, p.comparison.mode, p.comparison.family.margin
+            )
             if p.judged
             else "open"
             for p in pairs

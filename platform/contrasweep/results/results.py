@@ -86,7 +86,10 @@ class Results(StudyData):
         metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]
         return [
             {name: row[name] for name in OWN_COLUMNS}
-            | {"axes": {axis: row[axis] for axis in self.axes}, "metrics": {name: row[name] for name in metrics}}
+            | {
+                "axes": {axis: row[axis] for axis in self.axes},
+                "metrics": {name: row[name] for name in metrics},
+            }
             for row in frame.to_dict("records")
         ]
 
@@ -109,13 +112,17 @@ class Results(StudyData):
         """The best settings of each arm as objects, in the order of the study's arms."""
         if self.document.search:
             by_arm = {row[0]: cell for (row, _), cell in self.table(["arm"], []).cells.items()}
-            return search.best_of_search(self.search, self.trial_records.values(), by_arm, self.document)
+            return search.best_of_search(
+                self.search, self.trial_records.values(), by_arm, self.document
+            )
         factors = ["arm", *self.axes]
         values = {
             tuple(map(label, row)): row for row in row_tuples(self.planned, factors)
         }  # by the labels of a table's row
         rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
-        cells_of = ((row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows)
+        cells_of = (
+            (row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows
+        )
         return search.best_of_grid(cells_of, self.document)
 
     def best_trial(self, arm: str) -> Record | None:
@@ -128,7 +135,11 @@ class Results(StudyData):
             Its record; None where no trial of the arm has finished.
         """
         sign = 1 if self.document.mode == "max" else -1
-        values = [(record, record.value(self.metric)) for record in self.trial_records.values() if record.arm == arm]
+        values = [
+            (record, record.value(self.metric))
+            for record in self.trial_records.values()
+            if record.arm == arm
+        ]
         done = [(sign * value, record) for record, value in values if value is not None]
         return max(done, key=lambda pair: pair[0])[1] if done else None
 
@@ -150,7 +161,10 @@ class Results(StudyData):
         if any(folder.iterdir()):
             raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
         records = StudyRecords(self.records.storage, record.study)
-        if Checkpoints(records.store, records.key(record.trial_id, "checkpoint")).fetch(folder) is None:
+        if (
+            Checkpoints(records.store, records.key(record.trial_id, "checkpoint")).fetch(folder)
+            is None
+        ):
             hint = f"trial {record.trial_id} has none"
             if record.trainable == PATH:
                 hint += (
@@ -190,9 +204,13 @@ class Results(StudyData):
             return files[0] if len(files) == 1 else folder
         named = [] if study is None else named_by(as_study(study))
         load = networks.loader(self.document, record, named)
-        data = networks.data_of(record, networks.datasets(self.document, self.records.storage, named))
+        data = networks.data_of(
+            record, networks.datasets(self.document, self.records.storage, named)
+        )
         settings = record.trainable, record.config
-        trial = Trial(record.study, record.arm, *settings, data, record.fold, record.seed, record.start)
+        trial = Trial(
+            record.study, record.arm, *settings, data, record.fold, record.seed, record.start
+        )
         with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
             return load(self.checkpoint(arm, name), trial)
 
@@ -261,7 +279,9 @@ class Results(StudyData):
             self.check_known("rows or columns", name, factors)
             if taken.count(name) > 1:
                 raise SpecError(
-                    "name each factor once, in the rows or in the columns", place="rows, columns", value=name
+                    "name each factor once, in the rows or in the columns",
+                    place="rows, columns",
+                    value=name,
                 )
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
@@ -270,17 +290,30 @@ class Results(StudyData):
         table = self._build(rows, columns, metric)
         if not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
-            if self.document.question == "overall" and table.column_factors == ("arm",) and not table.pooled:
-                averages = {arm: cell for (arm, _), cell in self._arms(table.metric, True).cells.items()}
+            if (
+                self.document.question == "overall"
+                and table.column_factors == ("arm",)
+                and not table.pooled
+            ):
+                averages = {
+                    arm: cell for (arm, _), cell in self._arms(table.metric, True).cells.items()
+                }
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
         interim = list(self.declared_notes)
-        interim += self._interim.notes if table.metric == self.metric and self._interim is not None else []
+        interim += (
+            self._interim.notes if table.metric == self.metric and self._interim is not None else []
+        )
         if scores := self.document.scores:
-            interim = [*interim, f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"]
+            interim = [
+                *interim,
+                f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}",
+            ]
         table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
-        return replace(table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names))
+        return replace(
+            table, notes=(*table.notes, *self.broken_notes()), style=replace(style, names=names)
+        )
 
     def versus(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Versus:
         """Compare arm `a` with arm `b`: over the axes left free by `at`, and in each cell of the table.
@@ -306,21 +339,36 @@ class Results(StudyData):
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
-        decisive, declared = self._decides(metric or self.metric), tuple(self.declared_notes)
+        decisive = self._decides(metric or self.metric)
+        declared = tuple(self.declared_notes)
         cells: list[Pair] = []
         if self.axes and (free or decisive):
-            cells = _between(self._arms(metric or self.metric, False).pairs if decisive else (), a, b, at)
-            cells = cells or _between(self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at)
+            cells = _between(
+                self._arms(metric or self.metric, False).pairs if decisive else (), a, b, at
+            )
+            cells = cells or _between(
+                self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at
+            )
         if at and not free and cells and cells[0].comparison.judgement is not None:
             return replace(versus(title, a, b, cells, ()), names=self.names, declared=declared)
         overall: Sequence[Pair] = (
-            _between(self._arms(metric or self.metric, True).pairs, a, b, {}) if decisive and not at else []
+            _between(self._arms(metric or self.metric, True).pairs, a, b, {})
+            if decisive and not at
+            else []
         )
         if not overall:
-            overall = self._build(["arm"], [], metric, family=False, frame=self.at(self.frame, at)).pairs
-        return replace(versus(title, a, b, overall, cells if free else (), free), names=self.names, declared=declared)
+            overall = self._build(
+                ["arm"], [], metric, family=False, frame=self.at(self.frame, at)
+            ).pairs
+        return replace(
+            versus(title, a, b, overall, cells if free else (), free),
+            names=self.names,
+            declared=declared,
+        )
 
-    def compare(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Comparison:
+    def compare(
+        self, a: str, b: str, metric: str | None = None, at: Config | None = None
+    ) -> Comparison:
         """Compare arm `a` with arm `b` as one `Comparison`: short for `versus(...).overall.comparison`.
 
         Over the axes left free by `at` the differences of a replicate (fold, seed) are averaged. Only replicates that
@@ -341,7 +389,9 @@ class Results(StudyData):
         versus = self.versus(a, b, metric, at)
         return replace(versus.overall.comparison, names=(versus.names(a), versus.names(b)))
 
-    def evaluate(self, on: Sequence[str] = (), function: str = "", study: Any = None, **options: Any) -> "Results":
+    def evaluate(
+        self, on: Sequence[str] = (), function: str = "", study: Any = None, **options: Any
+    ) -> "Results":
         """Score the networks that the study has kept, on other data or by own code. Nothing is trained.
 
         Args:
@@ -378,7 +428,8 @@ class Results(StudyData):
         Returns:
             The advice, which a notebook shows; false where nothing is undecided, or trials are still to run.
         """
-        document, records = self.document, self.trial_records
+        document = self.document
+        records = self.trial_records
         prices = Prices(self.planned, document.folds, records.values(), hours)
         pending = sum(trial_id not in records for trial_id in self.planned["trial_id"])
         found = advice(self.answer, prices, self._interim, pending=pending, type=document.type)
@@ -387,7 +438,10 @@ class Results(StudyData):
     @property
     def study_notes(self) -> list[str]:
         """What a reader of any of its tables must know of the study: how it was confirmed, started and configured."""
-        confirmed = [*confirmation_notes(self.document.spec, self.records), *search.start_notes(self.document)]
+        confirmed = [
+            *confirmation_notes(self.document.spec, self.records),
+            *search.start_notes(self.document),
+        ]
         return [*confirmed, *self.unused_settings, *self.notices]
 
     @property
@@ -401,7 +455,9 @@ class Results(StudyData):
         except BrokenFileError as error:
             lines.append(f"left out: {error}")
         for record in self.warned[:1]:
-            shown = command_line("logs", self.name, record.trial_id[:8], storage=self.records.storage)
+            shown = command_line(
+                "logs", self.name, record.trial_id[:8], storage=self.records.storage
+            )
             lines.append(f"the first log with a warning: {shown}")
         return lines
 
@@ -412,7 +468,11 @@ class Results(StudyData):
 
     def _answer(self, metric: str) -> Answer:
         overall = self.document.question == "overall"
-        return Answer(self._arms(metric, overall).pairs, self.document.question, tuple(self.axes) if overall else ())
+        return Answer(
+            self._arms(metric, overall).pairs,
+            self.document.question,
+            tuple(self.axes) if overall else (),
+        )
 
     def _decides(self, metric: str) -> bool:
         """Whether the study decides comparisons of a metric: its own, and scores of evaluations that it declared.
@@ -421,7 +481,9 @@ class Results(StudyData):
         """
         if metric == self.metric or metric not in self.document.scores:
             return metric == self.metric
-        return self._interim is None and metric in self.frame and bool(self.done[metric].notna().all())
+        return (
+            self._interim is None and metric in self.frame and bool(self.done[metric].notna().all())
+        )
 
     @cached_property
     def _built(self) -> dict[tuple[str, bool], Table]:
@@ -445,14 +507,20 @@ class Results(StudyData):
     @cached_property
     def _seed_part(self) -> SeedPart | None:
         """What is known of the noise between seeds, where all folds have one: of an earlier study, or nothing."""
-        document, records = self.document, self.trial_records.values()
+        document = self.document
+        records = self.trial_records.values()
         if not (trainables := own_methods({record.trainable for record in records})):
             return SeedPart(0.0)
         if not document.folds or self.planned["seed"].nunique() > 1:
             return SeedPart()
         data = {dataset.digest for dataset in document.datasets}
         earlier = earlier_noise(
-            self.records.storage, self.name, metric=self.metric, folds=document.folds, data=data, trainables=trainables
+            self.records.storage,
+            self.name,
+            metric=self.metric,
+            folds=document.folds,
+            data=data,
+            trainables=trainables,
         )
         return next((part for noise in earlier if (part := noise.seed_part)), SeedPart())
 
@@ -476,7 +544,10 @@ class Results(StudyData):
         document = self.document
         decisive = family and not document.evaluates and self._decides(metric)
         rule = DecisionRule(
-            design=Design(folds=document.folds, seed_part=self._seed_part if metric == self.metric else SeedPart()),
+            design=Design(
+                folds=document.folds,
+                seed_part=self._seed_part if metric == self.metric else SeedPart(),
+            ),
             mode=self.mode(metric),
             alpha=document.level,
             question=document.question if decisive else None,
@@ -487,7 +558,11 @@ class Results(StudyData):
             again=self.again,
         )
         # Studies over folds have no items in common; of others all trials have one split, if they stored its items.
-        items = None if document.folds else item_values(self.items, self.frame, self.trial_records, metric)
+        items = (
+            None
+            if document.folds
+            else item_values(self.items, self.frame, self.trial_records, metric)
+        )
         if items is not None:
             rule = replace(rule, design=Design(items=max(map(len, items.sizes.values()))))
         return build_table(
@@ -517,4 +592,7 @@ def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
     """Return the comparisons of two arms at these values of axes, without those axes in their contexts."""
     fixed = {axis: label(value) for axis, value in at.items()}
     kept = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
-    return [replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed)) for p in kept]
+    return [
+        replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed))
+        for p in kept
+    ]

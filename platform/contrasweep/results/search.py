@@ -26,7 +26,9 @@ def start_notes(document: StudyDocument) -> list[str]:
     counts = {arm: len(arms.get(arm, {}).get("start_points") or ()) for arm in document.arms}
     if len(set(counts.values())) < 2:
         return []
-    return [f"start points: {', '.join(f'{arm} {n}' for arm, n in counts.items())}; arms with more knew more"]
+    return [
+        f"start points: {', '.join(f'{arm} {n}' for arm, n in counts.items())}; arms with more knew more"
+    ]
 
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
@@ -81,21 +83,39 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
         space = validate(dict[str, Parameter], document.space(arm))
         configs = [
             (
-                {str(k): v for k, v in row.items() if k in space and (isinstance(v, list | dict) or not pd.isna(v))},
+                {
+                    str(k): v
+                    for k, v in row.items()
+                    if k in space and (isinstance(v, list | dict) or not pd.isna(v))
+                },
                 float(row["value"]),
             )
             for row in whole.to_dict("records")
         ]
         seen = of(configs, space, mode=document.mode)
         for name in seen.shares or space:
-            share, noise = seen.shares.get(name, np.nan), seen.noise.get(name, np.nan)
-            verdict = "no more than noise" if seen.configurations >= ENOUGH else "too few configurations"
+            share = seen.shares.get(name, np.nan)
+            noise = seen.noise.get(name, np.nan)
+            verdict = (
+                "no more than noise" if seen.configurations >= ENOUGH else "too few configurations"
+            )
             verdict = "matters" if share > noise else verdict
             rows.append((arm, name, share, noise, seen.configurations, verdict))
-    return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
+    return pd.DataFrame(
+        rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"]
+    )
 
 
-GRID_FIELDS = ("data", "folds", "metric", "mode", "alpha", "reference", "question", "smallest_difference")
+GRID_FIELDS = (
+    "data",
+    "folds",
+    "metric",
+    "mode",
+    "alpha",
+    "reference",
+    "question",
+    "smallest_difference",
+)
 """Fields of a study's declaration that its rerun keeps."""
 
 
@@ -124,21 +144,29 @@ class Best:
 
 
 def best_of_search(
-    search: pd.DataFrame, confirmed: Iterable[Record], cells: "Mapping[str, Cell]", document: StudyDocument
+    search: pd.DataFrame,
+    confirmed: Iterable[Record],
+    cells: "Mapping[str, Cell]",
+    document: StudyDocument,
 ) -> list[Best]:
     """Return one entry an arm whose search has a configuration that was trained to its end, in the order of the study.
 
     The settings are those that were confirmed; where none was yet, those of the best in the search.
     """
     configs = {record.arm: record.config for record in confirmed}
-    rows, sign = [], 1 if document.mode == "max" else -1
+    rows = []
+    sign = 1 if document.mode == "max" else -1
     for arm in document.arms:
-        whole = search[(search["arm"] == arm) & search["status"].isin(COUNTING) & search["value"].notna()]
+        whole = search[
+            (search["arm"] == arm) & search["status"].isin(COUNTING) & search["value"].notna()
+        ]
         if whole.empty:
             continue
         row = whole.iloc[int((sign * whole["value"]).argmax())]
         space = validate(dict[str, Parameter], document.space(arm))
-        drawn = {str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space}
+        drawn = {
+            str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space
+        }
         if arm in configs:
             drawn = drawn_from(space, configs[arm])
         best = Best(arm, drawn, len(whole), float(row["value"]))
@@ -146,12 +174,17 @@ def best_of_search(
     return rows
 
 
-def best_of_grid(cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument) -> list[Best]:
+def best_of_grid(
+    cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument
+) -> list[Best]:
     """Return one entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
-    sign, best = 1 if document.mode == "max" else -1, dict[str, Best]()
+    sign = 1 if document.mode == "max" else -1
+    best = dict[str, Best]()
     for arm, axes, cell in cells:
         entry = Best(arm, axes).with_cell(cell)
-        if entry.mean is not None and (arm not in best or sign * entry.mean > sign * (best[arm].mean or 0.0)):
+        if entry.mean is not None and (
+            arm not in best or sign * entry.mean > sign * (best[arm].mean or 0.0)
+        ):
             best[arm] = entry
     return [best[arm] for arm in document.arms if arm in best]
 

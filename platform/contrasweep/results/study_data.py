@@ -32,7 +32,12 @@ SMALLER = re.compile(
     r"collapsed)($|[^a-z])"
 )
 """Names of metrics of which smaller values are better."""
-PLURALS = {"arm": "arms", "axis": "axes", "metric": "metrics", "rows or columns": "rows and columns"}
+PLURALS = {
+    "arm": "arms",
+    "axis": "axes",
+    "metric": "metrics",
+    "rows or columns": "rows and columns",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,10 +50,16 @@ class StudyData:
     search_records: Mapping[str, Record]  # those of a Sweep's search
     records: StudyRecords
     etags: Mapping[str, str]  # the records' state when they were read
-    run_urls: Mapping[str, str] = field(default_factory=dict)  # of the trials' MLflow runs, where they are known
+    run_urls: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of the trials' MLflow runs, where they are known
     stopped: str = ""  # which budget ended the run that gave these results
-    evaluations: Mapping[str, Sequence[Record]] = field(default_factory=dict)  # of each trial's network
-    broken: list[BrokenFileError] = field(default_factory=list)  # files of single trials, left out of what is shown
+    evaluations: Mapping[str, Sequence[Record]] = field(
+        default_factory=dict
+    )  # of each trial's network
+    broken: list[BrokenFileError] = field(
+        default_factory=list
+    )  # files of single trials, left out of what is shown
 
     @classmethod
     def load(cls, study: str, storage: str) -> Self:
@@ -74,7 +85,8 @@ class StudyData:
                 value=study,
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
-        planned, etags = read_planned(records), records.etags()
+        planned = read_planned(records)
+        etags = records.etags()
         broken: list[BrokenFileError] = []
         rest = compact.read_records(records, etags, broken)
         evaluations = compact.read_evaluations(records, broken)
@@ -122,19 +134,32 @@ class StudyData:
         taken = {*OWN_COLUMNS, *self.axes}
         every = [record.metrics if record else {} for record in rows]
         names = list(
-            dict.fromkeys([self.metric, *(name for kind in dict.fromkeys(map(tuple, every)) for name in kind)])
+            dict.fromkeys(
+                [self.metric, *(name for kind in dict.fromkeys(map(tuple, every)) for name in kind)]
+            )
         )
         metrics = pd.DataFrame(every, self.planned.index, names, "float64")
         metrics.columns = [f"metric.{name}" if name in taken else name for name in names]
         return self.planned.assign(
             status=[
-                (record.status if record else Status.BROKEN if trial_id in self.etags else Status.PENDING).value
+                (
+                    record.status
+                    if record
+                    else Status.BROKEN
+                    if trial_id in self.etags
+                    else Status.PENDING
+                ).value
                 for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
             ],
-            cause=pd.array([record.cause.value if record and record.cause else None for record in rows], dtype="str"),
+            cause=pd.array(
+                [record.cause.value if record and record.cause else None for record in rows],
+                dtype="str",
+            ),
             **metrics,
             seconds=[record.seconds if record else np.nan for record in rows],
-            gpu_memory_gib=pd.array([record.gpu_memory_gib if record else None for record in rows], dtype="Float64"),
+            gpu_memory_gib=pd.array(
+                [record.gpu_memory_gib if record else None for record in rows], dtype="Float64"
+            ),
         )
 
     @property
@@ -148,12 +173,14 @@ class StudyData:
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:
-        record, items = self.trial_records.get(trial_id), FrameRow()
+        record = self.trial_records.get(trial_id)
+        items = FrameRow()
         scored = compact.scores_of(record, self.evaluations) if record else []
         later = {name for record in scored for name in record.items}
         first = [name for name in record.items if name not in later] if record else []
         sources = [
-            (StudyRecords(self.records.storage, record.study), record.trial_id, record.items) for record in scored
+            (StudyRecords(self.records.storage, record.study), record.trial_id, record.items)
+            for record in scored
         ]
         for records, of, names in [(self.records, trial_id, first), *sources]:
             try:
@@ -207,7 +234,9 @@ class StudyData:
     @cached_property
     def notices(self) -> list[str]:
         """A sentence for what stands out in the classes of the data, and for what finished trials say of themselves."""
-        logs = [f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"] * bool(self.warned)
+        logs = [
+            f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"
+        ] * bool(self.warned)
         return [*self.document.data_notes, *notice_lines(self.done, self.axes, self.names), *logs]
 
     @property
@@ -218,8 +247,11 @@ class StudyData:
     @cached_property
     def again(self) -> frozenset[str]:
         """The trials that were trained again after their results were seen, and came out with another value."""
-        seen, records = self.document.seen, self.trial_records
-        return frozenset(i for i in seen if i in records and records[i].value(self.metric) != seen[i])
+        seen = self.document.seen
+        records = self.trial_records
+        return frozenset(
+            i for i in seen if i in records and records[i].value(self.metric) != seen[i]
+        )
 
     @property
     def declared_notes(self) -> list[str]:
@@ -258,7 +290,9 @@ class StudyData:
     @property
     def title(self) -> str:
         """The title over every table: the study, its data, and whether any of the data is synthetic."""
-        names = dict.fromkeys(self.names(d.name) + " (synthetic)" * d.synthetic for d in self.document.datasets)
+        names = dict.fromkeys(
+            self.names(d.name) + " (synthetic)" * d.synthetic for d in self.document.datasets
+        )
         return f"{self.name} on {', '.join(names)}"
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
@@ -290,4 +324,6 @@ class StudyData:
         Raises:
             SpecError: Unless `value` is one of `known`.
         """
-        check_known(value, PLURALS[kind], known, f"there is no such {kind}", place=f"study {self.name}")
+        check_known(
+            value, PLURALS[kind], known, f"there is no such {kind}", place=f"study {self.name}"
+        )

@@ -90,7 +90,9 @@ class TableStyle:
     @property
     def of_paper(self) -> bool:
         """Whether something is chosen that only tables of papers have."""
-        return bool(self.caption or self.label or self.percent or self.digits is not None or self.wide)
+        return bool(
+            self.caption or self.label or self.percent or self.digits is not None or self.wide
+        )
 
 
 PLAIN = TableStyle()
@@ -163,8 +165,12 @@ class Cell:
         alone: what is missing is counted, and nothing else stands for a number.
         """
         if self.mean is None or self.low is None or self.high is None:
-            left = {status: count for status, count in self.statuses.items() if status not in COUNTING}
-            words = list(left) if len(left) == 1 else [f"{n} {status}" for status, n in left.items()]
+            left = {
+                status: count for status, count in self.statuses.items() if status not in COUNTING
+            }
+            words = (
+                list(left) if len(left) == 1 else [f"{n} {status}" for status, n in left.items()]
+            )
             return "", ", ".join(words)
 
         def shown(value: float) -> str:
@@ -172,7 +178,11 @@ class Cell:
 
         rest = []
         if style.cell == "mean-ci" and self.low != self.high:
-            ends = self.no_interval if math.isinf(self.low) else f"{shown(self.low)}, {shown(self.high)}"
+            ends = (
+                self.no_interval
+                if math.isinf(self.low)
+                else f"{shown(self.low)}, {shown(self.high)}"
+            )
             rest = [f"[{ends}]"]
         elif style.cell in BEHIND and (deviation := self.deviation) is not None:
             rest = [f"± {shown(deviation / (math.sqrt(self.n) if style.cell == 'mean-se' else 1))}"]
@@ -204,7 +214,9 @@ def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
     kinds = sorted(names, key=lambda kind: -len(names[kind]))
     if sum(len(names[kind]) for kind in kinds[1:]) > MAX_NAMED:
         return f"{kinds[0]}; other cells have another number, which their list of trials shows"
-    return ", but ".join([*kinds[:1], *(f"{kind} ({', '.join(names[kind])})" for kind in kinds[1:])])
+    return ", but ".join(
+        [*kinds[:1], *(f"{kind} ({', '.join(names[kind])})" for kind in kinds[1:])]
+    )
 
 
 @dataclass(frozen=True)
@@ -265,7 +277,11 @@ class Table:
         """Return the number of decimals: that of the style, or enough for two digits of a typical half-width."""
         if self.style.digits is not None:
             return self.style.digits
-        halves = [(c.high - c.low) / 2 for c in self.cells.values() if c.low is not None and c.high is not None]
+        halves = [
+            (c.high - c.low) / 2
+            for c in self.cells.values()
+            if c.low is not None and c.high is not None
+        ]
         halves = [h for h in halves if math.isfinite(h) and h > 0]
         fitting = int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
         return max(0, fitting - 2 * self.style.percent)
@@ -284,7 +300,9 @@ class Table:
     @property
     def factor_titles(self) -> tuple[list[str], list[str]]:
         """The display names of the factors in rows and in columns."""
-        return list(map(self.style.names, self.row_factors)), list(map(self.style.names, self.column_factors))
+        return list(map(self.style.names, self.row_factors)), list(
+            map(self.style.names, self.column_factors)
+        )
 
     @cached_property
     def row_titles(self) -> dict[Key, Key]:
@@ -303,12 +321,17 @@ class Table:
     def column_titles(self) -> list[str]:
         """Return the titles of the columns of cells: their labels, or the metric where no factor is in the columns."""
         shown = self._column_labels
-        return [" ".join(shown[column]) for column in self.columns] if self.column_factors else [self.metric_title]
+        return (
+            [" ".join(shown[column]) for column in self.columns]
+            if self.column_factors
+            else [self.metric_title]
+        )
 
     @cached_property
     def legend(self) -> list[str]:
         """Return the meaning of marks and brackets, and what the table leaves out, as sentences."""
-        names, cells = self.style.names, [*self.cells.values(), *self.averages.values()]
+        names = self.style.names
+        cells = [*self.cells.values(), *self.averages.values()]
         compared = " and ".join(map(names, self.compared))
         methods = list(dict.fromkeys(cell.interval for cell in cells if cell.interval))
         lines = ["in percent"] if self.style.percent else []
@@ -329,8 +352,12 @@ class Table:
         elif self.pairs and (self.decisive or self.averages):
             lines.append(f"nothing is marked: no {compared} is shown to be worse than another")
         if used := {cell.mark for cell in cells} - {""}:
-            arrows = ", ".join(f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in used)
-            lines.append(f"{arrows} than {'the best' if self.reference is None else names(self.reference)}")
+            arrows = ", ".join(
+                f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in used
+            )
+            lines.append(
+                f"{arrows} than {'the best' if self.reference is None else names(self.reference)}"
+            )
         if self.pooled:
             lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
         lines += self.gaps
@@ -343,12 +370,18 @@ class Table:
         """A line with the trials that no cell's mean has, by status; the row of averages is of the same trials."""
         missing: Counter[str] = Counter()
         for cell in self.cells.values():
-            missing.update({status: n for status, n in cell.statuses.items() if status not in COUNTING})
+            missing.update(
+                {status: n for status, n in cell.statuses.items() if status not in COUNTING}
+            )
         if not missing:
             return []
         every = [*self.cells.values(), *self.averages.values()]
-        partly = next((f"{c.n}/{c.planned}: finished/planned; " for c in every if 0 < c.n < c.planned), "")
-        return [f"{partly}not in the table: {', '.join(f'{n} {status}' for status, n in missing.items())}"]
+        partly = next(
+            (f"{c.n}/{c.planned}: finished/planned; " for c in every if 0 < c.n < c.planned), ""
+        )
+        return [
+            f"{partly}not in the table: {', '.join(f'{n} {status}' for status, n in missing.items())}"
+        ]
 
     @property
     def _replicates(self) -> str:
@@ -360,7 +393,9 @@ class Table:
                 shown = (*self.row_titles[place[0]], *self._column_labels[place[1]])
                 labels = dict(zip((*self.row_factors, *self.column_factors), shown, strict=True))
                 by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
-                by_compared.setdefault(cell.over, {})[" ".join(labels[name] for name in self.compared)] = None
+                by_compared.setdefault(cell.over, {})[
+                    " ".join(labels[name] for name in self.compared)
+                ] = None
         if not by_place:
             return "folds, seeds of a fold averaged" if self.design.folds else "seeds"
         compared = [label for labels in by_compared.values() for label in labels]
@@ -374,7 +409,12 @@ class Table:
         if self.given_answer is not None:
             return replace(self.given_answer, names=names)
         context = bool(self.pairs) and bool(self.pairs[0].context)
-        return Answer(self.pairs, ("cells" if context else "overall") if self.decisive else None, self.pooled, names)
+        return Answer(
+            self.pairs,
+            ("cells" if context else "overall") if self.decisive else None,
+            self.pooled,
+            names,
+        )
 
     @property
     def verdicts(self) -> list[str]:
@@ -382,7 +422,11 @@ class Table:
         answer = self.answer
         if not answer.pairs:
             return []
-        return [f"{answer.heading}:", *answer.sentences(), *(f"Note: {note}." for note in answer.notes)]
+        return [
+            f"{answer.heading}:",
+            *answer.sentences(),
+            *(f"Note: {note}." for note in answer.notes),
+        ]
 
     def bottom(self) -> list[Cell | None]:
         """Return the last row, of averages over all rows; empty where there is none."""
@@ -394,7 +438,9 @@ class Table:
         rows = list(self.row_titles.values())
         for row, above in zip(rows, [(), *rows], strict=False):
             same = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row) - 1)]
-            shown.append(["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)])
+            shown.append(
+                ["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)]
+            )
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
@@ -478,12 +524,18 @@ class Table:
         Returns:
             The text.
         """
-        blocks, rest = [], list(range(len(self.column_titles)))
+        blocks = []
+        rest = list(range(len(self.column_titles)))
         while rest:
             fitting = len(rest)
-            while fitting > 1 and max(map(len, text_table(self.text_rows(rest[:fitting]), rule=True))) > width:
+            while (
+                fitting > 1
+                and max(map(len, text_table(self.text_rows(rest[:fitting]), rule=True))) > width
+            ):
                 fitting -= 1
-            blocks.append("\n".join(text_table(self.text_rows(rest[:fitting]), rule=True, width=width)))
+            blocks.append(
+                "\n".join(text_table(self.text_rows(rest[:fitting]), rule=True, width=width))
+            )
             rest = rest[fitting:]
         parts = [
             wrapped(self.heading, width),
@@ -497,19 +549,27 @@ class Table:
         """Return Markdown for a README or an issue: the best in bold, legend and verdicts below."""
         rows = self.text_rows()
         shown = [[self.cells.get((row, column)) for column in self.columns] for row in self.rows]
-        for cells, entries in zip([*shown, *([self.bottom()] if self.averages else [])], rows[1:], strict=True):
+        for cells, entries in zip(
+            [*shown, *([self.bottom()] if self.averages else [])], rows[1:], strict=True
+        ):
             for i, cell in enumerate(cells, start=len(self.row_factors)):
                 if cell is not None and cell.best:
                     entries[i] = f"**{self.cell_text(cell)}**{ARROWS[cell.mark]}"
         lines = [f"**{markdown_text(self.heading)}**", "", *markdown_table(rows), ""]
         lines += [markdown_item(marked_as(line, "**bold**")) for line in self.legend]
         if self.verdicts:
-            lines += ["", markdown_text(self.verdicts[0]), "", *map(markdown_item, self.verdicts[1:])]
+            lines += [
+                "",
+                markdown_text(self.verdicts[0]),
+                "",
+                *map(markdown_item, self.verdicts[1:]),
+            ]
         return "\n".join(lines) + "\n"
 
     def to_latex(self) -> str:
         """Return a LaTeX table environment, the legend as its caption; it needs `booktabs`."""
-        factors, entries = len(self.row_factors), len(self.columns)
+        factors = len(self.row_factors)
+        entries = len(self.columns)
         head = []
         if self.column_factors:
             over = latex_text(", ".join(self.factor_titles[1]))
@@ -528,11 +588,21 @@ class Table:
             for row, labels in zip(self.rows, self.row_labels(), strict=True)
         ]
         if bottom := self.bottom():
-            body += [r"\midrule", latex_row([*map(latex_text, self.bottom_labels), *map(self._latex_entry, bottom)])]
+            body += [
+                r"\midrule",
+                latex_row([*map(latex_text, self.bottom_labels), *map(self._latex_entry, bottom)]),
+            ]
         answer = self.answer
-        verdicts = [f"{answer.heading}: " + "; ".join(answer.sentences())] if answer.pairs and answer.decisive else []
+        verdicts = (
+            [f"{answer.heading}: " + "; ".join(answer.sentences())]
+            if answer.pairs and answer.decisive
+            else []
+        )
         legend = (marked_as(line, "bold:") for line in self.legend)
-        caption = ". ".join([self.heading, *(line[0].upper() + line[1:] for line in legend), *verdicts]) + "."
+        caption = (
+            ". ".join([self.heading, *(line[0].upper() + line[1:] for line in legend), *verdicts])
+            + "."
+        )
         return latex_table(caption, "l" * (factors + entries), head, body)
 
     def _latex_entry(self, cell: Cell | None) -> str:
@@ -546,7 +616,9 @@ class Table:
         """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""
         return [
             {
-                "factors": dict(zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True)),
+                "factors": dict(
+                    zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True)
+                ),
                 "metric": self.metric,
                 "mean": cell.mean,
                 "low": cell.low,
@@ -577,12 +649,19 @@ class Table:
         """
         rows = []
         for row in self.to_rows():
-            factors, statuses, ids = row.pop("factors"), row.pop("statuses"), row.pop("trial_ids")
-            first = {name: row.pop(name) for name in ("metric", "mean", "low", "high", "min", "max", "n", "planned")}
+            factors = row.pop("factors")
+            statuses = row.pop("statuses")
+            ids = row.pop("trial_ids")
+            first = {
+                name: row.pop(name)
+                for name in ("metric", "mean", "low", "high", "min", "max", "n", "planned")
+            }
             last = {"trial_ids": " ".join(ids), "notes": "; ".join(self.notes)}
             rows.append(factors | first | statuses | row | last)
         frame = pd.DataFrame(rows)
-        return frame.astype({name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame})
+        return frame.astype(
+            {name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame}
+        )
 
     def comparisons(self) -> pd.DataFrame:
         """Return the comparisons of the table.
@@ -591,7 +670,10 @@ class Table:
             One row a comparison: its context, a, b, and all that `Comparison.to_dict` has.
         """
         return pd.DataFrame(
-            [dict(pair.context) | {"a": pair.a, "b": pair.b} | pair.comparison.to_dict() for pair in self.pairs]
+            [
+                dict(pair.context) | {"a": pair.a, "b": pair.b} | pair.comparison.to_dict()
+                for pair in self.pairs
+            ]
         )
 
     def __repr__(self) -> str:

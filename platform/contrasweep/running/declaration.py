@@ -57,13 +57,19 @@ def redeclare(
     if not (seen or (known and known.log)):
         return declared
     if known is None:
-        return replace(declared, log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),))
-    before, now = compared(known.declared, FREE), compared(declared.spec, FREE)
+        return replace(
+            declared,
+            log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),),
+        )
+    before = compared(known.declared, FREE)
+    now = compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     # Verdicts follow the first declaration, whatever is asked for later.
     first = compared(known.spec)
     standing = {name: known.spec.get(name) for name in VERDICT if first.get(name) != now.get(name)}
-    spec = {name: value for name, value in {**declared.spec, **standing}.items() if value is not None}
+    spec = {
+        name: value for name, value in {**declared.spec, **standing}.items() if value is not None
+    }
     family = known.family or known.arms
     no_arm_added = set(declared.arms) <= set(family)
     verdict = [name for name in changed if name in VERDICT]
@@ -71,7 +77,9 @@ def redeclare(
         return replace(known, description=declared.description, spec=spec)
     if _metric_was_mended(plan, known, recorded):
         return declared
-    changes = tuple(text for name in changed for text in _said(name, before.get(name), now.get(name)))
+    changes = tuple(
+        text for name in changed for text in _said(name, before.get(name), now.get(name))
+    )
     changes = changes or tuple(f"arms + {arm}" for arm in declared.arms if arm not in family)
     if not extend:
         raise SpecError(
@@ -84,7 +92,9 @@ def redeclare(
     planned = planned_rows(records)
     check_log(plan.study.replicates, read_looks(records))
     _check_kept(plan, known, now, changed)
-    excluded = {row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())}
+    excluded = {
+        row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())
+    }
     begun = {*recorded, *records.with_files()} if excluded else ()
     # A seed that may be left out once its score is known is a score that may be left out.
     if out := {row["seed"] for row in planned if row["trial_id"] in begun} & excluded:
@@ -94,7 +104,9 @@ def redeclare(
             value=out,
             hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
         )
-    _check_present(plan, known, now, recorded, [row for row in planned if row["seed"] not in excluded])
+    _check_present(
+        plan, known, now, recorded, [row for row in planned if row["seed"] not in excluded]
+    )
     if spend and (verdict or plan.study.replicates is not None):
         raise SpecError(
             "it was chosen among all that was seen, which no level of a later look covers"
@@ -107,12 +119,17 @@ def redeclare(
     # Over more cells the arms' means are others: whoever could read the table has had a look at it.
     there = {row["trial_id"] for row in planned}
     more_cells = isinstance(plan, GridPlan) and any(
-        cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials) for cell in plan.cells
+        cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials)
+        for cell in plan.cells
     )
-    looked = (spend and not no_arm_added) or (more_cells and there <= recorded.keys() and plan.study.replicates is None)
+    looked = (spend and not no_arm_added) or (
+        more_cells and there <= recorded.keys() and plan.study.replicates is None
+    )
     spent = looked + len(excluded)  # who may stop before any of these seeds has a look before each
     ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
-    entry = Declared(time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec)
+    entry = Declared(
+        time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec
+    )
     return replace(
         declared,
         created=known.created,
@@ -137,10 +154,17 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
 
     Arms are the same by what they train, under whatever name.
     """
-    arms, names = _arms(document), []
-    for key in sorted(records.store.etags("", "study.json")) if arms.total() > 1 and not document.evaluates else ():
+    arms = _arms(document)
+    names = []
+    for key in (
+        sorted(records.store.etags("", "study.json"))
+        if arms.total() > 1 and not document.evaluates
+        else ()
+    ):
         other = StudyRecords(records.storage, key.partition("/")[0])
-        with contextlib.suppress(BrokenFileError):  # somebody else's study keeps nobody from running
+        with contextlib.suppress(
+            BrokenFileError
+        ):  # somebody else's study keeps nobody from running
             known = other.document() if other.study != document.name else None
             same = known is not None and known.spec.get("data") == document.spec.get("data")
             if known is not None and same and (arms & _arms(known)).total() > 1 and other.etags():
@@ -149,11 +173,18 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
 
 
 def _arms(document: StudyDocument) -> Counter[str]:
-    return Counter(json.dumps(arm, sort_keys=True, default=str) for arm in document.spec.get("arms", {}).values())
+    return Counter(
+        json.dumps(arm, sort_keys=True, default=str)
+        for arm in document.spec.get("arms", {}).values()
+    )
 
 
 def trained_again(
-    document: StudyDocument, records: StudyRecords, trial_ids: Collection[str], *, spend: bool = False
+    document: StudyDocument,
+    records: StudyRecords,
+    trial_ids: Collection[str],
+    *,
+    spend: bool = False,
 ) -> StudyDocument:
     """Return `document` with the values of those trials of the table that ended and are about to be trained again.
 
@@ -162,7 +193,11 @@ def trained_again(
     """
     planned = planned_rows(records)
     recorded = records.read(row["trial_id"] for row in planned)
-    values = {i: record.value(document.metric) for i, record in recorded.items() if record.was_seen(document.metric)}
+    values = {
+        i: record.value(document.metric)
+        for i, record in recorded.items()
+        if record.was_seen(document.metric)
+    }
     again = {i: value for i, value in values.items() if i in trial_ids and i not in document.seen}
     if not again or document.evaluates:
         return document
@@ -171,9 +206,17 @@ def trained_again(
             "trials that are trained again after their results were seen have no verdicts, at any level",
             place="--spend",
             value=plural(len(again), "trial"),
-            hint="leave --spend out: if their values differ, their comparisons become exploratory; or " + NEW_STUDY,
+            hint="leave --spend out: if their values differ, their comparisons become exploratory; or "
+            + NEW_STUDY,
         )
-    entry = Declared(time.time(), _who(), len(values), len(planned), (f"{len(again)} trained again",), again=again)
+    entry = Declared(
+        time.time(),
+        _who(),
+        len(values),
+        len(planned),
+        (f"{len(again)} trained again",),
+        again=again,
+    )
     return replace(document, log=(*_log(document), entry))
 
 
@@ -182,7 +225,9 @@ def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable
     kind = ("of", "spending")
     before = known.declared.get("replicates") or {}
     grows = plan.study.replicates
-    if known.type != plan.study.type or [before.get(name) for name in kind] != [getattr(grows, n, None) for n in kind]:
+    if known.type != plan.study.type or [before.get(name) for name in kind] != [
+        getattr(grows, n, None) for n in kind
+    ]:
         raise SpecError(
             "a study of which trials have ended stays of its kind",
             place="type" if known.type != plan.study.type else "replicates",
@@ -191,11 +236,17 @@ def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable
         )
     for name in changed:
         if isinstance(plan, SweepPlan) and name in OF_A_SEARCH:
-            raise SpecError("the search was made by another", place=name, value=now.get(name), hint=NEW_STUDY)
+            raise SpecError(
+                "the search was made by another", place=name, value=now.get(name), hint=NEW_STUDY
+            )
 
 
 def _check_present(
-    plan: Plan, known: StudyDocument, now: Config, recorded: Mapping[str, Record], planned: Sequence[FrameRow]
+    plan: Plan,
+    known: StudyDocument,
+    now: Config,
+    recorded: Mapping[str, Record],
+    planned: Sequence[FrameRow],
 ) -> None:
     """Raise `SpecError` where trials that were declared would leave the table.
 
@@ -204,13 +255,20 @@ def _check_present(
     records = recorded.values()
     if isinstance(plan, SweepPlan):  # which configurations are confirmed is not declared
         keys: list[Hashable] = [(row["arm"], row["fold"], row["seed"]) for row in planned]
-        stay: set[Hashable] = {(arm, fold, seed) for arm in plan.study.arms for fold, seed in plan.replicates}
-        ended: set[Hashable] = {(r.arm, r.fold, r.seed) for r in records if r.notes.phase is Phase.CONFIRM}
+        stay: set[Hashable] = {
+            (arm, fold, seed) for arm in plan.study.arms for fold, seed in plan.replicates
+        }
+        ended: set[Hashable] = {
+            (r.arm, r.fold, r.seed) for r in records if r.notes.phase is Phase.CONFIRM
+        }
     else:
         keys = [row["trial_id"] for row in planned]
-        stay, ended = {trial.id for trial in plan.trials}, set(recorded)
+        stay = {trial.id for trial in plan.trials}
+        ended = set(recorded)
     gone = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
-    earlier = any(entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log)
+    earlier = any(
+        entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log
+    )
     if gone and not (earlier and ended.isdisjoint(gone)):
         count = Counter(gone.values())
         raise SpecError(
@@ -226,13 +284,22 @@ def _said(name: str, before: Any, now: Any) -> list[str]:
     if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
         added = [entry for entry in now or [] if entry not in (before or [])]
         gone = [entry for entry in before or [] if entry not in (now or [])]
-        parts = [f"{sign} {_short(', '.join(map(str, ones)))}" for sign, ones in (("+", added), ("-", gone)) if ones]
+        parts = [
+            f"{sign} {_short(', '.join(map(str, ones)))}"
+            for sign, ones in (("+", added), ("-", gone))
+            if ones
+        ]
         return [f"{name} {' '.join(parts) or 'in another order'}"]
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        added, gone = [key for key in now if key not in before], [key for key in before if key not in now]
+        added = [key for key in now if key not in before]
+        gone = [key for key in before if key not in now]
         other = [key for key in now if key in before and before[key] != now[key]]
         forms = [(added, "+ {}"), (gone, "- {}"), (other, "{} changed")]
-        return [f"{name} {form.format(_short(', '.join(map(str, keys))))}" for keys, form in forms if keys]
+        return [
+            f"{name} {form.format(_short(', '.join(map(str, keys))))}"
+            for keys, form in forms
+            if keys
+        ]
     old, new = ("none" if value is None else _short(str(value)) for value in (before, now))
     return [f"{name} {old} -> {new}"]
 
@@ -243,20 +310,25 @@ def _short(text: str) -> str:
 
 def _who() -> str:
     """Return who asks, on which machine and by which command."""
-    with contextlib.suppress(OSError, KeyError, ImportError):  # a container may have no name for its user
+    with contextlib.suppress(
+        OSError, KeyError, ImportError
+    ):  # a container may have no name for its user
         return f"{getpass.getuser()} on {platform.node()}{''.join(f': {command}' for command in this_command())}"
     return platform.node()
 
 
 def this_command() -> tuple[str, ...]:
     """Return the command that declared the study, for who runs it again; () where a program did."""
-    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith("contrasweep/__main__.py")
+    ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith(
+        "contrasweep/__main__.py"
+    )
     return (shlex.join(["contrasweep", *map(redacted, sys.argv[1:])]),) if ours else ()
 
 
 def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, Record]) -> bool:
     """Whether `known` is of this plan but for a metric that none of its trials has reported."""
-    study, designed = plan.study, cast(Any, plan)
+    study = plan.study
+    designed = cast(Any, plan)
     if known.metric == study.metric:
         return False
     earlier = replace(designed, study=replace(study, metric=known.metric, mode=known.mode))

@@ -19,7 +19,13 @@ from contrasweep.planning.plan import Plan
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
 from contrasweep.running.evaluation import is_evaluated, plan_evaluation, plan_given
-from contrasweep.running.prepare import Changed, Prepared, declared_as_before_if_refused, prepare, tracked_study
+from contrasweep.running.prepare import (
+    Changed,
+    Prepared,
+    declared_as_before_if_refused,
+    prepare,
+    tracked_study,
+)
 from contrasweep.running.publish import clean, plan_cleaning, publish
 from contrasweep.shell import command_line
 from contrasweep.storage.lease import Lease, exclusive_driver
@@ -85,21 +91,38 @@ def run(
     """
     storage = open_store(storage).uri  # whole, because workers have another working directory
     if storage.startswith("memory://"):
-        raise StorageError(f"storage {storage} is seen by this process alone, and trials run in others; take a folder")
+        raise StorageError(
+            f"storage {storage} is seen by this process alone, and trials run in others; take a folder"
+        )
     planned = study if isinstance(study, GridPlan) else plan(study, storage=storage)
-    trackers = checked_tracking(tracking_of(tracking, planned.study.tracking), notify=planned.study.notify)
+    trackers = checked_tracking(
+        tracking_of(tracking, planned.study.tracking), notify=planned.study.notify
+    )
     records = StudyRecords(storage, planned.study.name)
     records.store.check_writable()
     code = CurrentCode(planned.study.functions)
     with exclusive_driver(records) as lease, declared_as_before_if_refused(records, extend=extend):
         prepared = prepare(
-            planned, records, code, extend=extend, retry_failed=retry_failed, rerun=rerun, changed=changed, spend=spend
+            planned,
+            records,
+            code,
+            extend=extend,
+            retry_failed=retry_failed,
+            rerun=rerun,
+            changed=changed,
+            spend=spend,
         )
         tracked = tracked_study(planned, storage, prepared.document)
-        trained, stopped, gap = None, "", ""
+        trained = None
+        stopped = ""
+        gap = ""
         if not prepared.complete:
-            trained = planned.relocated(partial(resolve, folds=planned.study.folds, storage=storage, write=True))
-            stopped, gap = _train(trained, prepared, code, lease, trackers, tracked, max_concurrent, cluster, quiet)
+            trained = planned.relocated(
+                partial(resolve, folds=planned.study.folds, storage=storage, write=True)
+            )
+            stopped, gap = _train(
+                trained, prepared, code, lease, trackers, tracked, max_concurrent, cluster, quiet
+            )
         results = replace(Results.load(records.study, storage), stopped=stopped)
         recorded = {**results.trial_records, **results.search_records}
         if trained is not None:
@@ -128,7 +151,9 @@ def _train(
     *engine: Any,
 ) -> tuple[str, str]:
     """Train what has no record yet; return the budget that has ended it, and what the trackers lack, as lines."""
-    from contrasweep.running.engine.training import train  # Ray comes with it, which a finished study needs not
+    from contrasweep.running.engine.training import (
+        train,
+    )  # Ray comes with it, which a finished study needs not
 
     with following(trackers, tracked, lease.records) as follower:
         stopped = train(planned, prepared, lease.records, code, lease, *engine)
@@ -143,7 +168,8 @@ def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tupl
     for evaluation in planned.study.evaluate or ():
         if not is_evaluated(results, evaluation):
             scores = _score(results, plan_evaluation(results, evaluation, named), options)
-            results, complete = Results.load(results.name, results.records.storage), complete and scores.complete
+            results = Results.load(results.name, results.records.storage)
+            complete = complete and scores.complete
     return results, complete
 
 
@@ -189,22 +215,34 @@ def evaluate(
     storage = open_store(storage).uri
     declared = as_study(study) if not isinstance(study, str) or is_declaration(study) else None
     name = declared.name if declared else str(study)
-    results, evaluation = Results.load(name, storage), Evaluation(list(on), function)
+    results = Results.load(name, storage)
+    evaluation = Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
-    scores = _score(results, plan_evaluation(results, evaluation, named_by(declared) if declared else ()), options)
-    results, records = Results.load(name, storage), StudyRecords(storage, name)
+    scores = _score(
+        results,
+        plan_evaluation(results, evaluation, named_by(declared) if declared else ()),
+        options,
+    )
+    results = Results.load(name, storage)
+    records = StudyRecords(storage, name)
     if tracking == OF_STUDY:
-        tracking = _where_shown(records, tracking_of(tracking, declared.tracking if declared else None))
+        tracking = _where_shown(
+            records, tracking_of(tracking, declared.tracking if declared else None)
+        )
     return publish(results, checked_tracking(tracking), TrackedStudy.stored(records)), scores
 
 
-def _where_shown(records: StudyRecords, mine: str | Sequence[str] | None) -> str | Sequence[str] | None:
+def _where_shown(
+    records: StudyRecords, mine: str | Sequence[str] | None
+) -> str | Sequence[str] | None:
     """Return the user's addresses `mine` if the study is shown there; a storage may name any other, which is not used.
 
     None where it is shown nowhere, or elsewhere, which is said.
     """
     shown = read_links(records).tracking
-    if not shown or any(str(checked_uri(store, connect=False)) == shown for store in parted(mine)[0]):
+    if not shown or any(
+        str(checked_uri(store, connect=False)) == shown for store in parted(mine)[0]
+    ):
         return mine if shown else None
     print(
         f"the scores are not in MLflow: the storage says that the study is shown at {shown}, and the command does not; "
@@ -245,13 +283,16 @@ def evaluate_checkpoint(
         SpecError: The checkpoint or its loader cannot be read, or the name is taken.
         DataError: A dataset is not staged.
     """
-    storage, evaluation = open_store(storage).uri, Evaluation(list(on), function)
+    storage = open_store(storage).uri
+    evaluation = Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=None, storage=storage))
     planned = plan_given(name, model, Path(checkpoint), evaluation, storage)
     return _run_evaluation(planned, storage, None if tracking == OF_STUDY else tracking, **options)
 
 
-def _run_evaluation(planned: GridPlan, storage: str, tracking: str | Sequence[str] | None, **options: Any) -> Results:
+def _run_evaluation(
+    planned: GridPlan, storage: str, tracking: str | Sequence[str] | None, **options: Any
+) -> Results:
     """Run the trials of an evaluation; those of another code run again."""
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
     return run(planned, storage=storage, tracking=tracking, **options)
@@ -260,6 +301,8 @@ def _run_evaluation(planned: GridPlan, storage: str, tracking: str | Sequence[st
 def _nothing_trained(study: str, recorded: Iterable[Record]) -> str:
     """The line of a command that finds nothing to do."""
     counts = Counter(record.status for record in recorded)
-    again = "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""
+    again = (
+        "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""
+    )
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     return f"nothing to train: every trial of {study} has its record, {statuses}{again}"

@@ -34,15 +34,19 @@ ARM = "given"
 """The arm of a study that evaluates a checkpoint from elsewhere."""
 
 
-def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[object] = ()) -> GridPlan:
+def plan_evaluation(
+    results: Results, evaluation: Evaluation, named: Sequence[object] = ()
+) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
 
     Of code and data it may name what is shipped, and what the user has `named`: see `check_named`.
     """
     spec = results.document.whole
     manifests = networks.datasets(results.document, results.records.storage, named)
-    records, done = results.records, _evaluable(results, named)
-    storage, name = records.storage, f"{results.name}.{evaluation.label}"
+    records = results.records
+    done = _evaluable(results, named)
+    storage = records.storage
+    name = f"{results.name}.{evaluation.label}"
     asked = {"data": evaluation.data, "function": evaluation.function}
     _check_names(name, asked, [name, *records.evaluations()], storage)
     frame = results.planned.set_index("trial_id")
@@ -60,7 +64,12 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
     )
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
-        shared = {"study": results.name, "trainable": record.trainable, "config": record.config, "on": others}
+        shared = {
+            "study": results.name,
+            "trainable": record.trainable,
+            "config": record.config,
+            "on": others,
+        }
         network: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
         network |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
         data = networks.data_of(record, manifests)
@@ -69,12 +78,22 @@ def plan_evaluation(results: Results, evaluation: Evaluation, named: Sequence[ob
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
         cells[key] = Cell(record.arm, values, (*(cells[key].trials if key in cells else ()), trial))
-    if lacking := sum(record.status.counts for record in results.trial_records.values()) - len(done):
-        print(f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr)
-    return GridPlan(study, tuple(cells.values()), {manifest.digest: name for name, manifest in manifests.items()})
+    if lacking := sum(record.status.counts for record in results.trial_records.values()) - len(
+        done
+    ):
+        print(
+            f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr
+        )
+    return GridPlan(
+        study,
+        tuple(cells.values()),
+        {manifest.digest: name for name, manifest in manifests.items()},
+    )
 
 
-def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, storage: str) -> GridPlan:
+def plan_given(
+    name: str, model: str, checkpoint: Path, evaluation: Evaluation, storage: str
+) -> GridPlan:
     """Return the plan of one trial that evaluates a checkpoint which was made elsewhere, and keep it in the storage.
 
     Args:
@@ -88,11 +107,18 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
     import_path(model, "--model", "function")
     if not evaluation.data:
         raise SpecError(
-            "a checkpoint from elsewhere is evaluated on data", place="--on", hint="for example --on digits"
+            "a checkpoint from elsewhere is evaluated on data",
+            place="--on",
+            hint="for example --on digits",
         )
     others = _with_digests(evaluation.data, storage)
     content = _content(checkpoint)
-    declared = {"data": evaluation.data, "function": evaluation.function, "model": model, "content": content}
+    declared = {
+        "data": evaluation.data,
+        "function": evaluation.function,
+        "model": model,
+        "content": content,
+    }
     slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
     study = AblationGrid(
         name or f"{slug}.{evaluation.label}",
@@ -110,10 +136,18 @@ def plan_given(name: str, model: str, checkpoint: Path, evaluation: Evaluation, 
             (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
             kept.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
     saved = kept.latest()
-    config = {"study": study.name, "trainable": model, "config": {}, "on": others, "function": evaluation.function}
+    config = {
+        "study": study.name,
+        "trainable": model,
+        "config": {},
+        "on": others,
+        "function": evaluation.function,
+    }
     network = {"source": content, "checkpoint": saved.digest if saved else "", "trained": 0.0}
     file = "" if checkpoint.is_dir() else checkpoint.name
-    trial = Trial(study.name, ARM, EVALUATION, canonical.Config({**config, **network, "file": file}), data)
+    trial = Trial(
+        study.name, ARM, EVALUATION, canonical.Config({**config, **network, "file": file}), data
+    )
     return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
 
 
@@ -131,15 +165,23 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
     """The finished trials of the table that have a checkpoint, with its digest."""
     if results.document.evaluates:
         raise SpecError(
-            "this study is an evaluation", place="STUDY", value=results.name, hint="name the study that it evaluates"
+            "this study is an evaluation",
+            place="STUDY",
+            value=results.name,
+            hint="name the study that it evaluates",
         )
     finished = [record for record in results.trial_records.values() if record.status.counts]
     for record in finished:
         networks.loader(results.document, record, named)
-    store, key = results.records.store, results.records.key
+    store = results.records.store
+    key = results.records.key
     with ThreadPoolExecutor(16) as pool:
-        kept = pool.map(lambda record: Checkpoints(store, key(record.trial_id, "checkpoint")).latest(), finished)
-        done = [(record, saved.digest) for record, saved in zip(finished, kept, strict=True) if saved]
+        kept = pool.map(
+            lambda record: Checkpoints(store, key(record.trial_id, "checkpoint")).latest(), finished
+        )
+        done = [
+            (record, saved.digest) for record, saved in zip(finished, kept, strict=True) if saved
+        ]
     if not done:
         raise SpecError(
             "no finished trial of the study has a checkpoint",
@@ -163,7 +205,11 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
         for arm in document.spec.get("arms", {}).values() if document else ():
             earlier = dict(arm.get("config") or {})
             other = str(earlier.get("function", ""))
-            if function and other != function and other.rpartition(":")[2] == function.rpartition(":")[2]:
+            if (
+                function
+                and other != function
+                and other.rpartition(":")[2] == function.rpartition(":")[2]
+            ):
                 raise SpecError(
                     "two functions of one name would give scores of one name",
                     place="--with",
@@ -172,23 +218,36 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
                 )
             if name == study and earlier != declared:
                 raise SpecError(
-                    "a study of this name evaluates something else", place="STUDY", value=name, hint="choose another"
+                    "a study of this name evaluates something else",
+                    place="STUDY",
+                    value=name,
+                    hint="choose another",
                 )
 
 
 def _content(checkpoint: Path) -> str:
     """The digest of a checkpoint's files, 16 digits."""
-    files = sorted(path for path in checkpoint.rglob("*") if path.is_file()) if checkpoint.is_dir() else [checkpoint]
+    files = (
+        sorted(path for path in checkpoint.rglob("*") if path.is_file())
+        if checkpoint.is_dir()
+        else [checkpoint]
+    )
     try:
         parts = []
         for path in files:
             with path.open("rb") as file:
                 parts.append(
-                    [path.relative_to(checkpoint.parent).as_posix(), hashlib.file_digest(file, "sha256").hexdigest()]
+                    [
+                        path.relative_to(checkpoint.parent).as_posix(),
+                        hashlib.file_digest(file, "sha256").hexdigest(),
+                    ]
                 )
     except OSError as error:
         raise SpecError(
-            "the checkpoint cannot be read", place="--checkpoint", value=str(checkpoint), hint=error.strerror or ""
+            "the checkpoint cannot be read",
+            place="--checkpoint",
+            value=str(checkpoint),
+            hint=error.strerror or "",
         ) from None
     if not parts:
         raise SpecError("the checkpoint has no files", place="--checkpoint", value=str(checkpoint))

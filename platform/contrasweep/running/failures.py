@@ -42,7 +42,9 @@ def replicate_of(trial: Trial | Record) -> str:
 def place_of(error: str) -> str:
     """The innermost line of a traceback that is the study's own code, `method.py:12`; "" where none is."""
     frames = [(Path(match["file"]), match["line"]) for match in FRAME.finditer(error)]
-    users = [frame for frame in frames if not any(folder in frame[0].parents for folder in INSTALLED)]
+    users = [
+        frame for frame in frames if not any(folder in frame[0].parents for folder in INSTALLED)
+    ]
     return f"{users[-1][0].name}:{users[-1][1]}" if users else ""
 
 

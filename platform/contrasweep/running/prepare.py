@@ -11,7 +11,13 @@ from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
 from contrasweep.config import Config
 from contrasweep.data.folds import class_notes
-from contrasweep.errors import BrokenFileError, ContrasweepError, SpecError, check_known, choose_from
+from contrasweep.errors import (
+    BrokenFileError,
+    ContrasweepError,
+    SpecError,
+    check_known,
+    choose_from,
+)
 from contrasweep.planning import learned
 from contrasweep.planning.code_comparison import CodeComparison, compare_plan, is_other
 from contrasweep.planning.plan import Plan
@@ -88,7 +94,9 @@ def prepare(
     """
     # All that follows reads records, of which an interrupted move has only taken some.
     finish_move(records)
-    known, recorded, log = records.document(), records.finished(), read_looks(records)
+    known = records.document()
+    recorded = records.finished()
+    log = read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
     asked = known.asked_before if known and recorded else asked_before(document, records)
     document = replace(document, asked_before=asked)
@@ -100,7 +108,9 @@ def prepare(
     if again:
         document = trained_again(document, records, again, spend=spend)
     if extend and not spend:
-        from contrasweep.results.interim_analysis import count_look  # brings pandas, which `submit` does without
+        from contrasweep.results.interim_analysis import (
+            count_look,
+        )  # brings pandas, which `submit` does without
 
         count_look(plan, records)
     document = records.claim(document)
@@ -128,7 +138,8 @@ def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Ite
     if not extend:
         yield
         return
-    before, ended = {name: _content(records, name) for name in DECLARATION}, records.etags()
+    before = {name: _content(records, name) for name in DECLARATION}
+    ended = records.etags()
     try:
         yield
     except (SpecError, BrokenFileError):
@@ -148,7 +159,9 @@ def _content(records: StudyRecords, name: str) -> bytes | None:
         return None
 
 
-def check_plan(plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False) -> list[str]:
+def check_plan(
+    plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False
+) -> list[str]:
     """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run."""
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
     return lines_declared_anew(records.document(), document)
@@ -193,7 +206,12 @@ class Decision:
         ids = self._changed
         if self.selected:
             searches = self.anew if not ids else NewSearches()
-            archive_trials(records, {*self.selected, *searches.trial_ids}, "run again as asked", searches.searches)
+            archive_trials(
+                records,
+                {*self.selected, *searches.trial_ids},
+                "run again as asked",
+                searches.searches,
+            )
         if self.restarted:
             archive_trials(records, self.restarted, "failed, and the code has changed since")
         if ids:
@@ -222,9 +240,17 @@ def decide(
     Raises `CodeChanged` where trials of other code are left and `changed` is "stop", and `SpecError` for a word of
     `rerun` that names no trial.
     """
-    check_known(changed, "ways", get_args(Changed), "there is no such way to treat changed code", place="changed")
+    check_known(
+        changed,
+        "ways",
+        get_args(Changed),
+        "there is no such way to treat changed code",
+        place="changed",
+    )
     recorded = plan_records(plan, records)
-    selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()} if rerun else set()
+    selected = (
+        selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()} if rerun else set()
+    )
     kept = {i: record for i, record in recorded.items() if i not in selected}
     lost = run_again(plan.study.metric, kept, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, kept, selected)
@@ -236,16 +262,29 @@ def decide(
         )
     infeasible = {i: record for i, record in kept.items() if record.status.infeasible}
     restarted = set() if changed == "accept" else {i for i in lost if is_other(kept[i], current)}
-    anew = new_searches(plan, recorded, current, selected, comparison if changed == "rerun" else None)
+    anew = new_searches(
+        plan, recorded, current, selected, comparison if changed == "rerun" else None
+    )
     if anew.searches:
         many = len(anew.searches) > 1
-        notes.append(f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew")
+        notes.append(
+            f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew"
+        )
     return Decision(
-        comparison, changed, frozenset(selected), frozenset(lost), frozenset(restarted), tuple(notes), anew, infeasible
+        comparison,
+        changed,
+        frozenset(selected),
+        frozenset(lost),
+        frozenset(restarted),
+        tuple(notes),
+        anew,
+        infeasible,
     )
 
 
-def run_again(metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool) -> set[str]:
+def run_again(
+    metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
+) -> set[str]:
     """Return the failed trials that run again: all of them with `retry_failed`, else those that may succeed now.
 
     Their method is not to blame, and no search has gone on from their failure. Or they lacked the study's `metric`,
@@ -254,10 +293,13 @@ def run_again(metric: str, recorded: Mapping[str, Record], current: CurrentCode,
     again = {
         i
         for i, record in recorded.items()
-        if record.status.failed and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
+        if record.status.failed
+        and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
     }
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
-    mended = {i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)}
+    mended = {
+        i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)
+    }
     left = [record for i, record in lacking.items() if i not in mended and i not in again]
     if left and not any(metric in record.metrics for record in recorded.values()):
         raise ContrasweepError(unreported_metric(metric, left[0]))
@@ -284,10 +326,16 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
         else:
             matching = {i for i in ids if i.startswith(word)} if len(word) >= MIN_ID else set()
             if len(matching) > 1:
-                raise SpecError("this is the beginning of several trials' ids", place="--rerun", value=word)
+                raise SpecError(
+                    "this is the beginning of several trials' ids", place="--rerun", value=word
+                )
         if not matching:
-            hint = f"{choose_from('arms', list(arms), word)}; a cell is ARM/axis=value, a trial its id"
-            raise SpecError("there is no such arm, cell or trial", place="--rerun", value=word, hint=hint)
+            hint = (
+                f"{choose_from('arms', list(arms), word)}; a cell is ARM/axis=value, a trial its id"
+            )
+            raise SpecError(
+                "there is no such arm, cell or trial", place="--rerun", value=word, hint=hint
+            )
         chosen |= matching
     return chosen
 
@@ -331,7 +379,11 @@ def new_searches(
     for other in comparison.others if comparison else ():
         arms |= {searched[i].arm for i in other.trial_ids if i in searched}
         if other.unfinished:  # of which only the code is known
-            arms |= {t.arm for t in plan.sample_trials if current.of(t.trainable, t.config).version.digest == other.new}
+            arms |= {
+                t.arm
+                for t in plan.sample_trials
+                if current.of(t.trainable, t.config).version.digest == other.new
+            }
     if not arms:
         return NewSearches()
     searches = plan.searches_of(arms)

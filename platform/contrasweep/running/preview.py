@@ -115,7 +115,8 @@ def preview(
     if plan is None:
         return Preview(declared, missing)
     expected = forecast(plan, storage, cluster, missing, noise)
-    records, code = StudyRecords(storage, declared.name), CurrentCode(declared.functions)
+    records = StudyRecords(storage, declared.name)
+    code = CurrentCode(declared.functions)
     recorded = plan_records(plan, records)
     comparison, notes = compare_plan(plan, records, code, recorded)
     try:
@@ -123,14 +124,20 @@ def preview(
     except ContrasweepError as error:  # `run` says it again, and stops
         notes.append(str(error))
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
-    advice, refused = None, None
+    advice = None
+    refused = None
     try:
         # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
         if not any(dataset.cells for dataset in missing) and not unimportable(declared):
             lines += check_plan(plan, records, extend=extend, spend=spend)
         document = records.document() if expected.records else None
         # A machine that only plans has neither pandas nor SciPy, and no advice.
-        if document and document.plan_digest == plan.digest and is_installed("pandas") and is_installed("scipy"):
+        if (
+            document
+            and document.plan_digest == plan.digest
+            and is_installed("pandas")
+            and is_installed("scipy")
+        ):
             from contrasweep.results.results import Results
 
             advice = Results.load(document.name, storage).advice(expected.hours_of)

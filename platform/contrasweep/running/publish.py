@@ -35,7 +35,12 @@ MAX_MODELS = 8  # of the first arms, where there are very many
 
 
 def publish(
-    results: Results, trackers: Trackers, tracked: TrackedStudy, *, trained: Plan | None = None, gap: str = ""
+    results: Results,
+    trackers: Trackers,
+    tracked: TrackedStudy,
+    *,
+    trained: Plan | None = None,
+    gap: str = "",
 ) -> Results:
     """Log files and models to the study's runs in MLflow; return the results with the URLs of the runs.
 
@@ -60,7 +65,10 @@ def publish(
     except StorageError as error:  # what was trained is in the records all the same
         print(error, file=sys.stderr)
     except TrackingError as error:
-        print(f"the tables and models are not in MLflow at {trackers.store} ({error})", file=sys.stderr)
+        print(
+            f"the tables and models are not in MLflow at {trackers.store} ({error})",
+            file=sys.stderr,
+        )
     return results
 
 
@@ -70,7 +78,9 @@ def _shown(results: Results, trackers: Trackers) -> str:
     if not store or trackers.others:
         return ""
     scored = sorted(
-        (score.study, score.trial_id, score.ended) for found in results.evaluations.values() for score in found
+        (score.study, score.trial_id, score.ended)
+        for found in results.evaluations.values()
+        for score in found
     )
     state = [
         store,
@@ -85,12 +95,16 @@ def _shown(results: Results, trackers: Trackers) -> str:
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
-    from contrasweep.reporting import write_files  # brings SciPy along, for which a plan need not wait
+    from contrasweep.reporting import (
+        write_files,
+    )  # brings SciPy along, for which a plan need not wait
 
     server.connect(trials=False)
     with tempfile.TemporaryDirectory() as folder:
         files, note = write_files(results, Path(folder))
-        server.describe_study(files, "\n\n".join([note, *map(markdown_text, results.notes)]), _means(results))
+        server.describe_study(
+            files, "\n\n".join([note, *map(markdown_text, results.notes)]), _means(results)
+        )
     if trained is not None:
         for record in islice(_best(results), MAX_MODELS):
             _log_model(record, results, server, trained)
@@ -99,7 +113,11 @@ def _log(results: Results, server: Server, trained: Plan | None) -> None:
 def _means(results: Results) -> dict[str, float]:
     """The mean of each arm, by `<metric>/<arm>`: what the study's own run shows beside its trials."""
     cells = results.table(rows="arm", columns=[]).cells
-    return {f"{results.metric}/{row[0]}": cell.mean for (row, _), cell in cells.items() if cell.mean is not None}
+    return {
+        f"{results.metric}/{row[0]}": cell.mean
+        for (row, _), cell in cells.items()
+        if cell.mean is not None
+    }
 
 
 def _best(results: Results) -> Iterator[Record]:
@@ -114,18 +132,32 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
     settings. A storage may hold other records.
     """
     try:
-        data, trainable = trained.datasets[record.data.digest], trained.study.arms[record.arm].path
+        data = trained.datasets[record.data.digest]
+        trainable = trained.study.arms[record.arm].path
         if record.trainable != trainable:  # no trial of this plan
             return
         named = named_by(trained.study, [trial.config for trial in trained.sample_trials])
         check_named(record.config, named, "config", "the study does not")
-        trial = Trial(record.study, record.arm, trainable, record.config, data, record.fold, record.seed, record.start)
+        trial = Trial(
+            record.study,
+            record.arm,
+            trainable,
+            record.config,
+            data,
+            record.fold,
+            record.seed,
+            record.start,
+        )
         with tempfile.TemporaryDirectory() as folder:
-            saved = Checkpoints(results.records.store, results.records.key(trial.id, "checkpoint")).fetch(Path(folder))
+            saved = Checkpoints(
+                results.records.store, results.records.key(trial.id, "checkpoint")
+            ).fetch(Path(folder))
             module = load_checkpoint(trial, Path(folder)) if saved else None
         if saved and module is not None:
             log_model(server, record, module, saved.step)
-    except Exception as error:  # a trainable of somebody else's, or a package that only the workers have
+    except (
+        Exception
+    ) as error:  # a trainable of somebody else's, or a package that only the workers have
         print(
             f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in "
             f"the storage",
@@ -157,20 +189,35 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
 
     Trials that have not finished, that failed, or whose arm is still searched keep theirs: they go on from it.
     """
-    records, folder = results.records, f"{results.name}/trials/"
+    records = results.records
+    folder = f"{results.name}/trials/"
     sizes: dict[str, dict[str, int]] = {}
     for key, size in records.store.sizes(folder).items():
         trial_id, _, rest = key.removeprefix(folder).partition("/")
         if rest.startswith("checkpoint/"):
             sizes.setdefault(trial_id, {})[key] = size
     table = results.trial_records
-    stay = {r.trial_id for r in _best(results)} if keep == "best_of_arm" else {*(table if keep == "confirmed" else ())}
+    stay = (
+        {r.trial_id for r in _best(results)}
+        if keep == "best_of_arm"
+        else {*(table if keep == "confirmed" else ())}
+    )
     finished = {**results.search_records, **results.trial_records}
-    searched = {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
-    over = {i: r for i, r in finished.items() if r.status.trained and r.arm not in searched and i in sizes}
+    searched = (
+        {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
+    )
+    over = {
+        i: r
+        for i, r in finished.items()
+        if r.status.trained and r.arm not in searched and i in sizes
+    }
     gone = sorted(over.keys() - stay)
     # A marker goes first: a checkpoint whose marker is there is whole.
-    keys = [key for trial in gone for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))]
+    keys = [
+        key
+        for trial in gone
+        for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))
+    ]
     gib = sum(sum(sizes[trial].values()) for trial in gone) / GIB
     lost = (*_lost(over, gone), *_starting(results, set(gone)))
     return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, lost)
@@ -203,7 +250,9 @@ def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
     gone = set(gone)
     if not gone:
         return
-    arms = sorted({record.arm for record in over.values()} - {r.arm for i, r in over.items() if i not in gone})
+    arms = sorted(
+        {record.arm for record in over.values()} - {r.arm for i, r in over.items() if i not in gone}
+    )
     yield f"evaluate: {len(gone)} of {len(over)} networks cannot be evaluated any more"
     if arms:
         yield f"load_model, a model in MLflow: no network is left of {', '.join(arms)}"

@@ -94,14 +94,26 @@ class RunContext:
         retention: Retention | None = None,
     ) -> None:
         """Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides)."""
-        self.storage, self.study, self.metric, self.inventory = storage, study, metric, inventory
-        self.datasets, self.chunk_s = dict(datasets), chunk_s
+        self.storage = storage
+        self.study = study
+        self.metric = metric
+        self.inventory = inventory
+        self.datasets = dict(datasets)
+        self.chunk_s = chunk_s
         self.retention = retention or Retention()
         # Unpickled only when they are called, so that a worker sees which modules an arm's function imports.
-        self.functions = {path: ray.cloudpickle.dumps(function) for path, function in functions.items()}
+        self.functions = {
+            path: ray.cloudpickle.dumps(function) for path, function in functions.items()
+        }
 
     def describe(
-        self, trial: Trial, place: PlaceDescription, notes: TrialNotes, code: CodeRef, *, no_prior_state: bool = False
+        self,
+        trial: Trial,
+        place: PlaceDescription,
+        notes: TrialNotes,
+        code: CodeRef,
+        *,
+        no_prior_state: bool = False,
     ) -> TrialDescription:
         """Return `trial` and its place as Tune's config: small, because Tune often copies it."""
         return {
@@ -128,4 +140,6 @@ class RunContext:
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place."""
         declared = self.functions.get(path)
-        return as_generator(ray.cloudpickle.loads(declared) if declared else import_path(path, "trainable"))
+        return as_generator(
+            ray.cloudpickle.loads(declared) if declared else import_path(path, "trainable")
+        )

@@ -48,7 +48,9 @@ class Interruption:
 
     def end_process(self) -> NoReturn:
         """Print the line and end at once: threads of Ray and MLflow may hang on a half-closed connection."""
-        below = "\x1b[?25h\n" if os.isatty(2) else ""  # a display that was drawn there had hidden the cursor
+        below = (
+            "\x1b[?25h\n" if os.isatty(2) else ""
+        )  # a display that was drawn there had hidden the cursor
         with contextlib.suppress(OSError):
             os.write(2, f"{below}contrasweep: {self}\n".encode())
         os._exit(INTERRUPTED)
@@ -63,7 +65,9 @@ def attend() -> None:
     At first, the first signal ends the process too (see `Interruption.at_once`).
     """
     interruption.ends_process = interruption.at_once = True
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in the thread too: a signal comes to the main one, or waits
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, SIGNALS
+    )  # in the thread too: a signal comes to the main one, or waits
     told, tells = os.pipe()
     os.set_blocking(tells, False)
     signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
@@ -87,7 +91,9 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        interruption.requested &= interruption.ends_process  # the next run of this process is not interrupted
+        interruption.requested &= (
+            interruption.ends_process
+        )  # the next run of this process is not interrupted
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -101,10 +107,13 @@ def _handle() -> dict[int, Any]:
 def _interrupt(number: int, frame: Any) -> None:
     if number == signal.SIGHUP:
         _leave_terminal()
-    again, interruption.requested = interruption.requested, True
+    again = interruption.requested
+    interruption.requested = True
     if interruption.at_once:
         interruption.end_process()
-    if not (again and interruption.ends_process):  # what is being undone is not disturbed: see `_attend`
+    if not (
+        again and interruption.ends_process
+    ):  # what is being undone is not disturbed: see `_attend`
         raise KeyboardInterrupt
 
 
@@ -117,7 +126,9 @@ def _attend(told: int) -> None:
     first = 0.0
     while True:
         until = first + (UNDO_S if interruption.requested else STUCK_S)
-        if not select.select([told], [], [], max(0.0, until - time.monotonic()) if first else None)[0]:
+        if not select.select([told], [], [], max(0.0, until - time.monotonic()) if first else None)[
+            0
+        ]:
             if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
                 break
             continue
@@ -145,7 +156,9 @@ def _leave_to_parent() -> None:
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         if signal.getsignal(number) is _interrupt:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
 
 
 def _leave_terminal() -> None:
@@ -178,7 +191,10 @@ class Termination:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for number, before in self.before.items():
             if signal.getsignal(number) == self._handle:

@@ -42,7 +42,9 @@ FOLDER = "contrasweep-slurm"
 MOST_TASKS = 1000
 """Of an array, by Slurm's default; a task of a larger study trains several trials, one after the other."""
 SCRIPT = Path(__file__).parents[1] / "cluster" / "files" / "slurm.sh"
-ONE_TASK = "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
+ONE_TASK = (
+    "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
+)
 """A step has one core otherwise, since Slurm 22.05."""
 
 
@@ -58,7 +60,9 @@ class Task:
     def __call__(self) -> str:
         """Train those of the trials that have no record, each from its newest checkpoint; return how they ended."""
         sweep_scratch()
-        return ", ".join(f"{trial.id} {self._train(trial, train, code)}" for trial, train, code in self.trials)
+        return ", ".join(
+            f"{trial.id} {self._train(trial, train, code)}" for trial, train, code in self.trials
+        )
 
     def _train(self, trial: Trial, function: Any, code: CodeRef) -> str:
         records = StudyRecords(self.storage, trial.study, patient=True)
@@ -107,20 +111,42 @@ def submit_slurm(
     those of `prepare`. A study whose trials follow from results goes as a single job, which runs Ray within its
     allocation. `ContrasweepError` where the study is sent already, or Slurm refuses it.
     """
-    declared, storage = load_study(study, sets), open_store(storage).uri
-    name, minutes = f"contrasweep-{declared.name}", options.get("time", "")
+    declared = load_study(study, sets)
+    storage = open_store(storage).uri
+    name = f"contrasweep-{declared.name}"
+    minutes = options.get("time", "")
     if not minutes.isdecimal():
         hint = "--sbatch time=240: it is queued again when they are over, and goes on"
-        raise SpecError("a job has a number of minutes", place="--sbatch time", value=minutes, hint=hint)
+        raise SpecError(
+            "a job has a number of minutes", place="--sbatch time", value=minutes, hint=hint
+        )
     waiting = _call("squeue", "--noheader", "--me", f"--name={name}", "--format=%A %k").splitlines()
     if mine := [line.split()[0] for line in waiting if line.split(maxsplit=1)[1:] == [storage]]:
-        raise SpecError("this study has been sent already", place=study, value=mine[0], hint=f"scancel {mine[0]}")
+        raise SpecError(
+            "this study has been sent already",
+            place=study,
+            value=mine[0],
+            hint=f"scancel {mine[0]}",
+        )
     if needs_driver(declared):
         words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
-        run = [study, "--storage", storage, *(word for change in sets for word in ("--set", change))]
+        run = [
+            study,
+            "--storage",
+            storage,
+            *(word for change in sets for word in ("--set", change)),
+        ]
         run += ["--tracking", tracking] if tracking != OF_STUDY else []
         run += run_flags(changed, max_concurrent, again)
-        job = _call("sbatch", "--parsable", f"--job-name={name}", f"--comment={storage}", *words, str(SCRIPT), *run)
+        job = _call(
+            "sbatch",
+            "--parsable",
+            f"--job-name={name}",
+            f"--comment={storage}",
+            *words,
+            str(SCRIPT),
+            *run,
+        )
         return job.strip(), 1
     tasks = _tasks(declared, storage, changed, again)
     return (_send(tasks, name, storage, options, max_concurrent), len(tasks)) if tasks else ("", 0)
@@ -137,14 +163,17 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
     """Claim the study as a driver does, keep its code in the storage, and return its tasks."""
     from contrasweep.running.engine.loop import StudyCode
 
-    planned, records = plan(study, storage=storage), StudyRecords(storage, study.name)
+    planned = plan(study, storage=storage)
+    records = StudyRecords(storage, study.name)
     assert isinstance(planned, GridPlan)
     records.store.check_writable()
     extend = bool(again.get("extend"))
     with exclusive_driver(records), declared_as_before_if_refused(records, extend=extend):
         code = CurrentCode(study.functions)
         prepared = prepare(planned, records, code, changed=changed, **again)
-        planned = planned.relocated(partial(resolve, folds=study.folds, storage=storage, write=True))
+        planned = planned.relocated(
+            partial(resolve, folds=study.folds, storage=storage, write=True)
+        )
         codes = StudyCode(records, code, partial(print, file=sys.stderr))
         left = [
             (trial, study.functions.get(trial.trainable), codes.of(trial))
@@ -156,17 +185,25 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
     return [Task(left[i::count], storage, study.metric, retention) for i in range(count)]
 
 
-def _send(tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, str], most: int | None) -> str:
+def _send(
+    tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, str], most: int | None
+) -> str:
     try:
         import submitit
     except ImportError:
-        raise SpecError("arrays need submitit", place="--slurm", hint=install_command("slurm")) from None
+        raise SpecError(
+            "arrays need submitit", place="--slurm", hint=install_command("slurm")
+        ) from None
     folder = Path(FOLDER)
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()  # of a link too
     if about.st_uid != os.getuid() or about.st_mode & 0o022:
         hint = f"chmod go-w {FOLDER}, or run the command elsewhere"
-        raise SpecError("tasks run what lies in a folder that you alone may write to", place=str(folder), hint=hint)
+        raise SpecError(
+            "tasks run what lies in a folder that you alone may write to",
+            place=str(folder),
+            hint=hint,
+        )
     executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)
     known = executor._valid_parameters()
     named = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}

@@ -17,7 +17,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contrasweep.running.engine import ray_internals
 
-PY_SPY_S, TASK_S = 30, 60
+PY_SPY_S = 30
+TASK_S = 60
 SIGNAL = signal.SIGUSR2
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
@@ -55,7 +56,9 @@ def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
 def waits_for_task(pid: int) -> bool:
     """Whether a worker of Ray on this host waits for the answer to a task, as far as py-spy may read its stack."""
     frames = frames_of(_spied(pid))[:4]
-    return any(f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames)
+    return any(
+        f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames
+    )
 
 
 def stack_of(pid: int) -> str:
@@ -71,7 +74,9 @@ def _spied(pid: int) -> str:
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            done = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=PY_SPY_S)
+            done = subprocess.run(
+                [spy, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=PY_SPY_S
+            )
             if done.returncode == 0:
                 return done.stdout
     return ""
@@ -82,7 +87,12 @@ def innermost(stack: str) -> str:
     if not (frames := frames_of(stack)):
         return ""
     users = next(
-        (f for f in frames if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])), frames[0]
+        (
+            f
+            for f in frames
+            if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])
+        ),
+        frames[0],
     )
     return f"{users['function']} ({users['place'].rsplit('/', 1)[-1]})"
 

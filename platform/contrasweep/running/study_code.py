@@ -10,7 +10,14 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from contrasweep.code import CodeVersion, code_of, differing_modules, digest_of_module, dotted_paths, installed_version
+from contrasweep.code import (
+    CodeVersion,
+    code_of,
+    differing_modules,
+    digest_of_module,
+    dotted_paths,
+    installed_version,
+)
 from contrasweep.errors import ContrasweepError, SpecError
 from contrasweep.storage.code_files import read_version
 from contrasweep.storage.records import StudyRecords
@@ -54,7 +61,11 @@ def code_of_study(study: Study) -> CodeVersion:
 def write_submitted(study: Study, file: Path) -> None:
     """Write which code the study has here, for `check_submitted`."""
     version = code_of_study(study)
-    content = {"host": socket.gethostname(), "digest": version.digest, "modules": dict(version.modules)}
+    content = {
+        "host": socket.gethostname(),
+        "digest": version.digest,
+        "modules": dict(version.modules),
+    }
     file.write_text(json.dumps(content))
 
 
@@ -67,9 +78,13 @@ def check_submitted(study: Study, file: Path) -> None:
     """
     try:
         content = json.loads(file.read_text())
-        host, digest, modules = str(content["host"]), str(content["digest"]), dict(content["modules"])
+        host = str(content["host"])
+        digest = str(content["digest"])
+        modules = dict(content["modules"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SpecError("this is no file of submitted code", place="--submitted-code", value=str(error)) from None
+        raise SpecError(
+            "this is no file of submitted code", place="--submitted-code", value=str(error)
+        ) from None
     here = code_of_study(study)
     if here.digest == digest:
         return

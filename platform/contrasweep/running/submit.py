@@ -25,7 +25,8 @@ from contrasweep.study.sweep import Study
 from contrasweep.study.trainables import unimportable
 from contrasweep.tracking.kinds import FOLDERS, checked_tracking, tracking_of
 
-STUDY_FILE, HOSTS_FILE = "submitted-study.yaml", "submitted-hosts.yaml"
+STUDY_FILE = "submitted-study.yaml"
+HOSTS_FILE = "submitted-hosts.yaml"
 CODE_FILE = "submitted-code.json"
 
 
@@ -83,11 +84,17 @@ def submit(
     declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
     storage = open_store(storage).uri  # whole, because the job has another working directory
     try:
-        planned, records = plan(declared, storage=storage), StudyRecords(storage, declared.name)
+        planned = plan(declared, storage=storage)
+        records = StudyRecords(storage, declared.name)
         if not unimportable(declared):
             check_plan(planned, records, extend=extend, spend=spend)
-    except StorageError as error:  # a laptop need not reach it; the cluster is asked below whether it does
-        print(f"the study's data and name are not checked before it is submitted: {error}", file=sys.stderr)
+    except (
+        StorageError
+    ) as error:  # a laptop need not reach it; the cluster is asked below whether it does
+        print(
+            f"the study's data and name are not checked before it is submitted: {error}",
+            file=sys.stderr,
+        )
     addresses = tracking_of(tracking, declared.tracking)
     trackers = checked_tracking(addresses, connect=False)  # a server is the cluster's to reach
     if (address_of_store := trackers.store.reveal()) != redacted(address_of_store):
@@ -97,7 +104,17 @@ def submit(
     uris = {"storage": storage} | ({} if trackers.store.is_none else {"tracking": address_of_store})
     parts = (other.partition(":") for other in trackers.others)
     uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
-    words = ["python", "-m", "contrasweep", "run", STUDY_FILE, "--storage", storage, "--tracking", str(trackers)]
+    words = [
+        "python",
+        "-m",
+        "contrasweep",
+        "run",
+        STUDY_FILE,
+        "--storage",
+        storage,
+        "--tracking",
+        str(trackers),
+    ]
     again = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun}
     words += ["--submitted-code", CODE_FILE, *run_flags(changed, max_concurrent, again)]
     words += ["--cluster", HOSTS_FILE] if cluster else []
@@ -116,7 +133,9 @@ def submit(
 def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -> Mapping[str, int]:
     """Return path -> bytes of each file that `submit` would send from the current folder."""
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        files = package.contents(Path.cwd(), _beside(load_study(study, sets), cluster, Path(folder)))
+        files = package.contents(
+            Path.cwd(), _beside(load_study(study, sets), cluster, Path(folder))
+        )
         return {name: path.stat().st_size for name, path in files.items()}
 
 

@@ -46,18 +46,28 @@ the next run writes it; or nothing that a command could do."""
 THREADS = 16
 
 
-def removable(records: StudyRecords, arm: str | None = None, status: str | None = None) -> list[str]:
+def removable(
+    records: StudyRecords, arm: str | None = None, status: str | None = None
+) -> list[str]:
     """Return the ids of the trials of an arm, of a status, of both, or all.
 
     Trials without a record are `pending`. `SpecError` for an arm or status that there is not.
     """
     recorded = compact.read_records(records, records.etags())
     document = records.document()
-    arms = list(dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())]))
+    arms = list(
+        dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())])
+    )
     if arm is not None:
         check_known(arm, "arms", arms, "there is no such arm in this study", place="--arm")
     if status is not None:
-        check_known(status, "statuses", [s.value for s in Status], "there is no such status", place="--status")
+        check_known(
+            status,
+            "statuses",
+            [s.value for s in Status],
+            "there is no such status",
+            place="--status",
+        )
     chosen = [
         r.trial_id
         for r in recorded.values()
@@ -87,7 +97,9 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
         learned.forget(records)
         # A search that starts anew chooses other trials than the one that comes back.
         recorded = compact.read_records(records, records.etags()) if part.searches else {}
-        restore_trials(records, part, {key for key, record in recorded.items() if record.arm in part.searches})
+        restore_trials(
+            records, part, {key for key, record in recorded.items() if record.arm in part.searches}
+        )
         return part
 
 
@@ -147,21 +159,36 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
         for finding in seen.findings:
             if finding.repair == "delete":
                 records.store.delete(finding.file)
-            name = finding.file.removeprefix(f"{records.study}/") if finding.repair == "file" else finding.of
+            name = (
+                finding.file.removeprefix(f"{records.study}/")
+                if finding.repair == "file"
+                else finding.of
+            )
             repaired.setdefault(finding.repair, {})[name] = None
         trials, searches, files = (repaired.get(kind, {}) for kind in ("trial", "search", "file"))
         aside = trials or searches or files
-        when = archive_trials(records, trials, "broken", {arm: arm for arm in searches}, files) if aside else ""
+        when = (
+            archive_trials(records, trials, "broken", {arm: arm for arm in searches}, files)
+            if aside
+            else ""
+        )
         return replace(seen, archived=when, repaired=True)
 
 
 def _examined(records: StudyRecords) -> Verification:
-    study, peaks = f"{records.study}/", learned.peaks_key(records)
+    study = f"{records.study}/"
+    peaks = learned.peaks_key(records)
     keys = [key.removeprefix(study) for key in records.store.list(study)]
-    trials = {key.split("/")[1] for key in keys if key.startswith(("trials/", "records/")) and key.count("/") > 1}
+    trials = {
+        key.split("/")[1]
+        for key in keys
+        if key.startswith(("trials/", "records/")) and key.count("/") > 1
+    }
     with ThreadPoolExecutor(THREADS) as pool:
         findings = [
-            finding for found in pool.map(functools.partial(_trial, records), sorted(trials)) for finding in found
+            finding
+            for found in pool.map(functools.partial(_trial, records), sorted(trials))
+            for finding in found
         ]
     findings += [finding for key in keys for finding in _file(records, key)]
     missing = sorted({"study.json", PLAN} - set(keys))
@@ -176,17 +203,21 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         key = records.key(check_name(trial_id), "record.json")
         record = records.read_one(trial_id)
     except ValueError as error:
-        return [Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")]
+        return [
+            Finding(f"{records.study}/trials/{ascii(trial_id)[:80]}", f"{error}; nothing reads it")
+        ]
     except StorageError as error:
         return [_finding(key, error, "trial", trial_id)]
 
     def check_metrics() -> None:
         rows = records.metrics(trial_id)
-        metrics, last = record.metrics if record else {}, metrics_of(rows[-1]) if rows else {}
+        metrics = record.metrics if record else {}
+        last = metrics_of(rows[-1]) if rows else {}
         if metrics and not rows:
             raise BrokenFileError(key, "it is missing", "")
         same = last.keys() == metrics.keys() and all(
-            value == metrics[name] or (math.isnan(value) and math.isnan(metrics[name])) for name, value in last.items()
+            value == metrics[name] or (math.isnan(value) and math.isnan(metrics[name]))
+            for name, value in last.items()
         )
         if record and rows and not same:
             raise BrokenFileError(key, "its last report is not what the record says", "")
@@ -203,7 +234,9 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         for name, repair, read in checks
         for finding in _attempt(records.key(trial_id, name), read, repair, trial_id)
     ]
-    artifacts = [records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())]
+    artifacts = [
+        records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
+    ]
     missing = [artifact for artifact in artifacts if not records.store.exists(artifact)]
     return found + [Finding(artifact, "it is missing", "trial", trial_id) for artifact in missing]
 
@@ -216,7 +249,9 @@ def _file(records: StudyRecords, key: str) -> list[Finding]:
         return _attempt(whole, lambda: file.read(records.store, whole), repair, of)
 
     if (kind := kind_of(key)) is not None:
-        return _attempt(whole, lambda: decode_part(records.store.read(whole), whole, kind), "delete")
+        return _attempt(
+            whole, lambda: decode_part(records.store.read(whole), whole, kind), "delete"
+        )
     match key.split("/"):
         case ["study.json"]:
             return _attempt(whole, records.document, "file")
@@ -235,7 +270,9 @@ def _file(records: StudyRecords, key: str) -> list[Finding]:
         case ["trials", _, name] if name == ATTEMPT:
             return content(OWNER_FILE, "delete")
         case ["given", digest, "latest.json"]:
-            return _attempt(whole, lambda: _check_checkpoint(records, records.given(digest)), "delete")
+            return _attempt(
+                whole, lambda: _check_checkpoint(records, records.given(digest)), "delete"
+            )
         case ["code", "accepted.json"]:
             return content(ACCEPTED_FILE)
         case ["code", name] if name.endswith(".json"):
@@ -260,10 +297,14 @@ def _check_checkpoint(records: StudyRecords, folder: str) -> None:
     MARKER_FILE.read(records.store, marker)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as scratch:
         if Checkpoints(records.store, folder).fetch(Path(scratch)) is None:
-            raise BrokenFileError(marker, "its files are not those that it names", "evaluate the checkpoint again")
+            raise BrokenFileError(
+                marker, "its files are not those that it names", "evaluate the checkpoint again"
+            )
 
 
-def _attempt(key: str, read: Callable[[], object], repair: Repair = "", of: str = "") -> list[Finding]:
+def _attempt(
+    key: str, read: Callable[[], object], repair: Repair = "", of: str = ""
+) -> list[Finding]:
     try:
         read()
     except FileNotFoundError:

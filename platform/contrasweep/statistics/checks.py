@@ -11,5 +11,10 @@ Floats = NDArray[np.float64]
 def checked_level(alpha: float) -> float:
     """Return `alpha` as a float; raise `SpecError` unless it is a probability between 0 and 1."""
     if not 0 < alpha < 1:
-        raise SpecError("alpha is a probability between 0 and 1", place="alpha", value=alpha, hint="for example 0.05")
+        raise SpecError(
+            "alpha is a probability between 0 and 1",
+            place="alpha",
+            value=alpha,
+            hint="for example 0.05",
+        )
     return float(alpha)

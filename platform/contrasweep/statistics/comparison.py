@@ -73,7 +73,9 @@ class Decided:
     def reversed(self) -> "Decided":
         """The same of b against a."""
         verdict: Verdict = TURNED.get(self.verdict, self.verdict)  # type: ignore[assignment]
-        return replace(self, verdict=verdict, difference=-self.difference, low=-self.high, high=-self.low)
+        return replace(
+            self, verdict=verdict, difference=-self.difference, low=-self.high, high=-self.low
+        )
 
 
 @dataclass(frozen=True)
@@ -139,33 +141,46 @@ def judge(
     ideal = _judge([Evidence(e.common) for e in evidence], family, mode, factors)
     return [
         replace(judgement, gaps_decide=judgement.verdict != without_gaps.verdict)
-        for judgement, without_gaps in zip(_judge(evidence, family, mode, factors), ideal, strict=True)
+        for judgement, without_gaps in zip(
+            _judge(evidence, family, mode, factors), ideal, strict=True
+        )
     ]
 
 
-def _judge(evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]) -> list[Judgement]:
+def _judge(
+    evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]
+) -> list[Judgement]:
     family = family.without(sum(e.copies for e in evidence))
     levels = [family.level / factor for factor in factors]
     raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
     counted = [
-        1.0 if e.gaps.pending else min(1.0, factor * p) for e, factor, p in zip(evidence, factors, raw, strict=True)
+        1.0 if e.gaps.pending else min(1.0, factor * p)
+        for e, factor, p in zip(evidence, factors, raw, strict=True)
     ]
     tested = [i for i, e in enumerate(evidence) if family.margin is not None or not e.copies]
     together = [*(counted[i] for i in tested), *[1.0] * max(0, family.size - len(tested))]
-    adjusted, places = family.adjusted(together), {i: place for place, i in enumerate(tested)}
+    adjusted = family.adjusted(together)
+    places = {i: place for place, i in enumerate(tested)}
     judgements = []
     for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
-        low, high = -math.inf, math.inf
+        low = -math.inf
+        high = math.inf
         if not e.gaps.pending:
             share = family.share(together, places[i]) if i in places else family.level
             low, high = e.interval(share / factor, level, mode)
         same = None
         if family.margin is not None:
-            same = 1.0 if e.gaps.pending else min(1.0, factor * e.equivalence_p(family.margin, level, mode))
+            same = (
+                1.0
+                if e.gaps.pending
+                else min(1.0, factor * e.equivalence_p(family.margin, level, mode))
+            )
             same = min(1.0, same * max(1, family.size))
         verdict = verdict_of(low, high, family.margin, mode)
         p_value = float(adjusted[places[i]]) if i in places else 1.0
-        judgements.append(Judgement(verdict, raw[i], p_value, low, high, level, same, looked_p=counted[i]))
+        judgements.append(
+            Judgement(verdict, raw[i], p_value, low, high, level, same, looked_p=counted[i])
+        )
     return judgements
 
 
@@ -268,7 +283,8 @@ class Comparison:
         if self.judgement is None:
             low, high = self.evidence.interval(self.family.alpha, self.family.level, self.mode)
         else:
-            low, high = self.judgement.low, self.judgement.high
+            low = self.judgement.low
+            high = self.judgement.high
         low, high = within(low, high, self.widest)
         return (-high, -low) if self.turned else (low, high)
 
@@ -317,7 +333,11 @@ class Comparison:
 
         None where no smallest difference was declared, and outside the study's family.
         """
-        return None if self.judgement is None else relevance_of(self.low, self.high, self.family.margin)
+        return (
+            None
+            if self.judgement is None
+            else relevance_of(self.low, self.high, self.family.margin)
+        )
 
     @property
     def verdict(self) -> str:
@@ -378,7 +398,8 @@ class Comparison:
         return (*missing, *self._design_notes())
 
     def _design_notes(self) -> tuple[str, ...]:
-        common, level = self.evidence.common, self.level
+        common = self.evidence.common
+        level = self.level
         if common.n > 1 and common.design.folds and common.design.seeds == 1:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
@@ -414,7 +435,9 @@ class Comparison:
             Name -> value, in units of the metric; None for an infinite end, and for what runs without a partner do not
             give. Names that begin with `earlier_` are what an earlier look decided.
         """
-        common, gaps, parts = self.evidence.common, self.gaps, self.components
+        common = self.evidence.common
+        gaps = self.gaps
+        parts = self.components
         before = self.before
         row = {
             "difference": self.difference,
@@ -451,9 +474,14 @@ class Comparison:
             "correction": self.family.correction,
             "mode": self.mode,
             "notes": list(self.notes),
-            **{f"earlier_{name}": None if before is None else getattr(before, name) for name in EARLIER},
+            **{
+                f"earlier_{name}": None if before is None else getattr(before, name)
+                for name in EARLIER
+            },
         }
-        return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}
+        return {
+            n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()
+        }
 
     def sentence(self, a: str = "", b: str = "") -> str:
         """Return the verdict and its numbers as a sentence; the numbers alone where the comparison is exploratory.
@@ -465,18 +493,23 @@ class Comparison:
         Returns:
             The sentence without a full stop. What an earlier look decided is a second sentence.
         """
-        a, b = a or self.names[0], b or self.names[1]
+        a = a or self.names[0]
+        b = b or self.names[1]
         sentence = self._said(a, b)
         if (before := self.before) is None:
             return sentence
         told = _told(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
-            told += f" within ±{before.margin:g}" + ", which was withdrawn" * (before.margin != self.family.margin)
+            told += f" within ±{before.margin:g}" + ", which was withdrawn" * (
+                before.margin != self.family.margin
+            )
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
         return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
 
     def _said(self, a: str, b: str) -> str:
-        decision, margin, numbers = self.decision, self.family.margin, self.span()
+        decision = self.decision
+        margin = self.family.margin
+        numbers = self.span()
         if self.p_value < 1 or not math.isinf(self.low):
             numbers += f", p {p_text(self.p_value, self.alpha)}"
         if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
@@ -491,7 +524,8 @@ class Comparison:
         if decision != "undecided":
             size = "" if margin is None else f"; {margin:g} would matter"
             if decision == "equivalent":
-                numbers, size = self.span(), f", within ±{margin:g}"
+                numbers = self.span()
+                size = f", within ±{margin:g}"
             return f"{_told(a, b, decision, self.relevance)}: {numbers}{size}{over}{self._unseen(a, b)}"
         reason = self._reason(a, b)
         return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
@@ -505,18 +539,21 @@ class Comparison:
 
     def _collapses(self, a: str, b: str) -> str:
         """Which trials of either arm collapsed."""
-        of_a, of_b = self.evidence.collapsed_a, self.evidence.collapsed_b
+        of_a = self.evidence.collapsed_a
+        of_b = self.evidence.collapsed_b
         told = [(arm, which) for arm, which in ((a, of_a), (b, of_b)) if which]
         if self.turned:
             told = [(arm, which) for arm, which in ((b, of_a), (a, of_b)) if which]
         return "".join(
-            f"; {arm} collapsed " + (f"at {', '.join(w)}" if len(w) <= MOST_NAMED else f"in {len(w)} replicates")
+            f"; {arm} collapsed "
+            + (f"at {', '.join(w)}" if len(w) <= MOST_NAMED else f"in {len(w)} replicates")
             for arm, w in told
         )
 
     def _unseen(self, a: str, b: str) -> str:
         """Which collapses nobody saw could overturn the verdict; "" where it would stand, or where some were seen."""
-        e, decision = self.evidence, self.decision
+        e = self.evidence
+        decision = self.decision
         known = e.collapsed_a or e.collapsed_b or (self.bounds is None and not e.fell)
         if (
             known
@@ -537,15 +574,26 @@ class Comparison:
         if self.judgement is not None and self.judgement.gaps_decide:
             lost = [(a, gaps.failed_a), (b, gaps.failed_b)]
             if any(n for _, n in lost):
-                return " and ".join(f"{arm} failed in {n}" for arm, n in lost if n) + f" of {gaps.planned}"
+                return (
+                    " and ".join(f"{arm} failed in {n}" for arm, n in lost if n)
+                    + f" of {gaps.planned}"
+                )
             return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
-        if math.isinf(self.low) and self.judgement is not None and math.isfinite(self.judgement.low):
-            return f"{freedom(self.evidence.common.degrees)}, which leaves every difference possible"
+        if (
+            math.isinf(self.low)
+            and self.judgement is not None
+            and math.isfinite(self.judgement.low)
+        ):
+            return (
+                f"{freedom(self.evidence.common.degrees)}, which leaves every difference possible"
+            )
         if self.evidence.common.seed_unknown:
             low, high = self.evidence.common.of_this_seed.interval(self.level)
-            ends = span(self.difference, *((-high, -low) if self.turned else (low, high))).partition(" ")[2]
+            ends = span(
+                self.difference, *((-high, -low) if self.turned else (low, high))
+            ).partition(" ")[2]
             return f"{ends} is of this one seed"
         return ""
 
@@ -557,7 +605,9 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         row = self.to_dict()
-        shown = {name.replace("_", " "): row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None}
+        shown = {
+            name.replace("_", " "): row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None
+        }
         numbers = pd.DataFrame([shown]).to_html(index=False, border=0, float_format="{:.4g}".format)
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)
         return f"<p><b>{html.escape(str(self))}</b></p>{numbers}{notes}"
@@ -600,7 +650,10 @@ def judged(
         return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
     family = family.without(sum(e.copies for e in evidence))
-    return [Comparison(e, family, j, mode, bounds=bounds) for e, j in zip(evidence, judgements, strict=True)]
+    return [
+        Comparison(e, family, j, mode, bounds=bounds)
+        for e, j in zip(evidence, judgements, strict=True)
+    ]
 
 
 def span(difference: float, low: float, high: float) -> str:
@@ -609,7 +662,9 @@ def span(difference: float, low: float, high: float) -> str:
         return f"{difference:+.3g}"
     half = (high - low) / 2 or abs(difference)
     decimals = min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
-    while decimals < MOST_DECIMALS and any(end != 0 and float(f"{end:.{decimals}f}") == 0 for end in (low, high)):
+    while decimals < MOST_DECIMALS and any(
+        end != 0 and float(f"{end:.{decimals}f}") == 0 for end in (low, high)
+    ):
         decimals += 1
     return f"{difference:+.{decimals}f} [{low:+.{decimals}f}, {high:+.{decimals}f}]"
 
@@ -619,6 +674,10 @@ def p_text(p: float, alpha: float | None = None) -> str:
     if p < 1e-4 and (alpha is None or alpha >= 1e-4):
         return "< 0.0001"
     digits = 2
-    while alpha is not None and digits < MOST_DECIMALS and (float(f"{p:.{digits}g}") <= alpha) != (p <= alpha):
+    while (
+        alpha is not None
+        and digits < MOST_DECIMALS
+        and (float(f"{p:.{digits}g}") <= alpha) != (p <= alpha)
+    ):
         digits += 1
     return f"= {p:.{digits}g}"

@@ -78,12 +78,19 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     then computed directly. `folds` and `seeds` [n] are codes from 0 of the differences `d` [n]. None where no fold has
     two seeds, which leaves nothing to tell the components apart by.
     """
-    k, m = int(folds.max()) + 1, int(seeds.max()) + 1
-    if k > 1 and m > 1 and len(d) == k * m == len(set(zip(folds.tolist(), seeds.tolist(), strict=True))):
+    k = int(folds.max()) + 1
+    m = int(seeds.max()) + 1
+    if (
+        k > 1
+        and m > 1
+        and len(d) == k * m == len(set(zip(folds.tolist(), seeds.tolist(), strict=True)))
+    ):
         grid = np.empty((k, m))
         grid[folds, seeds] = d
         return _complete(grid)
-    ones, f, s = np.ones((len(d), 1)), np.eye(folds.max() + 1)[folds], np.eye(seeds.max() + 1)[seeds]
+    ones = np.ones((len(d), 1))
+    f = np.eye(folds.max() + 1)[folds]
+    s = np.eye(seeds.max() + 1)[seeds]
     (rest, left_rest), (no_fold, without_fold), (no_seed, without_seed) = (
         _residual(d, np.hstack(parts)) for parts in ([ones, f, s], [ones, s], [ones, f])
     )
@@ -104,11 +111,20 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
 def _complete(d: Floats) -> FoldEstimate:
     """Components of `d` [folds, seeds] without gaps."""
     k, m = d.shape
-    by_fold, by_seed, degrees = d.mean(axis=1), d.mean(axis=0), (d.shape[0] - 1) * (d.shape[1] - 1)
-    residual = float(((d - by_fold[:, None] - by_seed[None] + d.mean()) ** 2).sum()) / max(1, degrees)
-    fold, seed = m * float(by_fold.var(ddof=1)), k * float(by_seed.var(ddof=1))
+    by_fold = d.mean(axis=1)
+    by_seed = d.mean(axis=0)
+    degrees = (d.shape[0] - 1) * (d.shape[1] - 1)
+    residual = float(((d - by_fold[:, None] - by_seed[None] + d.mean()) ** 2).sum()) / max(
+        1, degrees
+    )
+    fold = m * float(by_fold.var(ddof=1))
+    seed = k * float(by_seed.var(ddof=1))
     unbiased, cautious = (
-        Components(max(0.0, (fold - share * residual) / m), max(0.0, (seed - share * residual) / k), residual)
+        Components(
+            max(0.0, (fold - share * residual) / m),
+            max(0.0, (seed - share * residual) / k),
+            residual,
+        )
         for share in (1.0, SUBTRACTED)
     )
     return FoldEstimate(unbiased, cautious, m - 1, degrees)
@@ -120,7 +136,9 @@ def _residual(d: Floats, design: Any) -> tuple[float, int]:
     return float(((d - design @ solution) ** 2).sum()), int(rank)
 
 
-def _component(gain: float, rank: int, effect: Any, others: Any, residual: float) -> tuple[float, float]:
+def _component(
+    gain: float, rank: int, effect: Any, others: Any, residual: float
+) -> tuple[float, float]:
     """A component, and its cautious estimate, from the sum of squares `gain` that its columns add to the others'."""
     if rank < 1:
         return 0.0, 0.0
@@ -146,8 +164,11 @@ def crossed(d: Floats) -> CrossedEstimate:
     below what either alone gives; its degrees of freedom are Satterthwaite's.
     """
     m, n = d.shape
-    mean, by_seed, by_item = d.mean(), d.mean(axis=1), d.mean(axis=0)
-    seed, item = n * float(by_seed.var(ddof=1)), m * float(by_item.var(ddof=1))
+    mean = d.mean()
+    by_seed = d.mean(axis=1)
+    by_item = d.mean(axis=0)
+    seed = n * float(by_seed.var(ddof=1))
+    item = m * float(by_item.var(ddof=1))
     rest = float(((d - by_seed[:, None] - by_item[None] + mean) ** 2).sum()) / ((m - 1) * (n - 1))
     variance = max(seed + item - rest, seed, item) / (m * n)
     spread = ((seed / (m * n)) ** 2 / (m - 1)) + ((item / (m * n)) ** 2 / (n - 1))
@@ -156,17 +177,29 @@ def crossed(d: Floats) -> CrossedEstimate:
 
 
 Scope = Literal[
-    "on this split", "on new items like these", "for new training sets of this size", "for further tasks like these"
+    "on this split",
+    "on new items like these",
+    "for new training sets of this size",
+    "for further tasks like these",
 ]
 THIS_SPLIT: Scope = "on this split"
 NEW_ITEMS: Scope = "on new items like these"
 NEW_TRAINING_SETS: Scope = "for new training sets of this size"
 MANY = 100
-SCOPES: dict[str, Scope] = {"item": NEW_ITEMS, "group": NEW_ITEMS, "task": "for further tasks like these"}
+SCOPES: dict[str, Scope] = {
+    "item": NEW_ITEMS,
+    "group": NEW_ITEMS,
+    "task": "for further tasks like these",
+}
 """By what an independent replicate is, what its verdicts hold for; of seeds and runs, for this split."""
 
 Test = Literal[
-    "sign-flip test", "t-test", "corrected t-test", "permutation test", "Welch's t-test", "McNemar's exact test"
+    "sign-flip test",
+    "t-test",
+    "corrected t-test",
+    "permutation test",
+    "Welch's t-test",
+    "McNemar's exact test",
 ]
 SIGN_FLIP: Test = "sign-flip test"
 PERMUTATION: Test = "permutation test"
@@ -241,18 +274,26 @@ class Design:
     def degrees(self, components: Components) -> float:
         """Degrees of freedom of the estimate of that variance, by Satterthwaite; over folds at most folds - 1."""
         if self.folds:
-            units, m = self.units, self.seeds
+            units = self.units
+            m = self.seeds
             parts = [
                 (components.fold * (1 / units + self.overlap), units - 1),
                 (components.seed / m, m - 1),
                 (components.residual / (units * m), (units - 1) * (m - 1)),
             ]
             if m == 1:
-                return min(units - 1.0, self.seed_part.degrees) if components.seed and self.seed_part else units - 1.0
+                return (
+                    min(units - 1.0, self.seed_part.degrees)
+                    if components.seed and self.seed_part
+                    else units - 1.0
+                )
             return min(units - 1.0, satterthwaite(parts))
         if self.items:
             return satterthwaite(
-                [(components.item / self.items, self.items - 1), (components.seed / self.seeds, self.seeds - 1)]
+                [
+                    (components.item / self.items, self.items - 1),
+                    (components.seed / self.seeds, self.seeds - 1),
+                ]
             )
         return self.seeds - 1.0
 
@@ -346,7 +387,10 @@ class Contrast:
             return -math.inf, math.inf
         if self.standard_error == 0:
             return self.difference, self.difference
-        if self.test(alpha if level is None else level) == SIGN_FLIP and smallest_p(self.n) <= alpha:
+        if (
+            self.test(alpha if level is None else level) == SIGN_FLIP
+            and smallest_p(self.n) <= alpha
+        ):
             return sign_flip_interval(self.values, alpha)
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
         return self.difference - half, self.difference + half
@@ -383,9 +427,18 @@ def contrast(
         d = mean + (d - mean) * w / w.mean()
     if folds is None:
         planned = design or Design()
-        n, variance = len(d), 0.0 if constant(d) else float(np.var(d, ddof=1))
-        design, components = Design(None, 1, n, planned.items, unit=planned.unit), Components(residual=variance)
-        return Contrast(float(d.mean()), math.sqrt(variance / n), n - 1.0, components, design, tuple(map(float, d)))
+        n = len(d)
+        variance = 0.0 if constant(d) else float(np.var(d, ddof=1))
+        design = Design(None, 1, n, planned.items, unit=planned.unit)
+        components = Components(residual=variance)
+        return Contrast(
+            float(d.mean()),
+            math.sqrt(variance / n),
+            n - 1.0,
+            components,
+            design,
+            tuple(map(float, d)),
+        )
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
     planned = design or Design(folds=len(means))
@@ -408,7 +461,8 @@ def codes_of(values: Iterable[Hashable]) -> Any:
 
 
 def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:
-    units, mean = len(means), float(means.mean())
+    units = len(means)
+    mean = float(means.mean())
     scale = 1 / units + design.overlap
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
@@ -416,7 +470,9 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     if estimate is None and design.seed_part is not None:
         return _one_seed(mean, spread, scale, design.seed_part, design, values)
     if estimate is None or spread == 0:
-        return Contrast(mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values)
+        return Contrast(
+            mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values
+        )
     weights = 1 / (units * np.bincount(folds))[folds]
     w_seed = float((np.bincount(seeds, weights) ** 2).sum())
     w_rest = float((weights**2).sum())
@@ -427,18 +483,30 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
         (w_rest * cautious.residual, float(estimate.residual_degrees)),
     ]
     error = math.sqrt(sum(part for part, _ in variances))
-    return Contrast(mean, error, min(units - 1.0, satterthwaite(variances)), estimate.unbiased, design, values)
+    return Contrast(
+        mean, error, min(units - 1.0, satterthwaite(variances)), estimate.unbiased, design, values
+    )
 
 
 def _one_seed(
-    mean: float, spread: float, scale: float, seed: SeedPart, design: Design, values: tuple[float, ...]
+    mean: float,
+    spread: float,
+    scale: float,
+    seed: SeedPart,
+    design: Design,
+    values: tuple[float, ...],
 ) -> Contrast:
     """The contrast of folds with one seed, whose part of the variance is `seed`."""
-    error, degrees = math.sqrt(scale * spread + seed.variance), len(values) - 1.0
+    error = math.sqrt(scale * spread + seed.variance)
+    degrees = len(values) - 1.0
     if math.isinf(error):
         return Contrast(mean, error, degrees, Components(fold=spread), design, values)
-    degrees = min(degrees, seed.degrees) if seed.variance else degrees  # Satterthwaite's are too many for few seeds
-    return Contrast(mean, error, degrees, Components(fold=spread, seed=seed.variance), design, values)
+    degrees = (
+        min(degrees, seed.degrees) if seed.variance else degrees
+    )  # Satterthwaite's are too many for few seeds
+    return Contrast(
+        mean, error, degrees, Components(fold=spread, seed=seed.variance), design, values
+    )
 
 
 def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None) -> Contrast:
@@ -454,8 +522,20 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     mean = float(by_seed.mean())
     design = Design(None, 1, seeds, items)
     if seeds < 2 or items < 2:
-        return Contrast(mean, 0.0, 0.0, Components(), design, tuple(map(float, by_seed)) if seeds < 2 else (mean,))
+        return Contrast(
+            mean,
+            0.0,
+            0.0,
+            Components(),
+            design,
+            tuple(map(float, by_seed)) if seeds < 2 else (mean,),
+        )
     estimate = crossed(mean + (d - mean) * w / w.mean())
     return Contrast(
-        mean, math.sqrt(estimate.variance), estimate.degrees, estimate.components, design, tuple(map(float, by_seed))
+        mean,
+        math.sqrt(estimate.variance),
+        estimate.degrees,
+        estimate.components,
+        design,
+        tuple(map(float, by_seed)),
     )

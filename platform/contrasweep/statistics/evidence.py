@@ -14,7 +14,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from contrasweep.statistics.design import SCOPES, Contrast, Design, codes_of, contrast, contrast_over_items
+from contrasweep.statistics.design import (
+    SCOPES,
+    Contrast,
+    Design,
+    codes_of,
+    contrast,
+    contrast_over_items,
+)
 from contrasweep.statistics.mcnemar import DiscordantContrast
 from contrasweep.statistics.resampling import TIE, smallest_p
 
@@ -45,7 +52,9 @@ class Gaps:
 
     def reversed(self) -> "Gaps":
         """The gaps of b against a."""
-        return Gaps(self.failed_b, self.failed_a, self.pending, self.planned, self.missing_b, self.missing_a)
+        return Gaps(
+            self.failed_b, self.failed_a, self.pending, self.planned, self.missing_b, self.missing_a
+        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,9 @@ class Evidence:
         """
         return float(1 - UNSEEN ** (1 / self.pairs)) if self.pairs else 1.0
 
-    def withstands(self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None) -> bool:
+    def withstands(
+        self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None
+    ) -> bool:
         """Whether a verdict of means would stand if as many trials of an arm collapse as may be `unseen`.
 
         They fall to the worst value of a metric with `bounds`, else as far as any of the study `fell`. A direction is
@@ -103,7 +114,9 @@ class Evidence:
             return margin is not None and apart + self.unseen * max(depths) < margin
         return bool(self.unseen * depths[lead] <= apart)
 
-    def early(self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None) -> bool:
+    def early(
+        self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None
+    ) -> bool:
         """Whether a look before the last one may give this verdict, which collapses to come could overturn.
 
         None may where trials of either arm collapsed. Where nobody knows how deep an arm could fall, because the metric
@@ -150,8 +163,13 @@ class Evidence:
 
     def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
         """Return the contrasts that bound the difference from below, and those that bound it from above."""
-        lower, upper = (self.a_loses, self.b_loses) if mode == "max" else (self.b_loses, self.a_loses)
-        return [self.common, *([lower] if lower else [])], [self.common, *([upper] if upper else [])]
+        lower, upper = (
+            (self.a_loses, self.b_loses) if mode == "max" else (self.b_loses, self.a_loses)
+        )
+        return [self.common, *([lower] if lower else [])], [
+            self.common,
+            *([upper] if upper else []),
+        ]
 
 
 def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float]:
@@ -218,23 +236,37 @@ def paired_evidence(
     )
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
     # How far collapses fell says what one that is not seen yet would cost.
-    far, fell = [], 0.0
+    far = []
+    fell = 0.0
     for name, values in (("collapsed_a", a), ("collapsed_b", b)):
-        found = pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
+        found = (
+            pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
+        )
         if design.unit not in SCOPES:  # an item or a task is no training, which could collapse
             found = found | collapsed(values, rows.cell, mode)
         far.append(rows.names(found))
         for i in np.flatnonzero(found & np.isfinite(values)):
-            fell = max(fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i])))
+            fell = max(
+                fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i]))
+            )
     worse = -1.0 if mode == "max" else 1.0
-    bad_a = rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse) - b
-    bad_b = a - rows.bad_luck(np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse)
+    bad_a = (
+        rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse)
+        - b
+    )
+    bad_b = a - rows.bad_luck(
+        np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse
+    )
     lost_a, lost_b = lost_a & ~lost_b, lost_b & ~lost_a
     a_loses = b_loses = None
     if failed_a or np.isfinite(bad_a).any():
-        a_loses = rows.contrast(rows.with_losses(np.where(np.isfinite(bad_a), bad_a, d), d, lost_a, worse))
+        a_loses = rows.contrast(
+            rows.with_losses(np.where(np.isfinite(bad_a), bad_a, d), d, lost_a, worse)
+        )
     if failed_b or np.isfinite(bad_b).any():
-        b_loses = rows.contrast(rows.with_losses(np.where(np.isfinite(bad_b), bad_b, d), d, lost_b, -worse))
+        b_loses = rows.contrast(
+            rows.with_losses(np.where(np.isfinite(bad_b), bad_b, d), d, lost_b, -worse)
+        )
     kept = rows.kept(d)
     return Evidence(
         common,
@@ -257,30 +289,43 @@ def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
         if here.sum() < LEAST_TRIALS:
             continue
         worse = (np.median(values[here]) - values[here]) * (1 if mode == "max" else -1)
-        scale = 1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()  # most values may be equal
+        scale = (
+            1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()
+        )  # most values may be equal
         found[here] = worse > FAR * scale
     return found
 
 
 def mean_contrast(
-    values: pd.DataFrame, design: Design, *, weights: ArrayLike | None = None, items: ItemScores | None = None
+    values: pd.DataFrame,
+    design: Design,
+    *,
+    weights: ArrayLike | None = None,
+    items: ItemScores | None = None,
 ) -> Contrast | None:
     """Return the mean of one arm as a contrast with 0; None where it has no value.
 
     `values` has `cell`, `fold`, `seed` and `value` for each of its trials. A replicate that lacks a cell counts with
     those that it has.
     """
-    return _Rows(values, design, weights, items).contrast(values["value"].to_numpy(dtype=np.float64), whole=False)
+    return _Rows(values, design, weights, items).contrast(
+        values["value"].to_numpy(dtype=np.float64), whole=False
+    )
 
 
 class _Rows:
     """Where the rows of `paired_evidence` stand: their cells, and their replicates (fold and seed)."""
 
     def __init__(
-        self, pairs: pd.DataFrame, design: Design, weights: ArrayLike | None, items: ItemScores | None
+        self,
+        pairs: pd.DataFrame,
+        design: Design,
+        weights: ArrayLike | None,
+        items: ItemScores | None,
     ) -> None:
         self.items = items
-        self.design, self.cell = design, codes_of(pairs["cell"])
+        self.design = design
+        self.cell = codes_of(pairs["cell"])
         self.units = list(zip(map(str, pairs["fold"]), pairs["seed"], strict=True))
         self.unit = codes_of(self.units)
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
@@ -293,7 +338,8 @@ class _Rows:
         """
         found = np.full(len(values), np.nan)
         for cell in np.unique(self.cell[gone]):
-            here, known = gone & (self.cell == cell), values[(self.cell == cell) & np.isfinite(values)]
+            here = gone & (self.cell == cell)
+            known = values[(self.cell == cell) & np.isfinite(values)]
             if len(known) > 1:
                 found[here] = known.mean() + sign * math.sqrt(here.sum()) * known.std(ddof=1)
         return found
@@ -302,7 +348,9 @@ class _Rows:
         """`filled`, with the largest `d` of its cell (or of all, where its cell has none) for what was lost."""
         size = np.full(self.cell.max() + 1, -1.0)
         np.fmax.at(size, self.cell, np.abs(d))
-        return np.where(lost, sign * np.where(size < 0, np.nanmax(np.abs(d)), size)[self.cell], filled)
+        return np.where(
+            lost, sign * np.where(size < 0, np.nanmax(np.abs(d)), size)[self.cell], filled
+        )
 
     def contrast(self, d: Any, whole: bool = True) -> Contrast | None:
         """The contrast of the means of `d` over cells, of the replicates that have every cell that any replicate has.
@@ -325,14 +373,24 @@ class _Rows:
         if self.weights is not None:
             weights = np.bincount(self.unit[kept], self.weights[kept], len(self.units))[complete]
         found = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
-        if whole and self.design.unit == "item" and weights is None and np.isin(means, (-1.0, 0.0, 1.0)).all():
-            return DiscordantContrast(**{entry.name: getattr(found, entry.name) for entry in fields(found)})
+        if (
+            whole
+            and self.design.unit == "item"
+            and weights is None
+            and np.isin(means, (-1.0, 0.0, 1.0)).all()
+        ):
+            return DiscordantContrast(
+                **{entry.name: getattr(found, entry.name) for entry in fields(found)}
+            )
         return found
 
     def names(self, which: Any) -> tuple[str, ...]:
         """Return the seeds of these rows, and their folds where there are any."""
         units = [self.units[i] for i in np.flatnonzero(which).tolist()]
-        named = [f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}" for fold, seed in units]
+        named = [
+            f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}"
+            for fold, seed in units
+        ]
         return tuple(dict.fromkeys(named))
 
     def kept(self, d: Any) -> Any:
@@ -356,11 +414,19 @@ class _Rows:
         for unit in complete.tolist():
             parts: dict[str, list[Any]] = {}
             for i in np.flatnonzero((self.unit == unit) & np.isfinite(d)).tolist():
-                scores, size = items.differences[i], len(items.sizes[items.parts[i]])
-                parts.setdefault(items.parts[i], []).append(np.full(size, d[i]) if scores is None else scores)
+                scores = items.differences[i]
+                size = len(items.sizes[items.parts[i]])
+                parts.setdefault(items.parts[i], []).append(
+                    np.full(size, d[i]) if scores is None else scores
+                )
             rows.append(parts)
         order = list(rows[0])
         total = sum(map(len, rows[0].values()))
-        matrix = np.stack([np.concatenate([np.mean(parts[part], axis=0) for part in order]) for parts in rows])
-        shares = [items.sizes[part] / items.sizes[part].sum() * len(rows[0][part]) / total for part in order]
+        matrix = np.stack(
+            [np.concatenate([np.mean(parts[part], axis=0) for part in order]) for parts in rows]
+        )
+        shares = [
+            items.sizes[part] / items.sizes[part].sum() * len(rows[0][part]) / total
+            for part in order
+        ]
         return contrast_over_items(matrix, np.concatenate(shares))

@@ -41,7 +41,11 @@ class Family:
     def __post_init__(self) -> None:
         checked_level(self.alpha)
         if self.margin is not None and not self.margin > 0:
-            raise SpecError("a smallest difference is more than 0", place="smallest_difference", value=self.margin)
+            raise SpecError(
+                "a smallest difference is more than 0",
+                place="smallest_difference",
+                value=self.margin,
+            )
 
     def without(self, copies: int) -> "Family":
         """The family without comparisons of arms whose values are all equal, of which none can be decided wrongly.
@@ -97,17 +101,23 @@ def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[st
     return [(arm, reference) for arm in names if arm != reference] if reference in names else []
 
 
-def family_size(cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall") -> int:
+def family_size(
+    cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall"
+) -> int:
     """Count the comparisons of a study whose cells are these sets of arms."""
     groups = [frozenset(arms) for arms in cells]
     if reference is not None:
         groups = [arms for arms in groups if reference in arms]
     if question == "cells":
-        return sum(math.comb(len(arms), 2) if reference is None else len(arms) - 1 for arms in groups)
+        return sum(
+            math.comb(len(arms), 2) if reference is None else len(arms) - 1 for arms in groups
+        )
     every = frozenset[str]().union(*groups)
     if reference is not None:
         return max(0, len(every) - 1)
-    if every in groups:  # of two thousand arms there are two million pairs, which need not be listed
+    if (
+        every in groups
+    ):  # of two thousand arms there are two million pairs, which need not be listed
         return math.comb(len(every), 2)
     return len({pair for arms in set(groups) for pair in itertools.combinations(sorted(arms), 2)})
 

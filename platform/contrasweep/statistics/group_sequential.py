@@ -50,7 +50,9 @@ def obrien_fleming(alpha: ArrayLike, time: ArrayLike) -> Floats:
     hardly dearer than that of a study without looks.
     """
     with np.errstate(divide="ignore"):
-        spent: Floats = 2 * special.ndtr(special.ndtri(np.asarray(alpha) / 2) / np.sqrt(np.asarray(time, np.float64)))
+        spent: Floats = 2 * special.ndtr(
+            special.ndtri(np.asarray(alpha) / 2) / np.sqrt(np.asarray(time, np.float64))
+        )
     return spent
 
 
@@ -83,9 +85,24 @@ class Looks:
     spending: str = "obrien-fleming"
 
     def __post_init__(self) -> None:
-        check_known(self.spending, "functions", SPENDING, "there is no such function", place="replicates.spending")
-        rising = all(a < b for values in (self.information, self.times) for a, b in itertools.pairwise(values))
-        if not self.information or not rising or self.times[-1] > 1 + 1e-9 or self.information[0] <= 0:
+        check_known(
+            self.spending,
+            "functions",
+            SPENDING,
+            "there is no such function",
+            place="replicates.spending",
+        )
+        rising = all(
+            a < b
+            for values in (self.information, self.times)
+            for a, b in itertools.pairwise(values)
+        )
+        if (
+            not self.information
+            or not rising
+            or self.times[-1] > 1 + 1e-9
+            or self.information[0] <= 0
+        ):
             raise SpecError(
                 "looks come one after the other, the last of them at time 1",
                 place="replicates",
@@ -95,7 +112,9 @@ class Looks:
     @classmethod
     def of(cls, information: Sequence[float], spending: str = "obrien-fleming") -> "Looks":
         """Looks at these numbers of replicates, the last of which is the study's end."""
-        return cls(tuple(information), tuple(float(n / information[-1]) for n in information), spending)
+        return cls(
+            tuple(information), tuple(float(n / information[-1]) for n in information), spending
+        )
 
     def critical_values(self, alpha: float) -> Floats:
         """The value that |z| must reach at each look, for a two-sided `alpha`."""
@@ -175,7 +194,9 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
         if look == 0:
             score = np.minimum(-special.ndtri(due), MOST_DEVIATIONS) * math.sqrt(now)
         else:
-            score = _upper_quantile(x, density, due, math.sqrt(now - information[look - 1]), math.sqrt(now))
+            score = _upper_quantile(
+                x, density, due, math.sqrt(now - information[look - 1]), math.sqrt(now)
+            )
         bounds[:, look] = score / math.sqrt(now)
         # The density of the score of those that go on, at the nodes of the next integral.
         low = LEAST_DEVIATIONS * math.sqrt(now)
@@ -185,11 +206,12 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
             values = np.exp(-(following**2) / (2 * now)) / math.sqrt(2 * math.pi * now)
         else:
             step = now - information[look - 1]
-            kernel = np.exp(-((following[:, :, None] - x[:, None, :]) ** 2) / (2 * step)) / math.sqrt(
-                2 * math.pi * step
-            )
+            kernel = np.exp(
+                -((following[:, :, None] - x[:, None, :]) ** 2) / (2 * step)
+            ) / math.sqrt(2 * math.pi * step)
             values = np.einsum("arc,ac->ar", kernel, density)
-        x, density = following, values * half[:, None] * weights
+        x = following
+        density = values * half[:, None] * weights
     return bounds
 
 
@@ -197,7 +219,9 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
 def _t_inflation(looks: Looks, alpha: float) -> float:
     """Shares of null studies that any look decides, over `alpha`: from a fixed seed, so the same on every machine."""
     rng = np.random.default_rng(0)
-    mean, squares, before = np.zeros(T_PATHS), np.zeros(T_PATHS), 0
+    mean = np.zeros(T_PATHS)
+    squares = np.zeros(T_PATHS)
+    before = 0
     decided = np.zeros(T_PATHS, bool)
     for information, level in zip(looks.information, looks.nominal_levels(alpha), strict=True):
         n = round(information)
@@ -205,7 +229,8 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
         following = rng.normal(size=T_PATHS) / math.sqrt(new)
         squares = squares + before * new / n * (mean - following) ** 2
         squares = squares + (rng.chisquare(new - 1, T_PATHS) if new > 1 else 0.0)
-        mean, before = (before * mean + new * following) / n, n
+        mean = (before * mean + new * following) / n
+        before = n
         if n > 1:
             bound = -special.stdtrit(n - 1, level / 2) / math.sqrt(n * (n - 1))
             decided |= np.abs(mean) >= bound * np.sqrt(squares)
@@ -214,11 +239,13 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
 
 def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale: float) -> Floats:
     """The score [alphas] that is exceeded with probability `due`, by bisection."""
-    low, high = np.full(len(due), -MOST_DEVIATIONS * scale), np.full(len(due), MOST_DEVIATIONS * scale)
+    low = np.full(len(due), -MOST_DEVIATIONS * scale)
+    high = np.full(len(due), MOST_DEVIATIONS * scale)
     for _ in range(50):
         middle = (low + high) / 2
         above = (special.ndtr((x - middle[:, None]) / step) * density).sum(axis=1)
-        low, high = np.where(above > due, middle, low), np.where(above > due, high, middle)
+        low = np.where(above > due, middle, low)
+        high = np.where(above > due, high, middle)
     return high
 
 
@@ -290,7 +317,9 @@ def judge_looks(
     p = np.asarray(p_values, dtype=np.float64)
     before = [False] * len(p) if decided is None else list(decided)
     waits = [False] * len(p) if early is None else [not value for value in early]
-    tested = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p]
+    tested = [
+        int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p
+    ]
     repeated = [
         1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
         for row, look, wait in zip(p, tested, waits, strict=True)
@@ -298,14 +327,21 @@ def judge_looks(
     # Whoever was decided at an earlier look passes its share of alpha on, as Holm's procedure does.
     passed = [0.0 if done else p_value for p_value, done in zip(repeated, before, strict=True)]
     waiting = [1.0] * max(0, family.size - len(p))
-    left = family.levels(sum(value <= family.alpha for value in family.adjusted([*passed, *waiting])[: len(p)]))
+    left = family.levels(
+        sum(value <= family.alpha for value in family.adjusted([*passed, *waiting])[: len(p)])
+    )
     standings = []
     for i, (difference, look) in enumerate(zip(differences, tested, strict=True)):
         family_p = [*passed[:i], repeated[i], *passed[i + 1 :], *waiting]
-        adjusted, share = float(family.adjusted(family_p)[i]), family.share(family_p, i)
+        adjusted = float(family.adjusted(family_p)[i])
+        share = family.share(family_p, i)
         same = None
         if family.margin is not None and equivalence_p is not None:
-            same = 1.0 if look < 0 or waits[i] else inflation * looks.repeated_p(equivalence_p[i][look], look)
+            same = (
+                1.0
+                if look < 0 or waits[i]
+                else inflation * looks.repeated_p(equivalence_p[i][look], look)
+            )
             same = min(1.0, same * max(1, family.size))
         decision: Decision = "open"
         if adjusted <= family.alpha:
@@ -313,7 +349,12 @@ def judge_looks(
         elif same is not None and same <= family.alpha:
             decision = "equivalent"
         elif _futile(
-            p[i], difference, looks, left, family.margin, None if standard_errors is None else standard_errors[i]
+            p[i],
+            difference,
+            looks,
+            left,
+            family.margin,
+            None if standard_errors is None else standard_errors[i],
         ):
             decision = "futile"
         level = looks.level_at(share / inflation, max(0, look))
@@ -322,7 +363,12 @@ def judge_looks(
 
 
 def _futile(
-    p: Floats, difference: float, looks: Looks, level: float, margin: float | None, error: float | None
+    p: Floats,
+    difference: float,
+    looks: Looks,
+    level: float,
+    margin: float | None,
+    error: float | None,
 ) -> bool:
     """Whether neither a verdict nor, with a margin, equivalence has a fair chance by the last look.
 
@@ -341,7 +387,8 @@ def _futile(
     if conditional_power(z, time, critical, max(margin, abs(difference)) / error) >= FUTILE_BELOW:
         return False
     room = margin / error - critical
-    centre, spread = time * difference / error, (1 - time) ** 0.5
+    centre = time * difference / error
+    spread = (1 - time) ** 0.5
     if room <= 0:
         return True
     if spread == 0:

@@ -26,7 +26,8 @@ class DiscordantContrast(Contrast):
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
         """1 - alpha interval of the difference of the shares."""
         values = np.asarray(self.values)
-        wins, losses = int((values > 0).sum()), int((values < 0).sum())
+        wins = int((values > 0).sum())
+        losses = int((values < 0).sum())
         differ = wins + losses
         if self.n < 2:
             return -math.inf, math.inf
@@ -45,8 +46,13 @@ class DiscordantContrast(Contrast):
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
         if self.n < 2:
             return 1.0
-        t = float(special.stdtr(self.degrees, -distance / self.standard_error)) if self.standard_error else 0.0
+        t = (
+            float(special.stdtr(self.degrees, -distance / self.standard_error))
+            if self.standard_error
+            else 0.0
+        )
         if not np.isin(shifted, (-1.0, 0.0, 1.0)).all():
             return t  # another bound than 0, of which the items where they differ say nothing
-        more, differ = int((shifted > 0).sum()), int((shifted != 0).sum())
+        more = int((shifted > 0).sum())
+        differ = int((shifted != 0).sum())
         return max(t, float(special.bdtrc(more - 1, differ, 0.5)) if more else 1.0)

@@ -50,7 +50,9 @@ class Noise:
         least = min(len(self.first), len(self.second))
         if least < 2 or (self.paired and len(self.first) != len(self.second)):
             hint = "two seeds or more that both have"
-            raise SpecError("noise is of two runs or more of an arm, twice", value=f"{least} runs", hint=hint)
+            raise SpecError(
+                "noise is of two runs or more of an arm, twice", value=f"{least} runs", hint=hint
+            )
 
     @cached_property
     def differences(self) -> Any:
@@ -65,7 +67,11 @@ class Noise:
     @cached_property
     def comparison(self) -> Comparison:
         """The first runs against the second, at .05."""
-        return judged([Evidence(contrast(self.differences) if self.paired else self.unpaired)], Family(1), "max")[0]
+        return judged(
+            [Evidence(contrast(self.differences) if self.paired else self.unpaired)],
+            Family(1),
+            "max",
+        )[0]
 
     @property
     def failed(self) -> bool:
@@ -96,14 +102,21 @@ class Noise:
             "failed": self.failed,
             **{name: getattr(found, name) for name in ("p_value", "difference", "low", "high")},
             "detectable": [
-                dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)), strict=True)) for n in SEEDS
+                dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)), strict=True))
+                for n in SEEDS
             ],
         }
 
     def to_text(self) -> str:
         """Return what the runs say, for a terminal."""
-        found, differ, n = self.comparison, np.abs(self.differences[self.differences != 0]), len(self.first)
-        of = f"{n} seeds, each twice" if self.paired else f"{n} and {len(self.second)} runs without a common seed"
+        found = self.comparison
+        differ = np.abs(self.differences[self.differences != 0])
+        n = len(self.first)
+        of = (
+            f"{n} seeds, each twice"
+            if self.paired
+            else f"{n} and {len(self.second)} runs without a common seed"
+        )
         steady = (
             f"no: {len(differ)} of {n} seeds gave another value, by up to {differ.max():.3g}"
             if len(differ)
@@ -121,7 +134,10 @@ class Noise:
             f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}",
             *[f"deterministic  {steady}"] * self.paired,
             f"spread         {self.unpaired.deviation / math.sqrt(2):.3g} of runs (standard deviation)",
-            *[f"               {self.alike:.3g} of the difference of two runs of a seed" for _ in differ[:1]],
+            *[
+                f"               {self.alike:.3g} of the difference of two runs of a seed"
+                for _ in differ[:1]
+            ],
             f"               {self.unpaired.deviation:.3g} of the difference of two runs of different seeds",
             f"A/A            {verdict}",
             "",
@@ -148,17 +164,28 @@ def read_noise(path: str | Path, metric: str) -> Noise:
     try:
         with Path(path).open("rb") as file:
             found = json.loads(file.read(MOST_BYTES))
-        fields = {name: found[name] for name in Noise.__dataclass_fields__ if found["schema"] == "noise/1"}
+        fields = {
+            name: found[name] for name in Noise.__dataclass_fields__ if found["schema"] == "noise/1"
+        }
         noise: Noise = validate(Noise, fields)
     except OSError as error:
-        raise SpecError("the file of noise cannot be read", place=str(path), value=error.strerror) from None
+        raise SpecError(
+            "the file of noise cannot be read", place=str(path), value=error.strerror
+        ) from None
     except (ValueError, KeyError, TypeError, RecursionError, SpecError):
         hint = "contrasweep noise SOURCE --json --output FILE writes it"
         raise SpecError("this is no file of noise", place=str(path), hint=hint) from None
     if noise.metric != metric:
-        raise SpecError("the noise is of another metric", place=str(path), value=noise.metric, hint=f"not {metric}")
+        raise SpecError(
+            "the noise is of another metric",
+            place=str(path),
+            value=noise.metric,
+            hint=f"not {metric}",
+        )
     if noise.failed:
-        rule = "the same arm, run twice, differs surely from itself, so nothing is judged by this code"
+        rule = (
+            "the same arm, run twice, differs surely from itself, so nothing is judged by this code"
+        )
         hint = "find what else than the seed changes results, and run `contrasweep noise` again"
         raise SpecError(rule, place=str(path), value=noise.comparison.difference, hint=hint)
     return noise

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special  # not stats or optimize, whose import takes longer than the rest of a plan
+from scipy import (
+    special,
+)  # not stats or optimize, whose import takes longer than the rest of a plan
 
 from contrasweep.statistics.design import SIGN_FLIP, Design
 from contrasweep.statistics.family import Family
@@ -15,7 +17,8 @@ from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, small
 POWER = 0.8
 MAX_SEEDS = 64
 """No plan with more seeds than this is proposed."""
-LARGE, HARDLY = 1.5, 4.0
+LARGE = 1.5
+HARDLY = 4.0
 """Standard deviations from which on a difference that a plan can just decide is worth a warning, and from which on the
 plan decides hardly anything."""
 
@@ -42,7 +45,9 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
     """Chance that a two-sided t-test at `alpha` rejects, of a true difference of so many standard errors."""
     critical = -special.stdtrit(df, alpha / 2)
     above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
-    if np.isnan(above):  # the noncentral t loses its tail at large values, where the normal limit is close
+    if np.isnan(
+        above
+    ):  # the noncentral t loses its tail at large values, where the normal limit is close
         return float(special.ndtr(noncentrality - critical))
     return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 
@@ -109,17 +114,30 @@ class PlannedPower:
                 why = "one seed on all folds, which they may share: what another would change is not known; add seeds"
             return (f"nothing can be decided: {why}",)
         lines = []
-        d, level = self.design, self.family.level
+        d = self.design
+        level = self.family.level
         if not d.folds and d.test(level) != SIGN_FLIP:
-            share = f"alpha / {self.family.size} = {level:.2g}" if self.family.size > 1 else f"alpha = {level:.2g}"
+            share = (
+                f"alpha / {self.family.size} = {level:.2g}"
+                if self.family.size > 1
+                else f"alpha = {level:.2g}"
+            )
             enough = next(n for n in range(2, 64) if smallest_p(n) <= level)
             lines.append(
                 f"with {d.seeds} seeds the exact sign-flip test reaches no p below {smallest_p(d.seeds):.2g}, above "
                 f"{share}: the t-test decides, which takes differences as normal; {enough} seeds would be exact"
             )
         if self.least > LARGE:
-            little = "hardly anything can be decided" if self.least > HARDLY else "only large differences are decided"
-            remedy = self.remedy if self.in_units is None else f"the smallest difference is {self.in_units:.2g}"
+            little = (
+                "hardly anything can be decided"
+                if self.least > HARDLY
+                else "only large differences are decided"
+            )
+            remedy = (
+                self.remedy
+                if self.in_units is None
+                else f"the smallest difference is {self.in_units:.2g}"
+            )
             lines.append(f"{little}; {remedy}")
         return tuple(lines)
 
@@ -129,9 +147,15 @@ class PlannedPower:
         d = self.design
         for seeds in range(d.seeds + 1, MAX_SEEDS + 1):
             if _detectable(replace(d, seeds=seeds), self.family.level) <= 1:
-                noise = " a fold would decide one spread, if the noise is of training" if d.folds else ""
+                noise = (
+                    " a fold would decide one spread, if the noise is of training"
+                    if d.folds
+                    else ""
+                )
                 return f"{seeds} seeds{noise or ' would decide one spread'}"
-        return f"{MAX_SEEDS} seeds would not decide one spread: compare less (fewer arms, a reference)"
+        return (
+            f"{MAX_SEEDS} seeds would not decide one spread: compare less (fewer arms, a reference)"
+        )
 
 
 @functools.lru_cache(maxsize=1024)  # 30 noncentral distributions; a remedy tries many designs
@@ -146,7 +170,8 @@ def _detectable(design: Design, level: float) -> float:
         return math.inf
     if not design.folds:
         return detectable_effect(design.seeds, alpha=level)
-    error, degrees = math.sqrt((1 / design.units + design.overlap) / design.seeds), design.units - 1.0
+    error = math.sqrt((1 / design.units + design.overlap) / design.seeds)
+    degrees = design.units - 1.0
 
     def short(effect: float) -> float:
         return t_power(effect / error, degrees, level) - POWER

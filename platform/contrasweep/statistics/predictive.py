@@ -62,7 +62,11 @@ def _estimate(now: Contrast, design: Design, components: Components, rng: Any, f
     if fresh:
         return delta + np.sqrt(after) * rng.normal(size=DRAWS)
     kept = after / before  # the present estimate's part in the one to come
-    return delta + kept * (now.difference - delta) + np.sqrt(after * (1 - kept)) * rng.normal(size=DRAWS)
+    return (
+        delta
+        + kept * (now.difference - delta)
+        + np.sqrt(after * (1 - kept)) * rng.normal(size=DRAWS)
+    )
 
 
 def _chi2(rng: Any, degrees: float) -> Any:
@@ -71,13 +75,18 @@ def _chi2(rng: Any, degrees: float) -> Any:
 
 def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of seeds on one split: the mean and the sum of squares of the seeds to come, put to those there are."""
-    n, new = now.n, design.seeds if fresh else max(1, design.seeds - now.n)
-    known, kept = now.components.residual, 0 if fresh else n
+    n = now.n
+    new = design.seeds if fresh else max(1, design.seeds - now.n)
+    known = now.components.residual
+    kept = 0 if fresh else n
     variance: Any = known * (n - 1) / _chi2(rng, n - 1)
     mean = n / (n + 1) * now.difference + np.sqrt(variance / (n + 1)) * rng.normal(size=DRAWS)
     following = mean + np.sqrt(variance / new) * rng.normal(size=DRAWS)
     difference = (kept * now.difference + new * following) / (kept + new)
-    squares = variance * _chi2(rng, new - 1) + kept * new / (kept + new) * (now.difference - following) ** 2
+    squares = (
+        variance * _chi2(rng, new - 1)
+        + kept * new / (kept + new) * (now.difference - following) ** 2
+    )
     squares = squares + (0 if fresh else (n - 1) * known)
     degrees = float(kept + new - 1)
     error = np.sqrt(squares / max(1.0, degrees) / (kept + new))
@@ -87,10 +96,15 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of folds: the mean squares of folds, seeds and the rest, and the standard error as `design.contrast` has it."""
     # Draw the mean squares: how large they are is known only as well as their degrees of freedom say.
-    k, m, units, seeds = now.n, now.design.seeds, design.units, max(design.seeds, now.design.seeds)
-    means, spread = np.asarray(now.values), float(np.var(now.values, ddof=1))
+    k = now.n
+    m = now.design.seeds
+    units = design.units
+    seeds = max(design.seeds, now.design.seeds)
+    means = np.asarray(now.values)
+    spread = float(np.var(now.values, ddof=1))
     total: Any = spread * (k - 1) / _chi2(rng, k - 1)
-    rest_degrees, residual = (k - 1) * (m - 1), total
+    rest_degrees = (k - 1) * (m - 1)
+    residual = total
     seed: Any = np.zeros(DRAWS)
     if m > 1:
         residual = now.components.residual * rest_degrees / _chi2(rng, rest_degrees)
@@ -106,9 +120,9 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     difference = _estimate(now, design, components, rng, fresh)
     # Draw the effects of the folds that are there: their means, shrunk by how much of these is noise.
     share = fold / (fold + residual / m + 1e-300)
-    effects = share[:, None] * (means - means.mean()) + np.sqrt(fold * (1 - share))[:, None] * rng.normal(
-        size=(DRAWS, k)
-    )
+    effects = share[:, None] * (means - means.mean()) + np.sqrt(fold * (1 - share))[
+        :, None
+    ] * rng.normal(size=(DRAWS, k))
     # Draw the seeds, then the folds, that the larger study adds.
     more = seeds if fresh else seeds - m
     noise = np.sqrt(residual / max(1, more))[:, None] * rng.normal(size=(DRAWS, k))
@@ -118,7 +132,9 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     between = np.hstack([old, added]).var(axis=1, ddof=1)
     scale = 1 / units + design.overlap
     if seeds == 1:
-        return PredictiveDraws(components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0)
+        return PredictiveDraws(
+            components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0
+        )
     # Its standard error, from the mean squares that it would see.
     known = 0 if fresh else rest_degrees
     degrees = max((units - 1) * (seeds - 1), known + 1)
@@ -131,23 +147,36 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     ]
     error = sum(part for part, _ in parts)
     satterthwaite = error**2 / sum(part**2 / d for part, d in parts)
-    return PredictiveDraws(components, difference, np.sqrt(error), np.minimum(units - 1.0, satterthwaite))
+    return PredictiveDraws(
+        components, difference, np.sqrt(error), np.minimum(units - 1.0, satterthwaite)
+    )
 
 
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
     """Of seeds crossed with items: the mean square of seeds, and the variance as `design.crossed` has it."""
-    parts, items, m, seeds = now.components, now.design.items or 1, now.design.seeds, design.seeds
+    parts = now.components
+    items = now.design.items or 1
+    m = now.design.seeds
+    seeds = design.seeds
     now_seeds = parts.residual + items * parts.seed
     of_seeds: Any = now_seeds * (m - 1) / _chi2(rng, m - 1)
     components = Components(
-        seed=np.maximum(0.0, of_seeds - parts.residual) / items, residual=parts.residual, item=parts.item
+        seed=np.maximum(0.0, of_seeds - parts.residual) / items,
+        residual=parts.residual,
+        item=parts.item,
     )
     difference = _estimate(now, design, components, rng, fresh)
     known = 0 if fresh else m - 1
-    by_seed = (known * now_seeds + of_seeds * _chi2(rng, max(1, seeds - 1 - known))) / max(1, seeds - 1)
+    by_seed = (known * now_seeds + of_seeds * _chi2(rng, max(1, seeds - 1 - known))) / max(
+        1, seeds - 1
+    )
     by_item = parts.residual + seeds * parts.item
-    variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / (seeds * items)
-    spread = (by_seed / (seeds * items)) ** 2 / max(1, seeds - 1) + (by_item / (seeds * items)) ** 2 / (items - 1)
+    variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / (
+        seeds * items
+    )
+    spread = (by_seed / (seeds * items)) ** 2 / max(1, seeds - 1) + (
+        by_item / (seeds * items)
+    ) ** 2 / (items - 1)
     return PredictiveDraws(components, difference, np.sqrt(variance), variance**2 / spread)
 
 
@@ -173,7 +202,12 @@ def predict(
     The design has the same replicates and more of them, or with `fresh` new ones alone. None where `now` says nothing
     of the noise.
     """
-    if now.n < 2 or now.standard_error == 0 or now.seed_unknown or (now.design.items and now.design.seeds < 2):
+    if (
+        now.n < 2
+        or now.standard_error == 0
+        or now.seed_unknown
+        or (now.design.items and now.design.seeds < 2)
+    ):
         return None
     futures = draw_predictive(now, design, fresh)
     decided = _decided(futures.difference, futures.error, futures.degrees, design, level, margin)
@@ -182,13 +216,17 @@ def predict(
     return Prediction(design, assurance, min(float(low), assurance), max(float(high), assurance))
 
 
-def _decided(difference: Any, error: Any, degrees: Any, design: Design, level: float, margin: float | None) -> Any:
+def _decided(
+    difference: Any, error: Any, degrees: Any, design: Design, level: float, margin: float | None
+) -> Any:
     """Whether each is better, worse or equivalent."""
     error = np.maximum(error, 1e-300)
     attained, strictness = _attained(design, level)
     decided = strictness * np.abs(difference) / error >= -special.stdtrit(degrees, attained / 2)
     if margin is not None:
-        decided = decided | ((margin - np.abs(difference)) / error >= -special.stdtrit(degrees, level / 2))
+        decided = decided | (
+            (margin - np.abs(difference)) / error >= -special.stdtrit(degrees, level / 2)
+        )
     return decided
 
 
@@ -201,14 +239,20 @@ def _attained(design: Design, level: float) -> tuple[float, float]:
 
 
 def _chances(
-    now: Contrast, design: Design, futures: PredictiveDraws, level: float, margin: float | None, fresh: bool
+    now: Contrast,
+    design: Design,
+    futures: PredictiveDraws,
+    level: float,
+    margin: float | None,
+    fresh: bool,
 ) -> Any:
     """The chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come."""
     mean, shrink, before, after = moments(now, design, futures.components)
     kept: Any = 0.0 if fresh else after / before
     centre = mean + kept * (now.difference - mean)
     spread = np.sqrt(np.maximum((1 - kept) ** 2 * shrink * before + after * (1 - kept), 1e-300))
-    error, degrees = np.sqrt(after), np.median(futures.degrees)
+    error = np.sqrt(after)
+    degrees = np.median(futures.degrees)
     attained, strictness = _attained(design, level)
     bound = -special.stdtrit(degrees, attained / 2) * error / strictness
     chance: Any = special.ndtr((centre - bound) / spread) + special.ndtr((-centre - bound) / spread)
@@ -244,12 +288,16 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
         return math.inf
     if not design.folds and not design.items:
         return detectable_effect(design.seeds, alpha=level) * now.deviation
-    components, degrees = now.components, now.degrees
+    components = now.components
+    degrees = now.degrees
     error = now.standard_error
     if replace(design, seed_part=now.design.seed_part) != now.design:
-        if now.design.folds and now.design.seeds == 1:  # half of it, as the share that is of training is not known
+        if (
+            now.design.folds and now.design.seeds == 1
+        ):  # half of it, as the share that is of training is not known
             components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
-        error, degrees = math.sqrt(design.variance(components)), max(1.0, design.degrees(components))
+        error = math.sqrt(design.variance(components))
+        degrees = max(1.0, design.degrees(components))
     if error == 0:
         return math.inf
     return error * root(lambda x: t_power(x, degrees, level) - POWER, 1e5)
@@ -270,7 +318,9 @@ def enough(
     return _smallest(at, count_of(now.design, unit), fresh)
 
 
-def enough_as_estimated(now: Contrast, unit: Unit, level: float, *, fresh: bool = False) -> int | None:
+def enough_as_estimated(
+    now: Contrast, unit: Unit, level: float, *, fresh: bool = False
+) -> int | None:
     """Return the smallest number of seeds or repeats that would detect a difference as large as the present one.
 
     The noise is taken to be as it is estimated, however few degrees of freedom its estimate has. None where none of up
@@ -289,12 +339,16 @@ T = TypeVar("T")
 
 def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
     """What `at` returns for about the smallest number of replicates for which it returns something."""
-    low, high = 1 if fresh else present, present * MOST_TIMES
+    low = 1 if fresh else present
+    high = present * MOST_TIMES
     best = at(high)
-    while best is not None and high - low > max(1, low // 16):  # within the precision that an assurance has
+    while best is not None and high - low > max(
+        1, low // 16
+    ):  # within the precision that an assurance has
         middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
         if (tried := at(middle)) is not None:
-            best, high = tried, middle
+            best = tried
+            high = middle
         else:
             low = middle
     return best

@@ -160,9 +160,12 @@ class Rule:
         kept = [i for i, confirmation in enumerate(past) if confirmation.kept]
         if self.error == "family":
             level = self.alpha * _share(len(past) - len(kept) + 1)
-            left = self.alpha - sum(confirmation.level for confirmation in past if not confirmation.kept)
+            left = self.alpha - sum(
+                confirmation.level for confirmation in past if not confirmation.kept
+            )
         else:
-            now, half = len(past), self.alpha / 2
+            now = len(past)
+            half = self.alpha / 2
             level = half * _share(now + 1)
             level += sum((half if i == kept[0] else self.alpha) * _share(now - i) for i in kept)
             left = self.alpha * max(1, len(kept)) - sum(confirmation.level for confirmation in past)
@@ -206,16 +209,20 @@ class Rule:
                 a depth is presumed until the campaign shows one. Such collapses delay its keeping to the last look,
                 which tells of them.
         """
-        gains, now = self._gains(differences), self.look_level(level, look)
+        gains = self._gains(differences)
+        now = self.look_level(level, look)
         if not depth and not any(falls):
             depth = PRESUMED * gains.spread
         low, high = (end - self._allowance for end in gains.interval(now))
-        passes, last = low > -self._allowance, look >= len(self.looks()) - 1
+        passes = low > -self._allowance
+        last = look >= len(self.looks()) - 1
         surely = gains.collapses_p <= SURELY
         why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
         shown = [fell for fell in (*falls, gains.fell) if fell]
         deep = max(float(np.median(shown)) if shown else 0.0, 0.0 if last else depth)
-        every = np.concatenate([gains.all, self._gains(screened).all]) if len(screened) else gains.all
+        every = (
+            np.concatenate([gains.all, self._gains(screened).all]) if len(screened) else gains.all
+        )
         if passes and not why and overturned(gains.estimate, every, deep):
             why = f"up to {unseen(every, deep):.0%} of its seeds may collapse, which would outweigh its gain"
         verdict: Verdict = "more"
@@ -225,7 +232,12 @@ class Rule:
                 why = f"up to {unseen(every, depth):.0%} of its seeds may collapse unseen"
         elif surely:
             verdict = "discard"
-        elif self.margin is not None and not self.simpler and -self.margin < low and high < self.margin:
+        elif (
+            self.margin is not None
+            and not self.simpler
+            and -self.margin < low
+            and high < self.margin
+        ):
             verdict = "equivalent"
         elif last:
             hopeful = not why and self.chance(differences, level, gains.seeds) >= FUTILE
@@ -252,8 +264,10 @@ class Rule:
         used = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
         critical = np.array([_critical(k, level) for k in range(n + 1)])[used.sum(axis=1)]
         i, j = _pairs(n)
-        both, averages = used[:, i] & used[:, j], (all_seeds[:, i] + all_seeds[:, j]) / 2
-        margin, allowed = self.margin or 0.0, self._allowance
+        both = used[:, i] & used[:, j]
+        averages = (all_seeds[:, i] + all_seeds[:, j]) / 2
+        margin = self.margin or 0.0
+        allowed = self._allowance
         better = ((averages > 0) & both).sum(axis=1) >= critical
         no_worse = ((averages > allowed - margin) & both).sum(axis=1) >= critical
         no_better = ((averages < allowed + margin) & both).sum(axis=1) >= critical
@@ -295,7 +309,8 @@ class Gains:
         inner = self.all[np.abs(self.all) <= self.bound]
         i, j = _pairs(len(inner))
         self.averages = np.sort((inner[i] + inner[j]) / 2)
-        self.seeds, self.used = len(self.all), len(inner)
+        self.seeds = len(self.all)
+        self.used = len(inner)
 
     @property
     def p(self) -> float:

@@ -26,17 +26,22 @@ def _flips(n: int) -> tuple[Sequence[Any], Any]:
     if n <= EXACT_UP_TO:
         blocks = [np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1]
     else:
-        rng, most = np.random.default_rng(20240501), max(1, ENTRIES_AT_ONCE // n)
+        rng = np.random.default_rng(20240501)
+        most = max(1, ENTRIES_AT_ONCE // n)
         rows = (min(most, DRAWS - first) for first in range(0, DRAWS, most))
         blocks = (rng.integers(0, 2, (count, n), dtype=np.int8) for count in rows)
-    packed, sizes = zip(*((np.packbits(block, axis=1), block.sum(axis=1)) for block in blocks), strict=True)
+    packed, sizes = zip(
+        *((np.packbits(block, axis=1), block.sum(axis=1)) for block in blocks), strict=True
+    )
     return packed, np.concatenate(sizes)
 
 
 @lru_cache(maxsize=64)
 def _sums_of(values: bytes) -> Any:
     x = np.frombuffer(values)
-    blocks = (np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x))[0])
+    blocks = (
+        np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x))[0]
+    )
     return np.concatenate([block @ x for block in blocks])
 
 
@@ -71,10 +76,12 @@ def sign_flip_p(differences: ArrayLike) -> float:
     makes their differences symmetric: nothing else is assumed.
     """
     d = np.asarray(differences, dtype=np.float64)
-    total, tie = float(d.sum()), TIE * float(np.abs(d).sum())
+    total = float(d.sum())
+    tie = TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
-    part, total = np.sign(total) * _sums(d), abs(total)
+    part = np.sign(total) * _sums(d)
+    total = abs(total)
     # flipping a part reverses the total when that part, or all but it, sums to <= 0
     return (1 + int((np.minimum(part, total - part) <= tie).sum())) / (1 + len(part))
 
@@ -94,13 +101,17 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
-    part, size = _sums(x), _flips(n)[1]
+    part = _sums(x)
+    size = _flips(n)[1]
     kept = (size > 0) & (size < n)  # flipping all or nothing never rejects
     means = np.stack([part[kept] / size[kept], (x.sum() - part[kept]) / (n - size[kept])])
     never = np.full((~kept).sum(), np.inf)
-    low, high = np.append(means.min(axis=0), -never), np.append(means.max(axis=0), never)
+    low = np.append(means.min(axis=0), -never)
+    high = np.append(means.max(axis=0), never)
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
-    return float(np.partition(low, k - 1)[k - 1]), float(np.partition(high, len(high) - k)[len(high) - k])
+    return float(np.partition(low, k - 1)[k - 1]), float(
+        np.partition(high, len(high) - k)[len(high) - k]
+    )
 
 
 def constant(x: ArrayLike) -> bool:

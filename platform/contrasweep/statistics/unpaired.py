@@ -69,17 +69,20 @@ class UnpairedContrast(Contrast):
         if self.n < 2:
             return -math.inf, math.inf
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
-        low, high = self.difference - half, self.difference + half
+        low = self.difference - half
+        high = self.difference + half
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
             shifts = np.sort(self._shifts)
             k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
-            low, high = min(low, float(shifts[k - 1])), max(high, float(shifts[len(shifts) - k]))
+            low = min(low, float(shifts[k - 1]))
+            high = max(high, float(shifts[len(shifts) - k]))
         return low, high
 
     @property
     def _shifts(self) -> Floats:
         """By relabeling, the shift of a by which it would give the present difference: that of the runs it swaps."""
-        every, kept = np.array([*self.a, *self.b]), _relabelings(self.n)
+        every = np.array([*self.a, *self.b])
+        kept = _relabelings(self.n)
         taken = 1 - kept[:, : self.n]
         swapped = taken.sum(axis=1)
         shifts: Floats = (taken @ every[: self.n] - kept[:, self.n :] @ every[self.n :]) / swapped
@@ -96,9 +99,11 @@ class UnpairedContrast(Contrast):
     def _p(self, bound: float, level: float, sign: int) -> float:
         if self.n < 2:
             return 1.0
-        distance, p = sign * (self.difference - bound), 0.0
+        distance = sign * (self.difference - bound)
+        p = 0.0
         if self.test(level) == PERMUTATION:
-            shifts, tie = self._shifts, TIE * float(np.abs([*self.a, *self.b]).sum())
+            shifts = self._shifts
+            tie = TIE * float(np.abs([*self.a, *self.b]).sum())
             p = float(1 + (sign * shifts <= sign * bound + tie).sum()) / (1 + len(shifts))
         if self.standard_error == 0:
             return p if distance > 0 else 1.0
@@ -109,7 +114,9 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
     """Return what the runs `a` [n] and `b` [m] say of the difference of their means."""
     parts = [float(x.var(ddof=1)) if len(x) > 1 else 0.0 for x in (a, b)]
     errors = [part / len(x) for part, x in zip(parts, (a, b), strict=True)]
-    spread = sum(error**2 / (len(x) - 1) for error, x in zip(errors, (a, b), strict=True) if len(x) > 1)
+    spread = sum(
+        error**2 / (len(x) - 1) for error, x in zip(errors, (a, b), strict=True) if len(x) > 1
+    )
     return UnpairedContrast(
         float(a.mean() - b.mean()),
         math.sqrt(sum(errors)),
@@ -122,7 +129,9 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
     )
 
 
-def unpaired_evidence(a: Floats, b: Floats, failed: tuple[int, int] = (0, 0), mode: str = "max") -> Evidence | None:
+def unpaired_evidence(
+    a: Floats, b: Floats, failed: tuple[int, int] = (0, 0), mode: str = "max"
+) -> Evidence | None:
     """Return the evidence of two arms from their runs [n] and [m]; None where one has none.
 
     `failed` counts the runs of either that failed. Each is a loss: by the range of all runs worse than the worst.
@@ -131,7 +140,9 @@ def unpaired_evidence(a: Floats, b: Floats, failed: tuple[int, int] = (0, 0), mo
         return None
     every = np.concatenate([a, b])
     lost = every.min() - np.ptp(every) if mode == "max" else every.max() + np.ptp(every)
-    of_a, of_b = (np.concatenate([x, np.full(n, lost)]) for x, n in zip((a, b), failed, strict=True))
+    of_a, of_b = (
+        np.concatenate([x, np.full(n, lost)]) for x, n in zip((a, b), failed, strict=True)
+    )
     return Evidence(
         unpaired_contrast(a, b),
         Gaps(*failed, planned=max(len(of_a), len(of_b))),

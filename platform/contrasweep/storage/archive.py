@@ -60,7 +60,9 @@ class Move:
 
 ABOUT_FILE = JsonFile(About, 2, "it says why trials were archived, no more")
 """archive/<when>/about.json, written and read."""
-MOVE_FILE = JsonFile(Move, 3, "restore it from a backup, or compare archive/ with trials/ and delete it")
+MOVE_FILE = JsonFile(
+    Move, 3, "restore it from a backup, or compare archive/ with trials/ and delete it"
+)
 """archive/moving.json, written and read."""
 
 
@@ -90,7 +92,8 @@ def archive_trials(
     Returns:
         Their name there.
     """
-    ids, searches = sorted(set(trial_ids)), dict(searches or {})
+    ids = sorted(set(trial_ids))
+    searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
     taken = {archived.when for archived in list_archived(records)}
     names = [now, *(f"{now}-{n}" for n in range(2, len(taken) + 3))]
@@ -100,7 +103,9 @@ def archive_trials(
     return when
 
 
-def restore_trials(records: StudyRecords, archived: ArchivedTrials, replaced: Iterable[str] = ()) -> None:
+def restore_trials(
+    records: StudyRecords, archived: ArchivedTrials, replaced: Iterable[str] = ()
+) -> None:
     """Move archived trials and searches to where they were.
 
     Trials that were made in their place are archived first, and so are the trials in `replaced`, which later searches
@@ -113,7 +118,9 @@ def restore_trials(records: StudyRecords, archived: ArchivedTrials, replaced: It
     ids = {*archived.trial_ids, *replaced}
     present = [trial_id for trial_id in ids if any(map(stands, _places([trial_id], {})))]
     if present or any(map(stands, _places([], archived.searches))):
-        archive_trials(records, present, f"restored as they were {archived.when}", archived.searches)
+        archive_trials(
+            records, present, f"restored as they were {archived.when}", archived.searches
+        )
     _begin(records, Move(archived.when, tuple(_places(archived.trial_ids, archived.searches))))
     records.store.delete(f"{records.study}/archive/{archived.when}/about.json")
 
@@ -132,7 +139,9 @@ def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
             about = ABOUT_FILE.find(records.store, f"{folder}{when}/about.json") or About("")
         except StorageError:
             about = About("")
-        archived.append(ArchivedTrials(when, about.reason, tuple(sorted(names[when])), about.searches))
+        archived.append(
+            ArchivedTrials(when, about.reason, tuple(sorted(names[when])), about.searches)
+        )
     return archived
 
 
@@ -143,7 +152,10 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)
     if when is not None and when not in known:
         raise SpecError(
-            "nothing was archived under this name", place="restore", value=when, hint=f"known: {', '.join(known)}"
+            "nothing was archived under this name",
+            place="restore",
+            value=when,
+            hint=f"known: {', '.join(known)}",
         )
     return known[when or max(known)]
 
@@ -151,17 +163,21 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
 def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:
     """Return the record of an archived trial, or None if it has none or is broken."""
     try:
-        return RECORD_FILE.find(records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json")
+        return RECORD_FILE.find(
+            records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json"
+        )
     except StorageError:
         return None
 
 
 def finish_move(records: StudyRecords) -> None:
     """Finish a move that was interrupted, if there is one."""
-    store, intention = records.store, f"{records.study}/archive/moving.json"
+    store = records.store
+    intention = f"{records.study}/archive/moving.json"
     if (move := MOVE_FILE.find(store, intention)) is None:
         return
-    study, aside = f"{records.study}/", f"{records.study}/archive/{move.when}/"
+    study = f"{records.study}/"
+    aside = f"{records.study}/archive/{move.when}/"
     source, target = (study, aside) if move.about else (aside, study)
 
     def copy(place: str) -> None:

@@ -19,7 +19,16 @@ from contrasweep.config import Config
 from contrasweep.errors import AttemptSuperseded, BrokenFileError
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import Count, DatasetRef, Pid, Seed, StartRef, Time, TrialLike, unix_time
+from contrasweep.storage.record import (
+    Count,
+    DatasetRef,
+    Pid,
+    Seed,
+    StartRef,
+    Time,
+    TrialLike,
+    unix_time,
+)
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
@@ -44,8 +53,19 @@ class BegunTrial:
     @classmethod
     def of(cls, trial: TrialLike) -> Self:
         """Return the fields of a `Trial` that the storage keeps."""
-        data, config = DatasetRef.of(trial.data), dict(trial.config)
-        return cls(trial.id, trial.study, trial.arm, trial.trainable, config, data, trial.fold, trial.seed, trial.start)
+        data = DatasetRef.of(trial.data)
+        config = dict(trial.config)
+        return cls(
+            trial.id,
+            trial.study,
+            trial.arm,
+            trial.trainable,
+            config,
+            data,
+            trial.fold,
+            trial.seed,
+            trial.start,
+        )
 
 
 @stored
@@ -67,14 +87,19 @@ OWNER_FILE = JsonFile(Owner, 1, "the trial's next attempt writes it again")
 class Attempt:
     """One attempt of a trial, which claims the trial as it begins."""
 
-    def __init__(self, records: StudyRecords, trial: TrialLike, *, no_prior_state: bool = False) -> None:
+    def __init__(
+        self, records: StudyRecords, trial: TrialLike, *, no_prior_state: bool = False
+    ) -> None:
         """Claim the trial. `no_prior_state`: it is known that no attempt has begun before."""
-        self.records, self.trial_id = records, trial.id
+        self.records = records
+        self.trial_id = trial.id
         self.key = records.key(trial.id, ATTEMPT)
         begun = BegunTrial.of(trial)
         before = None if no_prior_state else read_owner(records, trial.id)
         count = 1 if before is None else before.attempts + 1
-        self.owner = Owner(uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun)
+        self.owner = Owner(
+            uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun
+        )
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))
         self.asked = time.monotonic()
 
@@ -106,4 +131,6 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
     """Return a trial that has begun, and since when its newest attempt trains it; None where that is not known."""
     owner = read_owner(records, trial_id)
-    return None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())
+    return (
+        None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())
+    )

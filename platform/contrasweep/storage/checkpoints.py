@@ -39,7 +39,9 @@ class Extra:
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
     unused_settings: tuple[Label, ...] | None = None
-    start_ended: Time | None = None  # `StartRef.ended` of a trial that started from another one's checkpoint
+    start_ended: Time | None = (
+        None  # `StartRef.ended` of a trial that started from another one's checkpoint
+    )
 
 
 @stored
@@ -82,7 +84,13 @@ class Retention:
     def score(self, row: Mapping[str, float]) -> float | None:
         """Return the score of a report, larger is better; None where it has none or it plays no part."""
         value = row.get(self.metric) if self.keep == "best" else None
-        return None if value is None or not math.isfinite(value) else value if self.mode == "max" else -value
+        return (
+            None
+            if value is None or not math.isfinite(value)
+            else value
+            if self.mode == "max"
+            else -value
+        )
 
 
 MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
@@ -97,9 +105,12 @@ class Checkpoints:
 
         With `no_prior_state`, it is known that there is none, and the store is not asked.
         """
-        self.store, self.prefix = store, prefix.rstrip("/")
+        self.store = store
+        self.prefix = prefix.rstrip("/")
         self._known = self._no_prior_state = no_prior_state
-        self._newest: Saved | None = None  # what the marker names, once this object has read or written it
+        self._newest: Saved | None = (
+            None  # what the marker names, once this object has read or written it
+        )
 
     def save(
         self,
@@ -123,9 +134,17 @@ class Checkpoints:
             check()
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
-        earlier = [old for old in (before and before.best, before) if old is not None and old.step != step]
-        scored = [old for old in earlier if old.score is not None and (score is None or old.score >= score)]
-        best = max(scored, key=lambda old: old.score or 0.0, default=None) if keep == "best" else None
+        earlier = [
+            old for old in (before and before.best, before) if old is not None and old.step != step
+        ]
+        scored = [
+            old
+            for old in earlier
+            if old.score is not None and (score is None or old.score >= score)
+        ]
+        best = (
+            max(scored, key=lambda old: old.score or 0.0, default=None) if keep == "best" else None
+        )
         saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
         self._mark(saved)
         for old in earlier if keep != "all" else ():
@@ -143,13 +162,16 @@ class Checkpoints:
             self._delete(newest)
             return
         self.store.delete(f"{self.prefix}/latest.json")
-        self._known, self._newest = True, None
+        self._known = True
+        self._newest = None
         for old in filter(None, (newest, newest.best)):
             self._delete(old)
 
     def _mark(self, saved: Saved) -> None:
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
-        self._known, self._no_prior_state, self._newest = True, False, saved
+        self._known = True
+        self._no_prior_state = False
+        self._newest = saved
 
     def _delete(self, saved: Saved) -> None:
         for name in saved.files:
@@ -181,7 +203,10 @@ class Checkpoints:
                 digest = ""
             if not (to / name).exists() or _sha256(to / name) != digest:
                 log.warning(
-                    "%s/%s of %s is not what its marker says; training starts over", saved.step, name, self.prefix
+                    "%s/%s of %s is not what its marker says; training starts over",
+                    saved.step,
+                    name,
+                    self.prefix,
                 )
                 shutil.rmtree(to)
                 to.mkdir()

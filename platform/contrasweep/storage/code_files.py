@@ -20,9 +20,13 @@ class AcceptedChanges:
     changes: tuple[tuple[Label, Label], ...] = ()
 
 
-VERSION_FILE = JsonFile(CodeVersion, 2, "it is kept for readers alone; delete it, or restore it from a backup")
+VERSION_FILE = JsonFile(
+    CodeVersion, 2, "it is kept for readers alone; delete it, or restore it from a backup"
+)
 """code/<digest>.json, written and read."""
-ACCEPTED_FILE = JsonFile(AcceptedChanges, 2, "delete it, and accept the changes again with --accept-code")
+ACCEPTED_FILE = JsonFile(
+    AcceptedChanges, 2, "delete it, and accept the changes again with --accept-code"
+)
 """code/accepted.json, written and read."""
 
 
@@ -51,7 +55,11 @@ def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
     key = _key(records, f"{digest}.json")
     version = VERSION_FILE.find(records.store, key)
     if version is not None and version.digest != digest:
-        raise BrokenFileError(f"{records.store.uri}/{key}", f"it is of code {version.digest[:16]}", VERSION_FILE.remedy)
+        raise BrokenFileError(
+            f"{records.store.uri}/{key}",
+            f"it is of code {version.digest[:16]}",
+            VERSION_FILE.remedy,
+        )
     return version
 
 
@@ -67,7 +75,9 @@ def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
     except BrokenFileError:
         raise
     except StorageError as error:
-        raise BrokenFileError(f"{records.store.uri}/{key}", str(error), VERSION_FILE.remedy) from None
+        raise BrokenFileError(
+            f"{records.store.uri}/{key}", str(error), VERSION_FILE.remedy
+        ) from None
 
 
 def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
@@ -76,7 +86,9 @@ def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
     Raises `StorageError` where the code was not kept.
     """
     if read_version(records, digest) is None:
-        raise StorageError(f"{records.store.uri}/{_key(records, digest)}.json is not there: trials name this code")
+        raise StorageError(
+            f"{records.store.uri}/{_key(records, digest)}.json is not there: trials name this code"
+        )
     ends = [end for end in (".json", ".zip") if records.store.exists(_key(records, digest + end))]
     return {end: records.store.read(_key(records, digest + end), MAX_BYTES) for end in ends}
 

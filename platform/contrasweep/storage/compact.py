@@ -33,14 +33,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
-RECOMPACT_FRACTION = 0.1  # of the trials: whoever reads a growing study compacts it ever more rarely
+RECOMPACT_FRACTION = (
+    0.1  # of the trials: whoever reads a growing study compacts it ever more rarely
+)
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
 TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
-THREADS, LOCAL_THREADS = 16, 4  # that wait for an object store; that decode what a disk gives at once
+# that wait for an object store; that decode what a disk gives at once
+THREADS = 16
+LOCAL_THREADS = 4
 PART_TRIALS = 2_500
 """Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
 RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
-PART_THREADS, LOCAL_PART_THREADS = 8, 2  # each takes some fifty megabytes
+# each takes some fifty megabytes
+PART_THREADS = 8
+LOCAL_PART_THREADS = 2
 
 
 _IDS = {"trial_id": is_text, "etag": is_text}
@@ -69,8 +75,14 @@ def read_records(
     table = _gather(records, RECORDS, etags, wanted, broken)
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
     known: dict[str, Record] = {}
-    shared: dict[str, object] = {}  # what replicates have alike is kept once: it is most of a record's memory
-    for row in (row for batch in table.to_batches(max_chunksize=TRIALS_PER_TABLE) for row in batch.to_pylist()):
+    shared: dict[
+        str, object
+    ] = {}  # what replicates have alike is kept once: it is most of a record's memory
+    for row in (
+        row
+        for batch in table.to_batches(max_chunksize=TRIALS_PER_TABLE)
+        for row in batch.to_pylist()
+    ):
         with _collected(broken):
             trial_id = row["trial_id"]
             try:
@@ -84,7 +96,9 @@ def read_records(
     return known
 
 
-def read_evaluations(records: StudyRecords, broken: list[BrokenFileError] | None = None) -> dict[str, list[Record]]:
+def read_evaluations(
+    records: StudyRecords, broken: list[BrokenFileError] | None = None
+) -> dict[str, list[Record]]:
     """Return the records of trials that scored the networks of this study, by the trial that trained the network."""
     found: dict[str, list[Record]] = {}
     for name in records.evaluations():
@@ -97,15 +111,25 @@ def read_evaluations(records: StudyRecords, broken: list[BrokenFileError] | None
 
 def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Return the evaluations of a trial's network; those from before it was trained again are left out."""
-    return [score for score in evaluations.get(record.trial_id, ()) if score.config.get("trained") == record.ended]
+    return [
+        score
+        for score in evaluations.get(record.trial_id, ())
+        if score.config.get("trained") == record.ended
+    ]
 
 
 def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> Record:
     """Return the record of a trial with the scores of its evaluations as further metrics and items."""
     scored = scores_of(record, evaluations)
-    metrics = {name: value for score in scored for name, value in score.metrics.items() if "/" in name}
+    metrics = {
+        name: value for score in scored for name, value in score.metrics.items() if "/" in name
+    }
     items = tuple(name for score in scored for name in score.items)
-    return replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items)) if scored else record
+    return (
+        replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items))
+        if scored
+        else record
+    )
 
 
 def read_curves(
@@ -155,7 +179,11 @@ def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
 
 
 def _gather(
-    records: StudyRecords, kind: str, etags: Mapping[str, str], wanted: list[str], broken: list[BrokenFileError] | None
+    records: StudyRecords,
+    kind: str,
+    etags: Mapping[str, str],
+    wanted: list[str],
+    broken: list[BrokenFileError] | None,
 ) -> pa.Table:
     """Return the rows of `wanted` trials.
 
@@ -164,9 +192,13 @@ def _gather(
     """
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
     have = frozenset[str]().union(*(part.trials for part in parts))
-    fresh = _fresh(records, kind, etags, [trial_id for trial_id in wanted if trial_id not in have], broken)
+    fresh = _fresh(
+        records, kind, etags, [trial_id for trial_id in wanted if trial_id not in have], broken
+    )
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
-    if pc.count_distinct(recorded["trial_id"]).as_py() >= max(MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)):
+    if pc.count_distinct(recorded["trial_id"]).as_py() >= max(
+        MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)
+    ):
         write_parts(records, kind, parts, recorded)
     whole = pa.concat_tables([*(part.rows for part in parts), fresh], promote_options="default")
     if have - set(wanted):
@@ -183,8 +215,12 @@ def _fresh(
     stop: threading.Event | None = None,
 ) -> pa.Table:
     """The rows of trials from their own files, with the etag of their record; null where a trial has none yet."""
-    if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):  # short trials have no such file
-        there = {key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)}
+    if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(
+        etags
+    ):  # short trials have no such file
+        there = {
+            key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)
+        }
     else:
         there = set(trial_ids)
 
@@ -228,11 +264,13 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
 
 def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.Table:
     """All `tables` as one, with the columns trial_id and etag (null for a trial without a record)."""
-    ids, lengths = list(tables), [len(table) for table in tables.values()]
+    ids = list(tables)
+    lengths = [len(table) for table in tables.values()]
     keys = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}
     whole = pa.concat_tables(tables.values(), promote_options="default").combine_chunks()
     columns = {
-        name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string()) for name, values in keys.items()
+        name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string())
+        for name, values in keys.items()
     }
     return pa.table(columns | {name: whole[name] for name in whole.column_names})
 
@@ -253,17 +291,29 @@ class Part:
 
 def empty_rows(kind: str) -> pa.Table:
     """No rows of a kind."""
-    content = {"record": pa.array([], pa.large_binary())} if kind == RECORDS else {"step": pa.array([], pa.int64())}
-    return pa.table({"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string()), **content})
+    content = (
+        {"record": pa.array([], pa.large_binary())}
+        if kind == RECORDS
+        else {"step": pa.array([], pa.int64())}
+    )
+    return pa.table(
+        {"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string()), **content}
+    )
 
 
 def kind_of(key: str) -> str | None:
     """The kind of compacted file that `key` below a study is; None where it is none."""
     folder, _, name = key.removeprefix("compact/").partition("/")
-    return folder if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name else None
+    return (
+        folder
+        if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name
+        else None
+    )
 
 
-def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False) -> list[Part]:
+def read_parts(
+    records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False
+) -> list[Part]:
     """Return the parts of a kind, with the rows that are still valid; each trial is in one part at most.
 
     A part that cannot be read has no rows, because it can be made again. With `ids_of_full`, rows of full parts are
@@ -280,15 +330,22 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str], *, id
 
     def read(key: str) -> Part:
         table = _read(records, key, kind)
-        rows = table.filter(pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), now))
+        rows = table.filter(
+            pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), now)
+        )
         part = Part(key, rows, frozenset(rows["trial_id"].unique().to_pylist()))
         return replace(part, rows=rows.select(list(_IDS))) if ids_of_full and part.full else part
 
-    parts, taken = list[Part](), frozenset[str]()
-    with ThreadPoolExecutor(LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS) as pool:
+    parts = list[Part]()
+    taken = frozenset[str]()
+    with ThreadPoolExecutor(
+        LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS
+    ) as pool:
         for part in pool.map(read, keys):
             if twice := part.trials & taken:
-                others = pc.invert(pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string())))
+                others = pc.invert(
+                    pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string()))
+                )
                 part = Part(part.key, part.rows.filter(others), part.trials - taken)
             parts.append(part)
             taken |= part.trials
@@ -319,7 +376,9 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
     with contextlib.suppress(StorageError):
         for chunk in _chunks(rows):
-            records.store.write(f"{records.study}/compact/{kind}/{_name(chunk)}.parquet", encode_table(chunk))
+            records.store.write(
+                f"{records.study}/compact/{kind}/{_name(chunk)}.parquet", encode_table(chunk)
+            )
         for part in small:
             records.store.delete(part.key)
 
@@ -327,14 +386,23 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
 def _chunks(rows: pa.Table) -> Iterator[pa.Table]:
     trials = rows["trial_id"].unique()
     for first in range(0, len(trials), PART_TRIALS):
-        yield rows.filter(pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])).combine_chunks()
+        yield rows.filter(
+            pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])
+        ).combine_chunks()
 
 
 def _name(rows: pa.Table) -> str:
     pairs = set(zip(rows["trial_id"].to_pylist(), rows["etag"].to_pylist(), strict=True))
-    return hashlib.sha256("\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()).hexdigest()[:32]
+    return hashlib.sha256(
+        "\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()
+    ).hexdigest()[:32]
 
 
 def _type(column: str) -> pa.DataType:
-    kinds = {"trial_id": pa.string(), "etag": pa.string(), "record": pa.large_binary(), "step": pa.int64()}
+    kinds = {
+        "trial_id": pa.string(),
+        "etag": pa.string(),
+        "record": pa.large_binary(),
+        "step": pa.int64(),
+    }
     return kinds.get(column, pa.float64())

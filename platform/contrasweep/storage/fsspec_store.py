@@ -19,7 +19,17 @@ T = TypeVar("T")
 Info = dict[str, object]
 """What a file system says of an object; its fields differ from one to the next."""
 
-TAGS = ("etag", "ETag", "md5Hash", "content_md5", "generation", "mtime", "created", "LastModified", "last_modified")
+TAGS = (
+    "etag",
+    "ETag",
+    "md5Hash",
+    "content_md5",
+    "generation",
+    "mtime",
+    "created",
+    "LastModified",
+    "last_modified",
+)
 """What file systems say of an object that changes when it is replaced."""
 
 
@@ -77,7 +87,9 @@ class FsspecStore(ListedStore):
         """Yield key, tag and bytes; the tag is of size and version, as far as the file system has versions."""
         where = f"{self.root}/{prefix.rpartition('/')[0]}".rstrip("/")
         try:
-            below: dict[str, Info] = self._do("list", prefix, functools.partial(self.fs.find, where, detail=True))
+            below: dict[str, Info] = self._do(
+                "list", prefix, functools.partial(self.fs.find, where, detail=True)
+            )
         except FileNotFoundError:
             return
         for path, info in sorted(below.items()):
@@ -132,7 +144,9 @@ class FsspecStore(ListedStore):
         except FileNotFoundError:
             raise
         except Exception as error:  # file systems raise what their client libraries raise
-            raise StorageError(f"storage {self.uri}: cannot {what} {key} ({_line(error)})") from None
+            raise StorageError(
+                f"storage {self.uri}: cannot {what} {key} ({_line(error)})"
+            ) from None
 
 
 def _line(error: BaseException) -> str:

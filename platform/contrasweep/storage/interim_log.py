@@ -60,7 +60,11 @@ class LookAt:
     @property
     def interval(self) -> tuple[float, float]:
         """The interval, infinite where there is none."""
-        return (-math.inf, math.inf) if self.low is None or self.high is None else (self.low, self.high)
+        return (
+            (-math.inf, math.inf)
+            if self.low is None or self.high is None
+            else (self.low, self.high)
+        )
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:
@@ -110,12 +114,15 @@ class LookLog:
     @property
     def latest(self) -> dict[Any, LookAt]:
         """Return the last decision on each comparison, by its key."""
-        return {comparison.key: comparison for look in self.looks for comparison in look.comparisons}
+        return {
+            comparison.key: comparison for look in self.looks for comparison in look.comparisons
+        }
 
     def history(self, key: Any) -> list[LookAt | None]:
         """A comparison at each look; None where it was not there yet."""
         return [
-            next((comparison for comparison in look.comparisons if comparison.key == key), None) for look in self.looks
+            next((comparison for comparison in look.comparisons if comparison.key == key), None)
+            for look in self.looks
         ]
 
     def granted(self, cell: str) -> int | None:
@@ -163,14 +170,24 @@ class Confirmation:
     began: float = 0.0  # unix time
 
     @classmethod
-    def of(cls, best: Mapping[str, Config], seeds: Sequence[int], folds: Sequence[int | None]) -> Self:
+    def of(
+        cls, best: Mapping[str, Config], seeds: Sequence[int], folds: Sequence[int | None]
+    ) -> Self:
         """Return the confirmation of the arms' best configurations so far."""
-        return cls({arm: canonical.digest(config, 12) for arm, config in best.items()}, tuple(seeds), tuple(folds))
+        return cls(
+            {arm: canonical.digest(config, 12) for arm, config in best.items()},
+            tuple(seeds),
+            tuple(folds),
+        )
 
     def goes_on(self, earlier: Self) -> bool:
         """Whether this is `earlier` itself, as far as that was known: more arms, or more seeds of the same list."""
         same = all(self.arms.get(arm) == digest for arm, digest in earlier.arms.items())
-        return same and self.folds == earlier.folds and self.seeds[: len(earlier.seeds)] == earlier.seeds
+        return (
+            same
+            and self.folds == earlier.folds
+            and self.seeds[: len(earlier.seeds)] == earlier.seeds
+        )
 
 
 @stored
@@ -194,7 +211,11 @@ def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
     """Return whether a confirmation differs from the recorded ones: in its configurations, seeds or folds."""
     known = read_confirmations(records)
-    if not known or not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in known):
+    if (
+        not known
+        or not confirmation.arms
+        or any(earlier.goes_on(confirmation) for earlier in known)
+    ):
         return False
     return not confirmation.goes_on(known[-1])
 
@@ -207,7 +228,9 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
     began = known[-1].began if known and confirmation.goes_on(known[-1]) else time.time()
     kept = known[:-1] if known and confirmation.goes_on(known[-1]) else known
     LEDGER_FILE.write(
-        records.store, f"{records.study}/{CONFIRMATIONS}", asdict(Ledger((*kept, replace(confirmation, began=began))))
+        records.store,
+        f"{records.study}/{CONFIRMATIONS}",
+        asdict(Ledger((*kept, replace(confirmation, began=began)))),
     )
 
 
@@ -218,7 +241,9 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
     notes = []
     if spec["confirm_on"] == "all":
         on = "all folds, also those" if spec.get("folds") else "the data"
-        notes.append(f"confirmed on {on} that the search chose by, where its choice has an advantage")
+        notes.append(
+            f"confirmed on {on} that the search chose by, where its choice has an advantage"
+        )
     known = read_confirmations(records)
     if len(known) > 1:
         dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in known[:-1])

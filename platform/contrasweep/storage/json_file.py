@@ -54,7 +54,10 @@ class JsonFile(Generic[T]):
         """The content of such a file."""
         text = json.dumps(members, sort_keys=True, indent=1)
         body = text.removeprefix("{\n").encode() if members else b"}"
-        return b'{"format_version": %d, "digest": "%s",\n' % (self.version, _digest(body).encode()) + body
+        return (
+            b'{"format_version": %d, "digest": "%s",\n' % (self.version, _digest(body).encode())
+            + body
+        )
 
     def decode(self, data: bytes | str, file: str, remedy: str = "") -> T:
         """Return the value in the content of `file`; `BrokenFileError` with the file's name where it is not valid."""
@@ -89,7 +92,9 @@ class JsonFile(Generic[T]):
         return self.schema.validate_json(b"{" + body)
 
 
-def read_plain(schema: pydantic.TypeAdapter[Any], data: bytes, version: int, file: str, remedy: str) -> Any:
+def read_plain(
+    schema: pydantic.TypeAdapter[Any], data: bytes, version: int, file: str, remedy: str
+) -> Any:
     """Return the value in a JSON file that has no header, because others than this software read it.
 
     Bounds and errors are those of a `JsonFile`. The value's `schema_version` has to be `version`.
@@ -125,7 +130,9 @@ def _check_size(data: bytes) -> None:
 
 def _check_version(stated: int, version: int) -> None:
     if stated != version:
-        raise _OtherFormat(f"format version {stated}, and this release reads and writes version {version}")
+        raise _OtherFormat(
+            f"format version {stated}, and this release reads and writes version {version}"
+        )
 
 
 class _OtherFormat(Exception):

@@ -30,11 +30,14 @@ from contrasweep.storage.names import Label
 from contrasweep.storage.record import Count, Pid
 from contrasweep.storage.records import StudyRecords
 
-HEARTBEAT_S, EXPIRY_S = 5.0, 30.0
+HEARTBEAT_S = 5.0
+EXPIRY_S = 30.0
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
 MOST_ASKED = 1000  # how often a holder can be asked to stop
-RELEASE_TIMEOUT_S = 5.0  # an interrupted run does not wait longer for a storage that does not answer
+RELEASE_TIMEOUT_S = (
+    5.0  # an interrupted run does not wait longer for a storage that does not answer
+)
 
 
 class StudyHeld(ContrasweepError):
@@ -58,7 +61,9 @@ class Holder:
     @classmethod
     def here(cls) -> "Holder":
         """Return this process as a holder."""
-        return cls(socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex)
+        return cls(
+            socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex
+        )
 
     @property
     def lives_here(self) -> bool | None:
@@ -82,8 +87,10 @@ class Lease:
     """The lease of a study, held from `acquire` to `release`."""
 
     def __init__(self, records: StudyRecords, on_message: Callable[[str], object]) -> None:
-        self.records, self.on_message = records, on_message
-        self.store, self.folder = records.store, f"{records.study}/lease/"
+        self.records = records
+        self.on_message = on_message
+        self.store = records.store
+        self.folder = f"{records.study}/lease/"
         self.holder = Holder.here()
         self.generation = 0
         self.lost = ""  # why this process holds it no more
@@ -109,8 +116,12 @@ class Lease:
                 created = self._read(key).token == self.holder.token
             if created:
                 break
-            if self.newest()[0] <= generation:  # what lies there is no lease, and nobody will give it back
-                raise StorageError(f"storage {self.store.uri}: {key} is no plain file; remove it, and run again")
+            if (
+                self.newest()[0] <= generation
+            ):  # what lies there is no lease, and nobody will give it back
+                raise StorageError(
+                    f"storage {self.store.uri}: {key} is no plain file; remove it, and run again"
+                )
         self.generation = generation + 1
         if generation:
             for key in self._keys():
@@ -136,7 +147,11 @@ class Lease:
         return int(keys[-1].removeprefix(self.folder).removesuffix(".json")), self._read(keys[-1])
 
     def _keys(self) -> list[str]:
-        named = (key for key in self.store.list(self.folder) if key.removeprefix(self.folder)[:8].isdecimal())
+        named = (
+            key
+            for key in self.store.list(self.folder)
+            if key.removeprefix(self.folder)[:8].isdecimal()
+        )
         return [key for key in named if key == self._key(int(key.removeprefix(self.folder)[:8]))]
 
     def _key(self, generation: int) -> str:
@@ -160,7 +175,9 @@ class Lease:
         if holder.lives_here is False:
             self.on_message(f"{holder}, which was running {study}, has ended; this run takes over")
             return
-        self.on_message(f"{holder} was running {study}; waiting {EXPIRY_S:.0f} s at most to see whether it still is")
+        self.on_message(
+            f"{holder} was running {study}; waiting {EXPIRY_S:.0f} s at most to see whether it still is"
+        )
         since = time.monotonic()
         while time.monotonic() - since < EXPIRY_S:
             asked = time.monotonic()
@@ -174,7 +191,9 @@ class Lease:
                 time.monotonic() - asked > POLL_S + HEARTBEAT_S
             ):  # the storage did not answer us, and perhaps nor the holder
                 since = time.monotonic()
-        self.on_message(f"{holder} has given no sign for {EXPIRY_S:.0f} s; this run takes {study} over")
+        self.on_message(
+            f"{holder} has given no sign for {EXPIRY_S:.0f} s; this run takes {study} over"
+        )
 
     def _held(self, holder: Holder) -> StudyHeld:
         return StudyHeld(
@@ -186,7 +205,11 @@ class Lease:
         while not self._end.wait(HEARTBEAT_S):
             try:
                 generation, holder = self.newest()
-                if generation != self.generation or holder is None or holder.token not in ("", self.holder.token):
+                if (
+                    generation != self.generation
+                    or holder is None
+                    or holder.token not in ("", self.holder.token)
+                ):
                     self.lost = (
                         f"study {self.records.study} was taken over by {holder or 'another process'}, because this one "
                         f"gave no sign for {EXPIRY_S:.0f} s; nothing is lost"
@@ -232,7 +255,10 @@ def _sign_of(records: StudyRecords, holder: Holder) -> str:
     """
     place = records.store.uri
     place = place if "://" in place else os.path.realpath(place)
-    return "\0contrasweep-" + hashlib.sha256(f"{records.study}\n{place}\n{holder.process}".encode()).hexdigest()
+    return (
+        "\0contrasweep-"
+        + hashlib.sha256(f"{records.study}\n{place}\n{holder.process}".encode()).hexdigest()
+    )
 
 
 def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
@@ -252,7 +278,9 @@ def _who_shows(sign: str) -> tuple[int, int] | None:
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
         asking.setblocking(False)
         asking.connect(sign)
-        pid, user, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, user, _ = struct.unpack(
+            "3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
         return pid, user
     return None
 

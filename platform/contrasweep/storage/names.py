@@ -12,7 +12,9 @@ from contrasweep.errors import BrokenFileError, SpecError
 MAX_NAME = 200
 MAX_FILE_NAME = 500
 MAX_LEVELS = 20
-MAX_KEY, MAX_KEY_LEVELS = 1024, 100  # a name of a file below those of its study, trial and checkpoint
+# a name of a file below those of its study, trial and checkpoint
+MAX_KEY = 1024
+MAX_KEY_LEVELS = 100
 MAX_READ = 4 * 2**30
 """Bytes of an object that is read at once: a forged one may have any size."""
 _ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.ASCII)
@@ -23,7 +25,9 @@ def check_name(name: str) -> str:
     if not name or name in (".", "..") or len(name) > MAX_NAME:
         raise ValueError(f"{_quoted(name)} is no name of a file or folder")
     if "/" in name or "\\" in name or not name.isprintable():
-        raise ValueError(f"the name {_quoted(name)} has a slash, a backslash or a control character")
+        raise ValueError(
+            f"the name {_quoted(name)} has a slash, a backslash or a control character"
+        )
     if name.startswith(".tmp-"):
         raise ValueError(f"the name {_quoted(name)} is kept for files that are being written")
     name.encode()  # a name that is no Unicode is none in a bucket
@@ -34,7 +38,9 @@ def check_file_name(name: str) -> str:
     """Return `name` if it is a relative path inside its folder; else raise ValueError with the reason."""
     parts = name.split("/")
     if len(name) > MAX_FILE_NAME or len(parts) > MAX_LEVELS:
-        raise ValueError(f"the file name {_quoted(name)} is longer or deeper than {MAX_FILE_NAME} and {MAX_LEVELS}")
+        raise ValueError(
+            f"the file name {_quoted(name)} is longer or deeper than {MAX_FILE_NAME} and {MAX_LEVELS}"
+        )
     if ".." in parts or parts[0] == "":
         raise ValueError(f"the file name {_quoted(name)} points outside its folder")
     for part in parts:
@@ -86,7 +92,9 @@ def local_path(text: str | Path, place: str = "storage") -> Path:
     except (RuntimeError, ValueError) as error:  # no such user, links in a circle; a null character
         hint = "./~NAME is a folder in the current one" if str(text).startswith("~") else ""
         hint = "; ".join(filter(None, [str(error).rstrip(".").lower(), hint]))
-        raise SpecError("this machine can have no such path", place=place, value=str(text), hint=hint) from None
+        raise SpecError(
+            "this machine can have no such path", place=place, value=str(text), hint=hint
+        ) from None
     return path
 
 

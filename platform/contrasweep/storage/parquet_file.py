@@ -35,7 +35,10 @@ def is_text(kind: pa.DataType) -> bool:
 def is_number(kind: pa.DataType) -> bool:
     """Return whether a column holds numbers, truth values or nothing."""
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_null(kind)
     )
 
 
@@ -111,7 +114,8 @@ def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
         opened = pq.ParquetFile(
             source, metadata=opened.metadata, read_dictionary=texts, page_checksum_verification=True
         )
-    table, size = opened.read(use_threads=False), 0
+    table = opened.read(use_threads=False)
+    size = 0
     for chunk in (chunk for name in texts for chunk in table[name].chunks):
         if isinstance(chunk, pa.DictionaryArray):
             size += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
@@ -124,7 +128,12 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
     """Refuse a table with too many values before it is decoded: a few bytes can stand for any number of rows."""
     values = about.num_rows * max(1, about.num_columns)
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    if about.num_rows > MAX_ROWS or about.num_columns > MAX_COLUMNS or values > max_values or size > MAX_BYTES:
+    if (
+        about.num_rows > MAX_ROWS
+        or about.num_columns > MAX_COLUMNS
+        or values > max_values
+        or size > MAX_BYTES
+    ):
         raise ValueError(
             f"it has {about.num_rows:,} rows of {about.num_columns:,} columns in {size:,} bytes, above the limit"
         )

@@ -60,12 +60,16 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
 
 def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
     """The frame of the stored plan, and the plan's digest."""
-    return _decoded(records, lambda table: (_frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()))
+    return _decoded(
+        records,
+        lambda table: (_frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()),
+    )
 
 
 def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
     key = f"{records.study}/{PLAN}"
-    file, remedy = f"{records.store.uri}/{key}", "the next `contrasweep run` of the study writes it again"
+    file = f"{records.store.uri}/{key}"
+    remedy = "the next `contrasweep run` of the study writes it again"
     try:
         return read(decode_table(records.store.read(key), file, remedy, _COLUMNS, is_text))
     except FileNotFoundError:
@@ -88,9 +92,13 @@ def _frame(table: pa.Table) -> "pd.DataFrame":
     for text in {*ids, *table["arm"].unique().to_pylist()}:
         check_name(text)
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
-    frame["fold"] = table["fold"].cast(pa.int64()).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    frame["fold"] = (
+        table["fold"].cast(pa.int64()).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    )
     frame["seed"] = table["seed"].cast(pa.int64()).to_numpy()
     for axis in names[2:-2]:
         values = {text: json.loads(text) for text in table[axis].unique().to_pylist()}
-        frame[axis] = pd.Series([values[text] for text in table[axis].to_pylist()], index=frame.index)
+        frame[axis] = pd.Series(
+            [values[text] for text in table[axis].to_pylist()], index=frame.index
+        )
     return frame

@@ -22,11 +22,14 @@ RECORD_FORMAT = 3
 """Format version of record.json."""
 ERROR_BYTES = 2**18
 """Bytes of an error text that a record keeps: of a longer one its head and its tail."""
-MAX_COUNT, MAX_TIME = 2**53, 1e11
+MAX_COUNT = 2**53
+MAX_TIME = 1e11
 
 Count = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
-Time = Annotated[float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)]  # unix time, so that it has a date
+Time = Annotated[
+    float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)
+]  # unix time, so that it has a date
 Pid = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Digest = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{0,64}$")]
 Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
@@ -242,13 +245,17 @@ class TrialNotes:
     """Facts on a trial from its search and its placement; None where one does not apply."""
 
     phase: Phase | None = None
-    candidate: Count | None = None  # number of the configuration in its arm's search, in the order of asking
+    candidate: Count | None = (
+        None  # number of the configuration in its arm's search, in the order of asking
+    )
     gpus: Measure | None = None  # GPUs or the share of one that it held; 0: none
     gpu_type: Label | None = None
     cost_per_hour: Measure | None = None  # of the part of a host that it held
     architecture: Label | None = None  # of its `contrasweep.cluster.memory.Workload`
     counted_gib: Measure | None = None  # GPU memory that the workload counts
-    refused_by: str | None = None  # of an infeasible trial: the hosts there were, none of which held it
+    refused_by: str | None = (
+        None  # of an infeasible trial: the hosts there were, none of which held it
+    )
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
         """Return both notes as one; values of `other` come first."""
@@ -297,7 +304,9 @@ class Record:
     warnings: Count = 0  # lines of its log that warn
 
     @classmethod
-    def of(cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Any) -> Self:
+    def of(
+        cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Any
+    ) -> Self:
         """Return the record of `trial`, with the fields `measured`.
 
         `rows` are its reports (step, time, metrics). They give metrics and step, and when it started and ended, where
@@ -328,7 +337,9 @@ class Record:
     @property
     def missing(self) -> bool:
         """Whether the trial has no value for a reason outside its method, as a lost host or a full disk."""
-        return self.status.infeasible or bool(self.status.failed and self.cause and self.cause.outside)
+        return self.status.infeasible or bool(
+            self.status.failed and self.cause and self.cause.outside
+        )
 
     def value(self, metric: str) -> float | None:
         """Return what tables have of the trial; None where it has no finite value."""
@@ -361,7 +372,9 @@ def _check_id(record: Record) -> Record:
     if id_of(record, text) == record.trial_id:  # of thousands, this is the quick way
         return record
     if (computed := id_of(record, canonical.dumps(record.config))) != record.trial_id:
-        raise ValueError(f"its settings, data, fold and seed are those of trial {computed}, not of {record.trial_id}")
+        raise ValueError(
+            f"its settings, data, fold and seed are those of trial {computed}, not of {record.trial_id}"
+        )
     return record
 
 
@@ -386,12 +399,15 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
     A clock may say anything, a trainable may raise anything, and a setting may have any name.
     """
-    started, error = unix_time(measured.get("started", 0.0)), measured.get("error")
+    started = unix_time(measured.get("started", 0.0))
+    error = measured.get("error")
     return {
         **measured,
         "seconds": max(measured.get("seconds", 0.0), 0.0),
         "started": started,
-        "ended": max(unix_time(measured.get("ended", 0.0)), started),  # the clock may have been set back
+        "ended": max(
+            unix_time(measured.get("ended", 0.0)), started
+        ),  # the clock may have been set back
         "error": error and _clipped(error),
         "host": as_label(measured.get("host", "")),
         "unused_settings": tuple(map(as_label, measured.get("unused_settings", ()))),
@@ -400,7 +416,9 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
 def _clipped(error: str) -> str:
     """An error text of at most `ERROR_BYTES`, without the middle of a longer one."""
-    data = error.encode(errors="backslashreplace")  # a file's name may have characters that no JSON file may have
+    data = error.encode(
+        errors="backslashreplace"
+    )  # a file's name may have characters that no JSON file may have
     if len(data) > ERROR_BYTES:
         kept = ERROR_BYTES // 2 - 50
         mark = f"\n--- {len(data) - 2 * kept:,} bytes are left out here\n"

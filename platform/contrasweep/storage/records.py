@@ -52,7 +52,8 @@ MAX_TRIAL_VALUES = 20_000_000
 SYSTEM = "system.parquet"
 RECORD = "record.json"
 ATTEMPT = "attempt.json"
-LOG, STACK = "log.txt", "stack.txt"
+LOG = "log.txt"
+STACK = "stack.txt"
 """What a trial printed, and what it was doing when it did not report any more; each only where there is any."""
 
 
@@ -65,7 +66,8 @@ class StudyRecords:
             check_name(study)
         except ValueError as error:
             raise SpecError(f"there can be no study of this name: {error}", place="STUDY") from None
-        self.storage, self.study = storage, study
+        self.storage = storage
+        self.study = study
         self.store: Store = open_store(storage, patient=patient)
         if isinstance(self.store, LocalStore):
             check_no_imports(self.store.root)
@@ -80,7 +82,9 @@ class StudyRecords:
     def claim(self, document: StudyDocument) -> StudyDocument:
         """Write study.json in one atomic write, unless it is there; return it. The study keeps its `origin`."""
         known = self.document()
-        document = replace(document, origin=known.origin if known and known.origin else uuid.uuid4().hex)
+        document = replace(
+            document, origin=known.origin if known and known.origin else uuid.uuid4().hex
+        )
         if known != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
@@ -88,7 +92,9 @@ class StudyRecords:
 
     def document(self) -> StudyDocument | None:
         """Return study.json; None if this study was never run here."""
-        return STUDY_FILE.find(self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy))
+        return STUDY_FILE.find(
+            self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy)
+        )
 
     def etags(self) -> dict[str, str]:
         """Trial id -> etag of its record, for every trial that has one."""
@@ -142,7 +148,8 @@ class StudyRecords:
 
     def parsed(self, trial_id: str, data: bytes | str) -> Record:
         """The record in the content of a trial's record.json; `BrokenFileError` if it is broken or another trial's."""
-        file, remedy = f"{self.store.uri}/{self.key(trial_id, RECORD)}", self.remedy(RECORD_FILE.remedy)
+        file = f"{self.store.uri}/{self.key(trial_id, RECORD)}"
+        remedy = self.remedy(RECORD_FILE.remedy)
         record = RECORD_FILE.decode(data, file, remedy)
         if record.trial_id != trial_id:
             raise BrokenFileError(file, f"it is the record of trial {record.trial_id}", remedy)
@@ -177,11 +184,14 @@ class StudyRecords:
 
         `BrokenFileError` if it is broken.
         """
-        file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
+        file = f"{self.store.uri}/{self.key(trial_id, name)}"
+        remedy = self.remedy(RECORD_FILE.remedy)
         table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
             wanted = _report_schema(tuple(table.column_names))
-            if not table.schema.equals(wanted, check_metadata=True):  # a cast costs a third of reading the file
+            if not table.schema.equals(
+                wanted, check_metadata=True
+            ):  # a cast costs a third of reading the file
                 table = table.cast(wanted)
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
                 raise ValueError("its columns are not those of reports")
@@ -222,14 +232,17 @@ class StudyRecords:
         `BrokenFileError` where the file is broken or lacks one of the names that the record expects.
         """
         name = "items.parquet"
-        file, remedy = f"{self.store.uri}/{self.key(trial_id, name)}", self.remedy(RECORD_FILE.remedy)
+        file = f"{self.store.uri}/{self.key(trial_id, name)}"
+        remedy = self.remedy(RECORD_FILE.remedy)
         try:
             data = self._read(trial_id, name)
         except FileNotFoundError:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
-        columns = {name: is_value if name.rpartition("/")[2] == GROUP else is_number for name in expected}
+        columns = {
+            name: is_value if name.rpartition("/")[2] == GROUP else is_number for name in expected
+        }
         table = decode_table(data, file, remedy, columns, is_value, MAX_TRIAL_VALUES)
         return {name: table[name].to_numpy() for name in table.column_names}
 
@@ -252,7 +265,9 @@ def encode_items(items: ItemColumns) -> bytes:
 
 def _wide(rows: list[Row]) -> pa.Table:
     names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
-    return pa.table({name: pa.array([row.get(name) for row in rows], _kind(name)) for name in names})
+    return pa.table(
+        {name: pa.array([row.get(name) for row in rows], _kind(name)) for name in names}
+    )
 
 
 @functools.lru_cache(maxsize=256)  # trials of a study report the same metrics

@@ -38,7 +38,10 @@ PART_BYTES = 8 * 2**20
 THREADS = 4
 LARGE_BYTES = 2 * PART_BYTES  # what is larger travels in parts, by boto3's transfer manager
 TRANSFER = TransferConfig(
-    multipart_threshold=LARGE_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=THREADS, num_download_attempts=3
+    multipart_threshold=LARGE_BYTES,
+    multipart_chunksize=PART_BYTES,
+    max_concurrency=THREADS,
+    num_download_attempts=3,
 )
 PART_ATTEMPTS = 3  # of a part's request, before the whole transfer is tried again
 _connecting = threading.Lock()
@@ -88,7 +91,11 @@ class S3Store(ListedStore):
 
         With `if_absent`, an object that is there from an earlier try, whose answer was lost, counts as written.
         """
-        place = {"Bucket": self.bucket, "Key": self.prefix + key, **({"IfNoneMatch": "*"} if if_absent else {})}
+        place = {
+            "Bucket": self.bucket,
+            "Key": self.prefix + key,
+            **({"IfNoneMatch": "*"} if if_absent else {}),
+        }
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
@@ -99,15 +106,21 @@ class S3Store(ListedStore):
                 **place,
                 Body=data,
                 Metadata={DIGEST: digest},
-                ContentMD5=base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode(),
+                ContentMD5=base64.b64encode(
+                    hashlib.md5(data, usedforsecurity=False).digest()
+                ).decode(),
             )
 
         try:
             self._retry("write", key, put, len(data))
         except raised.ClientError as error:
-            if if_absent and error_code(error) in PRECONDITION_FAILED:  # perhaps by our own try, whose answer was lost
+            if (
+                if_absent and error_code(error) in PRECONDITION_FAILED
+            ):  # perhaps by our own try, whose answer was lost
                 return tries > 1 and self._has(key, digest)
-            if if_absent and error_code(error) in CONDITION_UNSUPPORTED:  # a server without conditions: nearly as good
+            if (
+                if_absent and error_code(error) in CONDITION_UNSUPPORTED
+            ):  # a server without conditions: nearly as good
                 return not self.exists(key) and self.write(key, data)
             raise storage_error("write", f"{self.uri}/{key}", error) from None
         return True
@@ -130,7 +143,11 @@ class S3Store(ListedStore):
 
     def delete(self, key: str) -> None:
         """Delete one object; the server does not mind if there is none."""
-        self._retry("delete", key, lambda _: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key))
+        self._retry(
+            "delete",
+            key,
+            lambda _: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key),
+        )
 
     def copy(self, key: str, to: str) -> None:
         """Copy within the bucket, on the server."""
@@ -150,7 +167,9 @@ class S3Store(ListedStore):
 
         def upload(allowance: Allowance) -> None:
             with path.open("rb") as file:
-                self._transfers.upload_fileobj(file, self.bucket, self.prefix + key, ExtraArgs=extra, Config=TRANSFER)
+                self._transfers.upload_fileobj(
+                    file, self.bucket, self.prefix + key, ExtraArgs=extra, Config=TRANSFER
+                )
 
         self._retry("write", key, upload, size)
 
@@ -184,7 +203,11 @@ class S3Store(ListedStore):
     def _connected(self, attempts: int) -> Any:
         """Return the client for all threads of this process; clients are thread-safe, but do not survive a fork."""
         aws = tuple(
-            sorted((name, value) for name, value in os.environ.items() if name.startswith(("AWS_", "CONTRASWEEP_S3_")))
+            sorted(
+                (name, value)
+                for name, value in os.environ.items()
+                if name.startswith(("AWS_", "CONTRASWEEP_S3_"))
+            )
         )
         with _connecting:
             return _connect(os.getpid(), aws, attempts)
@@ -213,7 +236,9 @@ class S3Store(ListedStore):
                 if int(head["ContentLength"]) <= LARGE_BYTES:
                     file.write(self._client.get_object(**place)["Body"].read())
                 else:
-                    self._transfers.download_fileobj(self.bucket, self.prefix + key, file, Config=TRANSFER)
+                    self._transfers.download_fileobj(
+                        self.bucket, self.prefix + key, file, Config=TRANSFER
+                    )
             if (size := scratch.stat().st_size) != int(head["ContentLength"]):
                 raise CorruptedObject(f"{head['ContentLength']} bytes came as {size}")
             with scratch.open("rb") as file:

@@ -22,12 +22,22 @@ from contrasweep.secrets import redacted
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-FIRST_WAIT_S, MAX_WAIT_S = 0.2, 10.0
-DENIED_ATTEMPTS = 4  # keys that were just given take a second to be known; then a refusal is final, and said once
+FIRST_WAIT_S = 0.2
+MAX_WAIT_S = 10.0
+DENIED_ATTEMPTS = (
+    4  # keys that were just given take a second to be known; then a refusal is final, and said once
+)
 MIN_BYTES_PER_S = 1e6
 
 NOT_FOUND = {"404", "NoSuchKey", "NotFound"}
-ACCESS_DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "ExpiredToken", "InvalidToken"}
+ACCESS_DENIED = {
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "403",
+    "ExpiredToken",
+    "InvalidToken",
+}
 PRECONDITION_FAILED = {"PreconditionFailed", "412"}
 CONDITION_UNSUPPORTED = {"NotImplemented", "501"}
 RETRYABLE = {
@@ -45,7 +55,13 @@ RETRYABLE = {
     "429",
 }
 NO_CREDENTIALS = (raised.NoCredentialsError, raised.PartialCredentialsError, raised.ProfileNotFound)
-WRONG_REQUEST = (*NO_CREDENTIALS, raised.ParamValidationError, raised.UnknownEndpointError, ValueError, TypeError)
+WRONG_REQUEST = (
+    *NO_CREDENTIALS,
+    raised.ParamValidationError,
+    raised.UnknownEndpointError,
+    ValueError,
+    TypeError,
+)
 """Raised before anything is sent: the same call never succeeds."""
 
 
@@ -66,7 +82,8 @@ class Retry:
     """Calls for one address. `patient`: its server answered before."""
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
-        self.uri, self.patient = uri, patient
+        self.uri = uri
+        self.patient = patient
         self.attempts = positive_number("CONTRASWEEP_S3_ATTEMPTS", 6)
         self.always_counted = "CONTRASWEEP_S3_ATTEMPTS" in os.environ
         self.attempt_s = positive_number("CONTRASWEEP_S3_TIMEOUT_S", 60)
@@ -122,7 +139,9 @@ class Retry:
             return
         of = f" of {self.attempts}" if self._is_counted(error) else ""
         what = message(error)
-        log.warning("could not %s %s (%s); attempt %d%s in %.1f s", verb, place, what, attempt + 1, of, wait)
+        log.warning(
+            "could not %s %s (%s); attempt %d%s in %.1f s", verb, place, what, attempt + 1, of, wait
+        )
 
 
 def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
@@ -157,7 +176,9 @@ def positive_number(variable: str, default: int) -> int:
     try:
         return max(1, int(os.environ.get(variable, default)))
     except ValueError:
-        raise StorageError(f"{variable} must be a whole number, got {os.environ[variable]!r}") from None
+        raise StorageError(
+            f"{variable} must be a whole number, got {os.environ[variable]!r}"
+        ) from None
 
 
 class CorruptedObject(Exception):
@@ -170,7 +191,11 @@ class AttemptTimeout(Exception):
 
 def error_code(error: Exception) -> str:
     """The server's code of an error; "" where the server did not answer."""
-    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, raised.ClientError) else ""
+    return (
+        str(error.response.get("Error", {}).get("Code", ""))
+        if isinstance(error, raised.ClientError)
+        else ""
+    )
 
 
 def is_denied(error: Exception) -> bool:
@@ -186,7 +211,9 @@ def is_refusal(error: Exception) -> bool:
 def is_local(error: Exception) -> bool:
     """Whether a file of this machine could not be read or written, as on a full disk."""
     remote = ConnectionError | TimeoutError | raised.BotoCoreError
-    return isinstance(error, OSError) and error.filename is not None and not isinstance(error, remote)
+    return (
+        isinstance(error, OSError) and error.filename is not None and not isinstance(error, remote)
+    )
 
 
 def is_retryable(error: Exception) -> bool:
@@ -203,7 +230,9 @@ def is_retryable(error: Exception) -> bool:
 
 def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) -> StorageError:
     """The one line for a call that failed `attempts` times, with what to do."""
-    endpoint = redacted(os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS")
+    endpoint = redacted(
+        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
+    )
     kind = StorageError
     if error_code(error) == "NoSuchBucket":
         advice = f"the bucket does not exist on {endpoint}: create it, or correct the address"

@@ -75,7 +75,10 @@ def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> St
     if redacted(uri) != uri:
         hint = "leave it out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for others their own variables"
         raise SpecError(
-            "an address of a storage has no key or password in it", place=place, value=redacted(uri), hint=hint
+            "an address of a storage has no key or password in it",
+            place=place,
+            value=redacted(uri),
+            hint=hint,
         )
     if uri.startswith("s3://"):
         from contrasweep.storage.s3 import S3Store
@@ -132,7 +135,9 @@ class LocalStore:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise error
 
-        top = (self.root / f"{prefix}_").parent  # what lies in a folder `a` and in `ab` both begins with `a`
+        top = (
+            self.root / f"{prefix}_"
+        ).parent  # what lies in a folder `a` and in `ab` both begins with `a`
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
             for folder, _, files in os.walk(top, onerror=failed)
@@ -146,19 +151,26 @@ class LocalStore:
     def sizes(self, prefix: str) -> dict[str, int]:
         """The sizes of the files."""
         with self._asking("be listed", prefix):
-            return {key: self._path(key).lstat().st_size for key in self.list(prefix)}  # a link may lead to nothing
+            return {
+                key: self._path(key).lstat().st_size for key in self.list(prefix)
+            }  # a link may lead to nothing
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""
         etags = {}
-        absent, listing = contextlib.suppress(FileNotFoundError), self._asking("be listed", folder)
+        absent = contextlib.suppress(FileNotFoundError)
+        listing = self._asking("be listed", folder)
         with absent, listing, os.scandir(self.root / folder) as entries:
             for entry in entries:
                 if not is_key(entry.name):
                     continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    at = os.stat(f"{entry.path}/{name}")  # a file is replaced by another inode, never written in place
-                    etags[f"{folder}{entry.name}/{name}"] = f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+                    at = os.stat(
+                        f"{entry.path}/{name}"
+                    )  # a file is replaced by another inode, never written in place
+                    etags[f"{folder}{entry.name}/{name}"] = (
+                        f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
+                    )
         return etags
 
     def delete(self, key: str) -> None:
@@ -183,7 +195,9 @@ class LocalStore:
         try:  # permissions alone do not tell: root may write anywhere but to /proc and read-only mounts
             os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=nearest))
         except OSError as error:
-            raise StorageError(f"storage {self.uri} cannot be written ({error.strerror} in {nearest})") from None
+            raise StorageError(
+                f"storage {self.uri} cannot be written ({error.strerror} in {nearest})"
+            ) from None
 
     def has_conditional_writes(self) -> bool:
         """Always: a link is made, or a file created, by one process only."""
@@ -200,7 +214,9 @@ class LocalStore:
                     return _create(target, temporary)
                 temporary.replace(target)
             finally:
-                with contextlib.suppress(OSError):  # it has no meaning, and what is written is written
+                with contextlib.suppress(
+                    OSError
+                ):  # it has no meaning, and what is written is written
                     temporary.unlink()
         return True
 
@@ -218,7 +234,9 @@ class LocalStore:
     def _path(self, key: str) -> Path:
         """Where an object lies; `StorageError` where its key would lead out of the folder."""
         if key.startswith("/") or "\0" in key or ".." in key.split("/"):
-            raise StorageError(f"storage {self.uri}: the key {key[:200]!a} leads out of it; it is not used")
+            raise StorageError(
+                f"storage {self.uri}: the key {key[:200]!a} leads out of it; it is not used"
+            )
         return self.root / key
 
     @contextlib.contextmanager
@@ -226,7 +244,9 @@ class LocalStore:
         """The plain file of this key, open to be read."""
         with self._asking("be read", key), contextlib.ExitStack() as opened:
             try:
-                number = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                number = os.open(
+                    self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                )
             except NotADirectoryError as error:
                 raise FileNotFoundError(str(error)) from None
             file = opened.enter_context(os.fdopen(number, "rb"))
@@ -249,7 +269,9 @@ def _create(target: Path, source: Path) -> bool:
         os.link(source, target)
     except FileExistsError:  # NFS says so too where the answer to a link that was made got lost
         return source.samefile(target)
-    except OSError:  # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
+    except (
+        OSError
+    ):  # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
         try:
             with source.open("rb") as file:
                 _flushed(target, file, "xb")

@@ -22,7 +22,9 @@ VERDICT = ("metric", "mode", "alpha", "reference", "question", "smallest_differe
 """Fields of a declaration that verdicts follow from; of `evaluate`, the metrics."""
 
 
-Commands = Annotated[tuple[str, ...], pydantic.AfterValidator(lambda texts: tuple(filter(is_ours, texts)))]
+Commands = Annotated[
+    tuple[str, ...], pydantic.AfterValidator(lambda texts: tuple(filter(is_ours, texts)))
+]
 """Commands that people are shown to paste: what is no single command of ours is left out."""
 
 
@@ -106,9 +108,15 @@ def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
 
     Of evaluations these are the metrics that the study decides.
     """
-    scores = sorted(metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ()))
+    scores = sorted(
+        metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ())
+    )
     plain = json.loads(json.dumps({**spec, "evaluate": scores or None}, default=str))
-    return {name: value for name, value in plain.items() if value is not None and name not in ("name", *free)}
+    return {
+        name: value
+        for name, value in plain.items()
+        if value is not None and name not in ("name", *free)
+    }
 
 
 @stored
@@ -159,14 +167,18 @@ class StudyDocument:
     search: DeclaredSearch | None = None
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
-    data_notes: tuple[str, ...] = ()  # of classes and copies in these (`contrasweep.data.folds.class_notes`)
+    data_notes: tuple[
+        str, ...
+    ] = ()  # of classes and copies in these (`contrasweep.data.folds.class_notes`)
     commands: Commands = ()  # that declared the study; none where a program did
     created: Time = 0.0
     origin: Digest = ""
     versions: Mapping[Label, Label] = field(default_factory=dict)
     family: tuple[Label, ...] = ()
     log: tuple[Declared, ...] = ()
-    asked_before: tuple[Name, ...] = ()  # studies of this storage that compared two of these arms on these data
+    asked_before: tuple[
+        Name, ...
+    ] = ()  # studies of this storage that compared two of these arms on these data
     spec: Declaration = field(default_factory=dict)
 
     @property
@@ -193,19 +205,27 @@ class StudyDocument:
     @property
     def scores(self) -> tuple[str, ...]:
         """Scores of evaluations that the study decides beside its metric."""
-        return tuple(metric for declared in self.spec.get("evaluate") or () for metric in declared.get("metrics", ()))
+        return tuple(
+            metric
+            for declared in self.spec.get("evaluate") or ()
+            for metric in declared.get("metrics", ())
+        )
 
     @property
     def whole(self) -> Config:
         """The declaration, for what cannot do without; `SpecError` where none was kept."""
         if not self.spec:
-            raise SpecError("the study's declaration is not in its study.json", place="STUDY", value=self.name)
+            raise SpecError(
+                "the study's declaration is not in its study.json", place="STUDY", value=self.name
+            )
         return self.spec
 
     @property
     def declared(self) -> Config:
         """The newest declaration, whether or not verdicts follow it."""
-        return next((entry.spec for entry in reversed(self.log) if entry.spec is not None), self.spec)
+        return next(
+            (entry.spec for entry in reversed(self.log) if entry.spec is not None), self.spec
+        )
 
     @property
     def spent(self) -> int:
@@ -215,7 +235,9 @@ class StudyDocument:
     @property
     def seen(self) -> dict[str, float | None]:
         """By trial that was trained again, the value that it had at first."""
-        return {trial: value for entry in reversed(self.log) for trial, value in entry.again.items()}
+        return {
+            trial: value for entry in reversed(self.log) for trial, value in entry.again.items()
+        }
 
     @property
     def level(self) -> float:
@@ -250,23 +272,38 @@ def declared_lines(document: StudyDocument) -> list[str]:
     """
     before = document.asked_before
     named = ", ".join(before[:3]) + f" and {len(before) - 3} more" * (len(before) > 3)
-    lines = [f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"]
+    lines = [
+        f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"
+    ]
     lines *= bool(before)
-    lines += [f"seed {seed} is left out: {reason}" for seed, reason in document.spec.get("excluded", {}).items()]
+    lines += [
+        f"seed {seed} is left out: {reason}"
+        for seed, reason in document.spec.get("excluded", {}).items()
+    ]
     for entry in document.log:
         fields = [change.partition(" ")[0] for change in entry.changes]
-        asked = [c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")]
+        asked = [
+            c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")
+        ]
         changes = entry.changes if entry.spent or entry.spec is None else asked
         if not changes or (entry.again and not entry.spent):
             continue
         line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {', '.join(changes)}"
         if entry.trials is None:
             line = ", ".join(changes)
-        stands = ", ".join(f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT)
+        stands = ", ".join(
+            f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT
+        )
         follow = [f"verdicts are of {stands}"] * bool(stands)
         follow += [f"{'each' if entry.spent > 1 else 'this'} counts as a look"] * bool(entry.spent)
-        if document.family and any(change.startswith("arms + ") for change in asked) and not entry.spent:
-            follow.append(f"comparisons with other arms than {', '.join(document.family)} are exploratory")
+        if (
+            document.family
+            and any(change.startswith("arms + ") for change in asked)
+            and not entry.spent
+        ):
+            follow.append(
+                f"comparisons with other arms than {', '.join(document.family)} are exploratory"
+            )
         lines.append("; ".join([line, *follow]))
     return list(dict.fromkeys(lines))
 

@@ -18,14 +18,19 @@ from contrasweep.study import dotted
 from contrasweep.study import space as spaces
 from contrasweep.study.space import Float, Parameter
 
-Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Name = Annotated[
+    str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+]
 METHODS = "contrasweep.trainables:METHODS"
 """The dotted path of the shipped methods: short name -> dotted path."""
 
 
 def methods() -> dict[str, str]:
     """Return the shipped methods, and those of installed packages: short name -> dotted path."""
-    return {**{name: path_of("methods", name) for name in installed("methods")}, **import_path(METHODS, of=dict)}
+    return {
+        **{name: path_of("methods", name) for name in installed("methods")},
+        **import_path(METHODS, of=dict),
+    }
 
 
 def _show_methods(schema: JsonSchema) -> None:
@@ -88,7 +93,9 @@ class Arm:
         'contrasweep.trainables.contrastive:train'
     """
 
-    trainable: Annotated[str | Callable[..., Any], pydantic.Field(json_schema_extra=_show_methods)] = ""
+    trainable: Annotated[
+        str | Callable[..., Any], pydantic.Field(json_schema_extra=_show_methods)
+    ] = ""
     config: MutableConfig = pydantic.Field(default_factory=dict)
     space: Mapping[str, Parameter] = pydantic.Field(default_factory=dict)
     start_points: list[MutableConfig] | None = None
@@ -100,19 +107,31 @@ class Arm:
     code: str | list[str] | None = None
 
     def __post_init__(self) -> None:
-        options = {name: getattr(self, name) for name in ("metrics", "names", "code") if getattr(self, name)}
+        options = {
+            name: getattr(self, name)
+            for name in ("metrics", "names", "code")
+            if getattr(self, name)
+        }
         if self.command is not None:
             self._run_command(self.command, options)
         elif options:
-            raise SpecError("only a command has this field", place=next(iter(options)), hint="an arm with `command`")
+            raise SpecError(
+                "only a command has this field",
+                place=next(iter(options)),
+                hint="an arm with `command`",
+            )
         elif self.trainable == "":
             raise SpecError(
                 "an arm has a trainable or a command",
                 place="trainable",
                 hint='for example trainable: "mypackage.method:train", or command: [python, train.py, --lr, "{lr}"]',
             )
-        if isinstance(self.trainable, str) and (adapter := ADAPTERS.get(self.trainable.partition(":")[0])):
-            object.__setattr__(self, "config", {CALLS: self.trainable.partition(":")[2], **self.config})
+        if isinstance(self.trainable, str) and (
+            adapter := ADAPTERS.get(self.trainable.partition(":")[0])
+        ):
+            object.__setattr__(
+                self, "config", {CALLS: self.trainable.partition(":")[2], **self.config}
+            )
             object.__setattr__(self, "trainable", adapter)
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
             known = methods()
@@ -128,10 +147,17 @@ class Arm:
         canonical.canonical(self.config, "config")
         spaces.check(self.space, self.config)
         for name, parameter in self.space.items():
-            if problem := dotted.clash(spaces.settings(name, parameter), dotted.leaves(self.config)):
-                hint = "" if problem == f"both set {name}" else f"the space and the config {problem}"
+            if problem := dotted.clash(
+                spaces.settings(name, parameter), dotted.leaves(self.config)
+            ):
+                hint = (
+                    "" if problem == f"both set {name}" else f"the space and the config {problem}"
+                )
                 raise SpecError(
-                    "a key is either fixed or searched, not both", place=f"space.{name}", value=name, hint=hint
+                    "a key is either fixed or searched, not both",
+                    place=f"space.{name}",
+                    value=name,
+                    hint=hint,
                 )
 
         self._check_start_points()
@@ -141,9 +167,14 @@ class Arm:
         for i, point in enumerate(self.start_points or []):
             whole = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole):
-                exist = {n: getattr(p, "step", None) for n, p in self.space.items() if spaces.active(p.when, whole)}
+                exist = {
+                    n: getattr(p, "step", None)
+                    for n, p in self.space.items()
+                    if spaces.active(p.when, whole)
+                }
                 names = (
-                    f"{n} (from {self.space[n].value(0)} in steps of {by})" if by else n for n, by in exist.items()
+                    f"{n} (from {self.space[n].value(0)} in steps of {by})" if by else n
+                    for n, by in exist.items()
                 )
                 raise SpecError(
                     "a start point has a value within its range for every searched setting, and nothing else",
@@ -152,22 +183,37 @@ class Arm:
                     hint=f"searched: {', '.join(names)}",
                 )
             if any(canonical.same(point, other) for other in seen):
-                raise SpecError("a start point is tried once", place=f"start_points.{i}", value=point)
-            seen.append({n: float(v) if isinstance(self.space[n], Float) else v for n, v in point.items()})
+                raise SpecError(
+                    "a start point is tried once", place=f"start_points.{i}", value=point
+                )
+            seen.append(
+                {n: float(v) if isinstance(self.space[n], Float) else v for n, v in point.items()}
+            )
         if seen:
             object.__setattr__(self, "start_points", seen)
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
         if isinstance(self.config.get("resources"), Mapping):
             hint = "put `resources` beside `command`; in `config` they are settings of the command"
-            raise SpecError("a command's resources are a field of its arm", place="config.resources", hint=hint)
-        for field, declared in (("trainable", self.trainable), (f"config.{COMMAND}", self.config.get(COMMAND))):
+            raise SpecError(
+                "a command's resources are a field of its arm", place="config.resources", hint=hint
+            )
+        for field, declared in (
+            ("trainable", self.trainable),
+            (f"config.{COMMAND}", self.config.get(COMMAND)),
+        ):
             if declared:
-                raise SpecError("an arm has a trainable or a command, not both", place=field, value=declared)
+                raise SpecError(
+                    "an arm has a trainable or a command, not both", place=field, value=declared
+                )
         object.__setattr__(self, "trainable", PATH)
-        lists: MutableConfig = {name: [value] if isinstance(value, str) else value for name, value in options.items()}
+        lists: MutableConfig = {
+            name: [value] if isinstance(value, str) else value for name, value in options.items()
+        }
         Options(**lists)  # checks them
-        object.__setattr__(self, "config", {COMMAND: words, **({OPTIONS: lists} if lists else {}), **self.config})
+        object.__setattr__(
+            self, "config", {COMMAND: words, **({OPTIONS: lists} if lists else {}), **self.config}
+        )
         for field in (COMMAND, *options):
             object.__setattr__(self, field, None)
 
@@ -175,4 +221,8 @@ class Arm:
     def path(self) -> str:
         """The dotted path of the trainable, which is part of its trials' identity."""
         function = self.trainable
-        return function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+        return (
+            function
+            if isinstance(function, str)
+            else f"{function.__module__}:{function.__qualname__}"
+        )

@@ -62,7 +62,9 @@ class Spending:
     folds: int
     steps: dict[str, int] = field(default_factory=dict)  # trial -> the last step reported
     hours: dict[str, float] = field(default_factory=dict)  # trial -> GPU-hours, of ended ones
-    silent: dict[str, Silence] = field(default_factory=dict)  # trial that ended without a report -> why
+    silent: dict[str, Silence] = field(
+        default_factory=dict
+    )  # trial that ended without a report -> why
     longest: int = 0
 
     def report(self, trial: str, step: int) -> None:
@@ -75,7 +77,9 @@ class Spending:
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
             outside = record.cause is not None and record.cause.outside
-            self.silent[record.trial_id] = "outside" if outside else "method" if record.status.failed else "infeasible"
+            self.silent[record.trial_id] = (
+                "outside" if outside else "method" if record.status.failed else "infeasible"
+            )
         if record.status.counts:
             self.longest = max(self.longest, record.step)
 
@@ -120,7 +124,10 @@ class Spending:
         if self.hopeless:
             return False
         length = self.longest or max(self.steps.values(), default=0)
-        due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running) + length * self.folds
+        due = (
+            sum(max(0, length - self.steps.get(trial, 0)) for trial in running)
+            + length * self.folds
+        )
         left: Mapping[str, tuple[float | None, float, float]] = {
             "trials": (self.budget.trials, configs, 1),
             "epochs": (self.budget.epochs, self.epochs, due),
@@ -151,7 +158,11 @@ class SearchCost:
         def of(spent: str, limit: float | None, unit: str) -> str:
             return f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"
 
-        hours = of(hours_text(self.gpu_hours), budget.gpu_hours, "GPU-hours" if self.on_gpus else "slot-hours")
+        hours = of(
+            hours_text(self.gpu_hours),
+            budget.gpu_hours,
+            "GPU-hours" if self.on_gpus else "slot-hours",
+        )
         return ", ".join(
             [
                 of(str(self.configurations), budget.trials, "configurations"),

@@ -34,12 +34,33 @@ STORAGE_FOLDERS = (
     "trials",
 )
 """Names of a storage's folders, which no study may have."""
-COLUMNS = ("trial_id", "arm", "fold", "seed", "status", "step", "time", "etag", "value", "weight", "side", "cell")
+COLUMNS = (
+    "trial_id",
+    "arm",
+    "fold",
+    "seed",
+    "status",
+    "step",
+    "time",
+    "etag",
+    "value",
+    "weight",
+    "side",
+    "cell",
+)
 """What a table of trials has beside axes and metrics."""
 MEASURED = ("seconds", "gpu_memory_gib")
 """What the platform measures of each trial."""
 NO_RESULT = (
-    *("name", "description", "labels", "tracking", "max_failures", "budget_hours", "budget_gpu_hours"),
+    *(
+        "name",
+        "description",
+        "labels",
+        "tracking",
+        "max_failures",
+        "budget_hours",
+        "budget_gpu_hours",
+    ),
     *("smallest_difference", "trial_hours", "report_minutes", "notify", "evaluate"),
     *("keep", "keep_checkpoints_of", "process"),
 )
@@ -62,7 +83,9 @@ def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | N
     return addresses
 
 
-Seeds = Annotated[list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)]
+Seeds = Annotated[
+    list[Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]], pydantic.Field(min_length=1)
+]
 Reason = Annotated[Label, pydantic.Field(min_length=1)]
 Alpha = Annotated[float, pydantic.Field(gt=0, lt=0.5)]
 Difference = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
@@ -137,12 +160,18 @@ class StudyBase(ABC):
     def __init_subclass__(cls) -> None:
         """Put the arguments that all studies have into the docstring, before its own."""
         shared = inspect.cleandoc(StudyBase.__doc__ or "").partition("Args:\n")[2]
-        cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace("Args:\n", f"Args:\n{shared}\n", 1)
+        cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace(
+            "Args:\n", f"Args:\n{shared}\n", 1
+        )
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Trainables that are given as functions, by their dotted path."""
-        return {arm.path: arm.trainable for arm in self.arms.values() if not isinstance(arm.trainable, str)}
+        return {
+            arm.path: arm.trainable
+            for arm in self.arms.values()
+            if not isinstance(arm.trainable, str)
+        }
 
     @property
     @abstractmethod
@@ -177,7 +206,9 @@ class StudyBase(ABC):
                 )
             if _TRIAL_ID.fullmatch(arm):  # as which `--rerun` would take it
                 raise SpecError(
-                    "an arm's name may not look like a trial's id", place=f"arms.{arm}", hint="choose another"
+                    "an arm's name may not look like a trial's id",
+                    place=f"arms.{arm}",
+                    hint="choose another",
                 )
         if len(set(seeds)) != len(seeds):
             raise SpecError("seeds must differ from each other", place=field, value=list(seeds))
@@ -185,7 +216,10 @@ class StudyBase(ABC):
             self.replicates.check_seeds(seeds, field)
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
-        for field, is_set in (("evaluate", self.evaluate), ("keep_checkpoints_of", self.keep_checkpoints_of != "all")):
+        for field, is_set in (
+            ("evaluate", self.evaluate),
+            ("keep_checkpoints_of", self.keep_checkpoints_of != "all"),
+        ):
             if self.keep == "none" and is_set:
                 raise SpecError(
                     f"of a study that keeps no checkpoint of a trial, {field} has none",
@@ -204,7 +238,11 @@ class StudyBase(ABC):
                 hint="leave out `metrics`, or `replicates`",
             )
         bounds = metric_range(self.metric)
-        if self.smallest_difference is not None and bounds and self.smallest_difference >= bounds[1] - bounds[0]:
+        if (
+            self.smallest_difference is not None
+            and bounds
+            and self.smallest_difference >= bounds[1] - bounds[0]
+        ):
             raise SpecError(
                 f"the smallest difference of interest is less than the range of {self.metric}, which is from "
                 f"{bounds[0]:g} to {bounds[1]:g}",
@@ -221,7 +259,9 @@ class StudyBase(ABC):
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
         """Check that `name` is an arm of the study. Raises `SpecError` at `place`."""
         if name not in self.arms:
-            raise SpecError(rule, place=place, value=name, hint=choose_from("arms", list(self.arms), name))
+            raise SpecError(
+                rule, place=place, value=name, hint=choose_from("arms", list(self.arms), name)
+            )
 
 
 def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:
@@ -234,7 +274,9 @@ def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> N
             hint="choose another",
         )
     if not metric or not metric.isprintable() or len(metric) > 200:
-        raise SpecError("a metric is a line of at most 200 printable characters", place="metric", value=metric)
+        raise SpecError(
+            "a metric is a line of at most 200 printable characters", place="metric", value=metric
+        )
 
 
 def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:

@@ -34,7 +34,9 @@ def expand(config: Config, place: str = "") -> MutableConfig:
     for key, value in config.items():
         setting = nest(key, value, place)
         if problem := clash(leaves(nested), leaves(setting)):
-            raise SpecError(f"the keys of one config {problem}", place=f"{place}.{key}".lstrip("."), value=key)
+            raise SpecError(
+                f"the keys of one config {problem}", place=f"{place}.{key}".lstrip("."), value=key
+            )
         nested = merge(nested, setting)
     return nested
 
@@ -65,7 +67,11 @@ def _merged(below: Any, above: Any) -> Any:
         if isinstance(above, Mapping):
             return merge(below, above)
         return merge(below, {NAME: above}) if isinstance(above, str) else above
-    return merge({NAME: below}, above) if isinstance(below, str) and isinstance(above, Mapping) else above
+    return (
+        merge({NAME: below}, above)
+        if isinstance(below, str) and isinstance(above, Mapping)
+        else above
+    )
 
 
 def name(value: Any) -> Any:
@@ -77,7 +83,9 @@ def holds(value: Any, wanted: Any) -> bool:
     """Whether a setting is `wanted`: a component is its name, and a mapping has at least what is wanted of it."""
     if isinstance(value, Mapping):
         needs = {NAME: wanted} if isinstance(wanted, str) else wanted
-        return isinstance(needs, Mapping) and all(key in value and holds(value[key], needs[key]) for key in needs)
+        return isinstance(needs, Mapping) and all(
+            key in value and holds(value[key], needs[key]) for key in needs
+        )
     if isinstance(wanted, Mapping):
         return isinstance(value, str) and dict(wanted) == {NAME: value}
     return canonical.same(value, wanted)
@@ -86,7 +94,11 @@ def holds(value: Any, wanted: Any) -> bool:
 def leaves(*configs: Config) -> set[Leaf]:
     """Return the keys that these nested configs set."""
     settings = ((key, value) for config in configs for key, value in flatten(config).items())
-    return {(key, isinstance(value, str)) for key, value in settings if not (isinstance(value, Mapping) and not value)}
+    return {
+        (key, isinstance(value, str))
+        for key, value in settings
+        if not (isinstance(value, Mapping) and not value)
+    }
 
 
 def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
@@ -96,10 +108,14 @@ def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
         for known, known_text in others:
             if key == known:
                 return f"both set {key}"
-            inner, outer, named = (key, known, known_text) if len(key) > len(known) else (known, key, text)
+            inner, outer, named = (
+                (key, known, known_text) if len(key) > len(known) else (known, key, text)
+            )
             if inner.startswith(f"{outer}."):
                 if not named:
-                    return f"contradict each other: {outer} is a plain value, so there is no {inner}"
+                    return (
+                        f"contradict each other: {outer} is a plain value, so there is no {inner}"
+                    )
                 if inner == f"{outer}.{NAME}":
                     return f"both set {inner}"
     return ""

@@ -38,7 +38,11 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         if not self.data and not self.function:
-            raise SpecError("an evaluation has data, or a function", place="data", hint="for example data: [digits]")
+            raise SpecError(
+                "an evaluation has data, or a function",
+                place="data",
+                hint="for example data: [digits]",
+            )
         if len(set(self.prefixes)) != len(self.prefixes):
             raise SpecError("datasets have different names", place="data", value=self.data)
         for metric in self.metrics:
@@ -47,10 +51,14 @@ class Evaluation:
                     "a metric of an evaluation is one of its scores",
                     place="metrics",
                     value=metric,
-                    hint=choose_from("scores", [f"{prefix}METRIC" for prefix in self.prefixes], metric),
+                    hint=choose_from(
+                        "scores", [f"{prefix}METRIC" for prefix in self.prefixes], metric
+                    ),
                 )
 
-    def check(self, resolve: Callable[[str], Manifest], place: str = "", without: Collection[str] = ()) -> None:
+    def check(
+        self, resolve: Callable[[str], Manifest], place: str = "", without: Collection[str] = ()
+    ) -> None:
         """Raise `SpecError` where a dataset has no images with labels, or the function is not there.
 
         The error is at `place`; without one, at the option of `contrasweep evaluate`. Datasets `without` are left out.
@@ -62,7 +70,9 @@ class Evaluation:
                 raise SpecError(rule, place=place or "--on", value=name, hint=manifest.kind)
         if self.function:
             import_from_here()
-            with contextlib.suppress(ModuleNotFoundError):  # of a package that is where trials are trained
+            with contextlib.suppress(
+                ModuleNotFoundError
+            ):  # of a package that is where trials are trained
                 import_path(self.function, place or "--with", "function")
 
     @property
@@ -80,7 +90,11 @@ class Evaluation:
     def label(self) -> str:
         """What the name of its study says: `on-digits-mnist`, `with-robustness`."""
         function = ["with", self.function.rpartition(":")[2]] if self.function else []
-        return re.sub("[^A-Za-z0-9._-]+", "-", "-".join([*(["on", *self.data] if self.data else []), *function]))
+        return re.sub(
+            "[^A-Za-z0-9._-]+",
+            "-",
+            "-".join([*(["on", *self.data] if self.data else []), *function]),
+        )
 
 
 def dataset_name(name: str) -> str:

@@ -50,7 +50,11 @@ def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
     names = [study.name for study in studies]
     for i, study in enumerate(studies):
         if study.name in names[:i]:
-            raise SpecError("studies of a file have different names", place=f"{name}: studies.{i}", value=study.name)
+            raise SpecError(
+                "studies of a file have different names",
+                place=f"{name}: studies.{i}",
+                value=study.name,
+            )
         for arm, declared in study.arms.items():
             if declared.start is not None and declared.start.study in names[i:]:
                 raise SpecError(
@@ -131,16 +135,27 @@ def study_schema() -> JsonSchema:
     """JSON schema of a study file."""
     schema = json_schema(AblationGrid | Sweep)
     of_each = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["name"]}}
-    several = {"type": "object", "title": "several studies", "required": [SEVERAL], "properties": {SEVERAL: of_each}}
+    several = {
+        "type": "object",
+        "title": "several studies",
+        "required": [SEVERAL],
+        "properties": {SEVERAL: of_each},
+    }
     schema["anyOf"] = [*schema["anyOf"], several]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "contrasweep study", **schema}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "contrasweep study",
+        **schema,
+    }
 
 
 def parse_set(text: str) -> tuple[list[str], Any]:
     """Return path and value of a text `path=value`; the value is read as YAML."""
     path, equals, value = text.partition("=")
     if not equals or not path:
-        raise SpecError("--set takes path=value", place="--set", value=text, hint="for example --set folds=3")
+        raise SpecError(
+            "--set takes path=value", place="--set", value=text, hint="for example --set folds=3"
+        )
     return path.split("."), read_yaml(value, f"--set {path}", "the value of --set must be YAML")
 
 
@@ -152,7 +167,9 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
             f"a {what} is module:NAME or a .yaml file",
             place=place,
             value=name,
-            hint="for example contrasweep.search_spaces.quickstart:STUDY" if place == "STUDY" else "",
+            hint="for example contrasweep.search_spaces.quickstart:STUDY"
+            if place == "STUDY"
+            else "",
         )
     try:
         module = importlib.import_module(module_name)
@@ -162,10 +179,15 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
             if error.name and f"{module_name}.".startswith(f"{error.name}.")
             else f"it imports {error.name!r}, which is not installed"
         )
-        raise SpecError("there is no such module", place=place, value=module_name, hint=hint) from None
+        raise SpecError(
+            "there is no such module", place=place, value=module_name, hint=hint
+        ) from None
     except ContrasweepError as error:
         raise SpecError(str(error), place=module_name) from None
-    except (Exception, SystemExit) as error:  # the module is someone else's: whatever it raises is named, in one line
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # the module is someone else's: whatever it raises is named, in one line
         raise SpecError(
             f"the {what}'s module raises an error when it is imported",
             place=place,
@@ -190,9 +212,13 @@ def _read_yaml(path: Path) -> MutableConfig:
             data = file.read(4 * MAX_CHARACTERS + 1)
         text = data.decode("utf-8-sig")
     except OSError as error:
-        raise SpecError("the study file cannot be read", place=str(path), value=error.strerror) from None
+        raise SpecError(
+            "the study file cannot be read", place=str(path), value=error.strerror
+        ) from None
     except UnicodeDecodeError as error:
-        raise SpecError("the study file is not YAML", place=str(path), hint=f"it is no UTF-8: {error}") from None
+        raise SpecError(
+            "the study file is not YAML", place=str(path), hint=f"it is no UTF-8: {error}"
+        ) from None
     fields = read_yaml(text, str(path))
     if not isinstance(fields, dict):
         raise SpecError("a study file holds a mapping of fields", place=str(path), value=fields)
@@ -203,8 +229,14 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
     """Put `value` at `path` below `where`, the value of the study's field `inside`."""
     key, rest = _next_key(where, path, place, inside)
     if not rest:
-        component = isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
-        where[key] = dotted.merge(where[key], {dotted.NAME: value}) if inside == "config" and component else value
+        component = (
+            isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
+        )
+        where[key] = (
+            dotted.merge(where[key], {dotted.NAME: value})
+            if inside == "config" and component
+            else value
+        )
         return
     if isinstance(where, dict) and inside == "config" and isinstance(where.get(key), str):
         where[key] = {dotted.NAME: where[key]}
@@ -222,11 +254,19 @@ def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any
     """
     if isinstance(where, dict):
         beginnings = [key for key in where if isinstance(key, str) and _starts(key, path)]
-        key = max(beginnings, key=len, default=".".join(path) if inside in ("axes", "zipped", "space") else path[0])
+        key = max(
+            beginnings,
+            key=len,
+            default=".".join(path) if inside in ("axes", "zipped", "space") else path[0],
+        )
         return key, path[key.count(".") + 1 :]
     if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
         return int(path[0]), path[1:]
-    rule = "there is no such place in the study" if isinstance(where, list) else "a plain value has no fields"
+    rule = (
+        "there is no such place in the study"
+        if isinstance(where, list)
+        else "a plain value has no fields"
+    )
     raise SpecError(rule, place=place, value=path[0] if isinstance(where, list) else where)
 
 
@@ -241,15 +281,26 @@ def _build_all(fields: MutableConfig, name: str) -> list[Study]:
     shared = {key: value for key, value in fields.items() if key != SEVERAL}
     each = fields[SEVERAL]
     if not isinstance(each, list) or not each or not all(isinstance(study, dict) for study in each):
-        raise SpecError("studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=each)
+        raise SpecError(
+            "studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=each
+        )
     return [_build({**shared, **study}, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(each)]
 
 
 def _build(fields: MutableConfig, name: str) -> Study:
     if SEVERAL in fields:
-        raise SpecError("this takes one study, and the file has several", place=name, hint=f"name one: {name}:NAME")
-    kinds: dict[str, type[AblationGrid] | type[Sweep]] = {"ablation_grid": AblationGrid, "sweep": Sweep}
-    kind = fields.get("type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid")
+        raise SpecError(
+            "this takes one study, and the file has several",
+            place=name,
+            hint=f"name one: {name}:NAME",
+        )
+    kinds: dict[str, type[AblationGrid] | type[Sweep]] = {
+        "ablation_grid": AblationGrid,
+        "sweep": Sweep,
+    }
+    kind = fields.get(
+        "type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid"
+    )
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
     try:
         study: Study = validate(kinds[kind], fields)

@@ -57,7 +57,8 @@ def suggested(name: str, values: Sequence[Any], keywords: Config) -> MutableConf
 
 def parameter(value: Any) -> Any:
     """Return the fields of an object of Ray Tune's or Optuna's that declares a parameter; any other as it is."""
-    module, kind = type(value).__module__, type(value).__name__
+    module = type(value).__module__
+    kind = type(value).__name__
     if isinstance(value, Mapping) and list(value) == ["grid_search"]:
         return tuned("grid_search", [value["grid_search"]])
     if module == "optuna.distributions":
@@ -67,7 +68,8 @@ def parameter(value: Any) -> Any:
         return value
     if kind == "Categorical":
         return tuned("choice", [value.categories])
-    sampler, step = value.get_sampler(), []
+    sampler = value.get_sampler()
+    step = []
     if hasattr(sampler, "q"):
         sampler, step = sampler.sampler, [sampler.q]
     scale = {"_Uniform": "", "_LogUniform": "log"}.get(type(sampler).__name__)
@@ -76,4 +78,6 @@ def parameter(value: Any) -> Any:
         name = f"{'q' * len(step)}{scale}{name}" if scale is not None else type(sampler).__name__
         return tuned(name, [value.lower, value.upper, *step])
     except ValueError as error:
-        raise SpecError("this parameter of Ray Tune cannot be searched", value=value, hint=str(error)) from None
+        raise SpecError(
+            "this parameter of Ray Tune cannot be searched", value=value, hint=str(error)
+        ) from None

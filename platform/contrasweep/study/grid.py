@@ -12,7 +12,15 @@ from contrasweep.config import Config, MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
-from contrasweep.study.base import COLUMNS, MEASURED, Reason, Seeds, StudyBase, check_metric, check_number
+from contrasweep.study.base import (
+    COLUMNS,
+    MEASURED,
+    Reason,
+    Seeds,
+    StudyBase,
+    check_metric,
+    check_number,
+)
 from contrasweep.study.replicates import Positive, extended
 
 DATA_AXIS = "data"
@@ -23,12 +31,15 @@ def _with_datasets_named(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
     for i, name in enumerate(axes.get(DATA_AXIS, ())):
         if not isinstance(name, str):
             hint = "null names none" if name is None else "for example digits-lt"
-            raise SpecError("the name of a dataset is text", place=f"{DATA_AXIS}.{i}", value=name, hint=hint)
+            raise SpecError(
+                "the name of a dataset is text", place=f"{DATA_AXIS}.{i}", value=name, hint=hint
+            )
     return axes
 
 
 Axes = Annotated[
-    dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]], pydantic.AfterValidator(_with_datasets_named)
+    dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]],
+    pydantic.AfterValidator(_with_datasets_named),
 ]
 
 
@@ -135,7 +146,9 @@ class AblationGrid(StudyBase):
                     hint="make its keys axes, or declare a Sweep",
                 )
             if arm.start_points:
-                raise SpecError("an AblationGrid searches nothing", place=f"arms.{arm_name}.start_points")
+                raise SpecError(
+                    "an AblationGrid searches nothing", place=f"arms.{arm_name}.start_points"
+                )
         check_metric(self.metric)
         for place, names, axes, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
@@ -157,12 +170,24 @@ class AblationGrid(StudyBase):
     def _check_axis(self, axis: str, place: str) -> None:
         """Refuse an axis that would take the column of something else."""
         if axis in (*COLUMNS, *MEASURED) or axis.startswith("metric."):
-            hint = "seeds: [0, 1, 2] and folds: 5 are fields of the study" if axis in ("seed", "fold") else ""
+            hint = (
+                "seeds: [0, 1, 2] and folds: 5 are fields of the study"
+                if axis in ("seed", "fold")
+                else ""
+            )
             raise SpecError(
-                "no axis has this name, which is a column of every table", place=place, value=axis, hint=hint
+                "no axis has this name, which is a column of every table",
+                place=place,
+                value=axis,
+                hint=hint,
             )
         if axis == self.metric:
-            raise SpecError("an axis and the metric have one name", place=place, value=axis, hint="rename the metric")
+            raise SpecError(
+                "an axis and the metric have one name",
+                place=place,
+                value=axis,
+                hint="rename the metric",
+            )
         if not axis.isprintable() or len(axis) > 200 or not axis:
             raise SpecError("an axis is a setting's name", place=place[:100], value=axis)
 
@@ -185,11 +210,19 @@ class AblationGrid(StudyBase):
 
     def _seeds_most(self) -> int:
         """Return the largest number of seeds that a cell may get."""
-        return self.replicates.most if self.replicates and self.replicates.of == "seeds" else len(self.seeds)
+        return (
+            self.replicates.most
+            if self.replicates and self.replicates.of == "seeds"
+            else len(self.seeds)
+        )
 
     def _partitions(self) -> int:
         """Return the largest number of partitions into folds that a cell may get."""
-        return self.replicates.most if self.replicates and self.replicates.of == "repeats" else self.repeats or 1
+        return (
+            self.replicates.most
+            if self.replicates and self.replicates.of == "repeats"
+            else self.repeats or 1
+        )
 
     @property
     def all_seeds(self) -> list[int]:
@@ -223,22 +256,35 @@ class AblationGrid(StudyBase):
 
     def configs(self) -> Iterator[CellConfig]:
         """Yield each different cell once, in table order: sub-grids may repeat cells of the product."""
-        seen, names = set(), self.axis_names
+        seen = set()
+        names = self.axis_names
         for arm, axes, extra in self.cells():
             data = axes.get(DATA_AXIS, self.data)
             values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
-            config = canonical.Config(dotted.merge(self.arms[arm].config, extra, *values), f"arms.{arm}.config")
+            config = canonical.Config(
+                dotted.merge(self.arms[arm].config, extra, *values), f"arms.{arm}.config"
+            )
             if (key := (arm, axes.get(DATA_AXIS), config.text)) not in seen:
                 seen.add(key)
-                shown = {axis: axes[axis] if axis in axes else dotted.lookup(config, axis) for axis in names}
-                yield CellConfig(arm, data, shown | ({DATA_AXIS: data} if DATA_AXIS in names else {}), config)
+                shown = {
+                    axis: axes[axis] if axis in axes else dotted.lookup(config, axis)
+                    for axis in names
+                }
+                yield CellConfig(
+                    arm, data, shown | ({DATA_AXIS: data} if DATA_AXIS in names else {}), config
+                )
 
 
 def count(arms: int, grid: AblationGrid | SubGrid) -> int:
     """Return how many cells so many arms make in a grid; a cell that comes twice is counted twice."""
-    lengths = [*map(len, grid.axes.values()), *(min(map(len, group.values()), default=0) for group in grid.zipped)]
+    lengths = [
+        *map(len, grid.axes.values()),
+        *(min(map(len, group.values()), default=0) for group in grid.zipped),
+    ]
     product = arms * math.prod(lengths) if lengths or not grid.subgrids else 0
-    return product + sum(count(arms if inner.arms is None else len(inner.arms), inner) for inner in grid.subgrids)
+    return product + sum(
+        count(arms if inner.arms is None else len(inner.arms), inner) for inner in grid.subgrids
+    )
 
 
 def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
@@ -260,7 +306,9 @@ def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
         if names.count(axis) > 1:
             raise SpecError("an axis stands in one place only", place=f"axes.{axis}", value=axis)
     return {
-        axis: set() if axis == DATA_AXIS else dotted.leaves(*(dotted.nest(axis, value) for value in values))
+        axis: set()
+        if axis == DATA_AXIS
+        else dotted.leaves(*(dotted.nest(axis, value) for value in values))
         for group in groups
         for axis, values in group.items()
     }
@@ -270,18 +318,26 @@ def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
     """Raise `SpecError` if two axes set the same key, or one sets a key inside a plain value of another."""
     for one, other in itertools.combinations(axes, 2):
         if problem := dotted.clash(axes[one], axes[other]):
-            raise SpecError(f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other)
+            raise SpecError(
+                f"axes {one!r} and {other!r} {problem}", place=f"{place}.{other}", value=other
+            )
 
 
-def flattened(grid: AblationGrid | SubGrid, place: str, arms: list[str], config: Config) -> Iterator[Grid]:
+def flattened(
+    grid: AblationGrid | SubGrid, place: str, arms: list[str], config: Config
+) -> Iterator[Grid]:
     """Yield a grid and the sub-grids inside it; `place` is where it is declared."""
     yield place, arms, axis_leaves(grid.axes, grid.zipped), config
     for i, inner in enumerate(grid.subgrids):
         names = inner.arms if inner.arms is not None else arms
-        yield from flattened(inner, f"{place}.subgrids.{i}".lstrip("."), names, dotted.merge(config, inner.config))
+        yield from flattened(
+            inner, f"{place}.subgrids.{i}".lstrip("."), names, dotted.merge(config, inner.config)
+        )
 
 
-def cells_of(arms: list[str], grid: AblationGrid | SubGrid, config: MutableConfig) -> Iterator[Cell]:
+def cells_of(
+    arms: list[str], grid: AblationGrid | SubGrid, config: MutableConfig
+) -> Iterator[Cell]:
     """Yield the cells of `arms` in a grid, in table order; a cell may come more than once."""
     if grid.axes or grid.zipped or not grid.subgrids:
         points = list(_product(grid.axes, grid.zipped))
@@ -294,6 +350,9 @@ def cells_of(arms: list[str], grid: AblationGrid | SubGrid, config: MutableConfi
 def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
     """Every combination of the axes and of the zipped groups, the last varying fastest."""
     groups = [[{axis: value} for value in values] for axis, values in axes.items()]
-    groups += [[dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in zipped]
+    groups += [
+        [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)]
+        for group in zipped
+    ]
     for combination in itertools.product(*groups):
         yield {axis: value for part in combination for axis, value in part.items()}

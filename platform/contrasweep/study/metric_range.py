@@ -1,6 +1,18 @@
 """Which values a metric can have, by its name."""
 
-UNIT_RANGE = ("accuracy", "balanced_accuracy", "f1", "precision", "recall", "map", "ndcg", "auc", "auroc", "knn", "top")
+UNIT_RANGE = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1",
+    "precision",
+    "recall",
+    "map",
+    "ndcg",
+    "auc",
+    "auroc",
+    "knn",
+    "top",
+)
 """Metrics whose names begin so lie between 0 and 1, and so do their intervals."""
 
 

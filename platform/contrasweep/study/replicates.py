@@ -68,7 +68,9 @@ class Replicates:
 
     def __str__(self) -> str:
         looks = self.looks
-        shown = [*map(str, looks)] if len(looks) <= 8 else [*map(str, looks[:3]), "...", str(looks[-1])]
+        shown = (
+            [*map(str, looks)] if len(looks) <= 8 else [*map(str, looks[:3]), "...", str(looks[-1])]
+        )
         return f"{self.first} to {self.most} {self.of}, looks at {', '.join(shown)}"
 
 

@@ -76,7 +76,11 @@ class Float:
 
     def holds(self, value: object) -> bool:
         """Whether `value` is a number in the range, and after whole steps where there are any."""
-        if not isinstance(value, int | float) or isinstance(value, bool) or not self.low <= value <= self.high:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not self.low <= value <= self.high
+        ):
             return False
         return self.step is None or value == self.value(self.index(value))
 
@@ -133,7 +137,11 @@ class Int:
 
     def holds(self, value: object) -> bool:
         """Whether `value` is an integer in the range, after whole steps."""
-        if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not self.low <= value <= self.high
+        ):
             return False
         return value == self.value(self.index(value))
 
@@ -162,7 +170,9 @@ class Choice:
 
     def __post_init__(self) -> None:
         if not self.options:
-            raise SpecError("a Choice needs at least one option", place="options", value=self.options)
+            raise SpecError(
+                "a Choice needs at least one option", place="options", value=self.options
+            )
 
     def at(self, u: float) -> Any:
         """The option at `u` in [0, 1]."""
@@ -186,7 +196,9 @@ class Choice:
 
 
 Parameter = Annotated[
-    Float | Int | Choice, pydantic.Field(discriminator="type"), pydantic.BeforeValidator(foreign.parameter)
+    Float | Int | Choice,
+    pydantic.Field(discriminator="type"),
+    pydantic.BeforeValidator(foreign.parameter),
 ]
 Space = Mapping[str, Float | Int | Choice]
 _MISSING = object()
@@ -247,9 +259,15 @@ def ordered(space: Space) -> list[str]:
     done: list[str] = []
     waiting = list(space)
     while waiting:
-        ready = [n for n in waiting if all(key in done or key not in space for key in space[n].when or {})]
+        ready = [
+            n
+            for n in waiting
+            if all(key in done or key not in space for key in space[n].when or {})
+        ]
         if not ready:
-            raise SpecError("conditional parameters depend on each other in a circle", value=waiting)
+            raise SpecError(
+                "conditional parameters depend on each other in a circle", value=waiting
+            )
         done += ready
         waiting = [n for n in waiting if n not in ready]
     return done
@@ -262,7 +280,10 @@ def check(space: Space, fixed: Config) -> None:
             if key not in space and dotted.lookup(fixed, key, _MISSING) is _MISSING:
                 known = choose_from("keys", [*space, *dotted.flatten(fixed)], key)
                 raise SpecError(
-                    "`when` names no parameter and no config key", place=f"{name}.when", value=key, hint=known
+                    "`when` names no parameter and no config key",
+                    place=f"{name}.when",
+                    value=key,
+                    hint=known,
                 )
         for other in list(space)[: list(space).index(name)]:
             if problem := dotted.clash(settings(other, space[other]), settings(name, parameter)):
@@ -307,10 +328,16 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
     sizes = {name: levels(parameter) for name, parameter in space.items()}
     if None in sizes.values() or math.prod(size or 0 for size in sizes.values()) > FINITE:
         return None
-    return product(space, fixed or {}, {n: [space[n].value(i) for i in range(size or 0)] for n, size in sizes.items()})
+    return product(
+        space,
+        fixed or {},
+        {n: [space[n].value(i) for i in range(size or 0)] for n, size in sizes.items()},
+    )
 
 
-def product(space: Space, fixed: Config, values: Mapping[str, list[Any]]) -> dict[str, MutableConfig]:
+def product(
+    space: Space, fixed: Config, values: Mapping[str, list[Any]]
+) -> dict[str, MutableConfig]:
     """Return the different configurations of these values, by their canonical texts."""
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
@@ -329,7 +356,9 @@ def levels(parameter: Float | Int | Choice) -> int | None:
         return 1
     if parameter.step is None:
         return None
-    return (Fraction(str(parameter.high)) - Fraction(str(parameter.low))) // Fraction(str(parameter.step)) + 1
+    return (Fraction(str(parameter.high)) - Fraction(str(parameter.low))) // Fraction(
+        str(parameter.step)
+    ) + 1
 
 
 def fits(space: Space, config: Config, whole: Config) -> bool:

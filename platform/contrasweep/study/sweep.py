@@ -73,7 +73,10 @@ class Sweep(StudyBase):
             )
         if self.replicates is not None and self.replicates.of == "repeats":
             raise SpecError(
-                "a confirmation adds seeds", place="replicates.of", value="repeats", hint="leave it out, or say seeds"
+                "a confirmation adds seeds",
+                place="replicates.of",
+                value="repeats",
+                hint="leave it out, or say seeds",
             )
         for fold in self.search_folds or []:
             if self.folds is None or not 0 <= fold < self.folds:
@@ -96,9 +99,15 @@ class Sweep(StudyBase):
                 place="budget",
                 hint="for example trials_per_arm: 40, or budget: {epochs: 2000} or {gpu_hours: 4}",
             )
-        if self.trials_per_arm is not None and self.budget is not None and self.budget.trials is not None:
+        if (
+            self.trials_per_arm is not None
+            and self.budget is not None
+            and self.budget.trials is not None
+        ):
             raise SpecError(
-                "trials_per_arm and budget.trials say the same", place="trials_per_arm", value=self.trials_per_arm
+                "trials_per_arm and budget.trials say the same",
+                place="trials_per_arm",
+                value=self.trials_per_arm,
             )
         check_number(len(self.arms), self.arm_budget.trials or 1, "trials_per_arm")
         for name, method in self.arms.items():
@@ -120,7 +129,11 @@ class Sweep(StudyBase):
     @property
     def all_seeds(self) -> list[int]:
         """The seeds that the confirmation may use."""
-        return extended(self.confirm_seeds, self.replicates.most) if self.replicates else list(self.confirm_seeds)
+        return (
+            extended(self.confirm_seeds, self.replicates.most)
+            if self.replicates
+            else list(self.confirm_seeds)
+        )
 
     @property
     def confirm_folds(self) -> list[int] | list[None]:

@@ -59,15 +59,25 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
     arms = [
         name
         for name, arm in study.arms.items()
-        if (arm.config or arm.space or axes) and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
+        if (arm.config or arm.space or axes)
+        and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
     ]
     commands = {name: arm for name, arm in study.arms.items() if arm.trainable == PATH}
     unplaced = [_unplaced(name, arm, axes, study) for name, arm in commands.items()]
-    notes = [_untrained(study), _unasked(study), *unplaced, *map(_unreported, commands, commands.values())]
+    notes = [
+        _untrained(study),
+        _unasked(study),
+        *unplaced,
+        *map(_unreported, commands, commands.values()),
+    ]
     notes += map(_unnamed, commands, commands.values())
     if not arms:
         return tuple(filter(None, notes))
-    which = f"arm {arms[0]}: its trainable has" if len(arms) == 1 else f"arms {', '.join(arms)}: their trainables have"
+    which = (
+        f"arm {arms[0]}: its trainable has"
+        if len(arms) == 1
+        else f"arms {', '.join(arms)}: their trainables have"
+    )
     return (
         f"the settings of {which} no `settings`, so they cannot be checked; one that no trial reads is named after "
         "the run",
@@ -83,7 +93,9 @@ def can_search() -> bool:
 def _unasked(study: Study) -> str:
     if not isinstance(study, Sweep) or can_search():
         return ""
-    return "the searcher and its options are not checked: optuna and scipy are not both installed here"
+    return (
+        "the searcher and its options are not checked: optuna and scipy are not both installed here"
+    )
 
 
 def unimportable(study: Study) -> tuple[str, ...]:
@@ -122,7 +134,9 @@ def _untrained(study: Study) -> str:
 def _unplaced(name: str, arm: Arm, axes: Collection[str], study: Study) -> str:
     """Return the settings of an arm with a command that none of its placeholders names, its seed and fold too."""
     command = arm.config[COMMAND]
-    keys = placeholders.unplaced(command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes]))
+    keys = placeholders.unplaced(
+        command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
+    )
     named = placeholders.names(command)
     keys += ["seed"] * ("seed" not in named and len(study.all_seeds) > 1)
     keys += ["fold"] * (not {"fold", "data"} & set(named) and study.folds is not None)
@@ -139,7 +153,11 @@ def _unnamed(name: str, arm: Arm) -> str:
     if "code" in arm.config.get(OPTIONS, {}):
         return ""
     for source in code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values():
-        runs = {"runpy", "subprocess", "hydra"} & set(parsed(source.data)[1]) if source.file.endswith(".py") else ()
+        runs = (
+            {"runpy", "subprocess", "hydra"} & set(parsed(source.data)[1])
+            if source.file.endswith(".py")
+            else ()
+        )
         if source.module.startswith(FILE) and runs and not named_files(source.data):
             return (
                 f"{source.file} of arm {name} uses {min(runs)}, and names no file: a change of what it runs or reads "
@@ -150,7 +168,9 @@ def _unnamed(name: str, arm: Arm) -> str:
 
 def _unreported(name: str, arm: Arm) -> str:
     """Return what is known of a command that can hardly report: nothing in its code or its words looks like it."""
-    if "metrics" in arm.config.get(OPTIONS, {}) or "metrics" in placeholders.names(arm.config[COMMAND]):
+    if "metrics" in arm.config.get(OPTIONS, {}) or "metrics" in placeholders.names(
+        arm.config[COMMAND]
+    ):
         return ""
     sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
     texts = [*(source.data for source in sources), " ".join(arm.config[COMMAND]).encode()]
@@ -168,7 +188,9 @@ class SettingsOfArms:
     """
 
     def __init__(self, arms: Mapping[str, Arm]) -> None:
-        self.functions = {name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in arms.items()}
+        self.functions = {
+            name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in arms.items()
+        }
         _check_names(arms, self.functions)
         for name, arm in arms.items():
             if arm.start is not None and not hasattr(self.functions[name], START_SETTINGS):
@@ -235,7 +257,9 @@ def _build(function: Callable[..., Any], config: Config) -> Any:
     settings = getattr(function, "settings", None)
     if settings is None:
         return None
-    with errors_named(f"the settings of {getattr(function, '__qualname__', function)} cannot be built"):
+    with errors_named(
+        f"the settings of {getattr(function, '__qualname__', function)} cannot be built"
+    ):
         try:
             return settings(**config)
         except ModuleNotFoundError:
@@ -273,7 +297,12 @@ def check_trainable(function: Callable[..., Any], place: str) -> None:
     """
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):
-        raise SpecError("a trainable is a generator function, not a class", place=place, value=name, hint=SIGNATURE)
+        raise SpecError(
+            "a trainable is a generator function, not a class",
+            place=place,
+            value=name,
+            hint=SIGNATURE,
+        )
     try:
         inspect.signature(function).bind("trial", resume=None)
     except TypeError as error:
@@ -303,7 +332,10 @@ def as_generator(function: Callable[..., Any]) -> Callable[..., Any]:
 def _reports(function: Callable[..., Any]) -> bool:
     """Whether the module of a plain function calls `report`."""
     try:
-        return re.search(r"\breport\(", inspect.getsource(sys.modules[function.__module__])) is not None
+        return (
+            re.search(r"\breport\(", inspect.getsource(sys.modules[function.__module__]))
+            is not None
+        )
     except (OSError, TypeError, KeyError):  # of a notebook, or built
         return False
 

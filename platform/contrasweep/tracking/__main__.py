@@ -30,7 +30,8 @@ class Driver:
     """The driver as this process knows it: how it says the study stands, once it does."""
 
     def __init__(self) -> None:
-        self._over, self._parent = threading.Event(), os.getppid()
+        self._over = threading.Event()
+        self._parent = os.getppid()
         self._outcome: Outcome | None = None
         self.lost = False  # it ended without a word
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
@@ -38,7 +39,9 @@ class Driver:
     def outcome(self, seconds: float) -> Outcome | None:
         """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
-        if self._outcome is None and os.getppid() != self._parent:  # a process that it forked keeps the input open
+        if (
+            self._outcome is None and os.getppid() != self._parent
+        ):  # a process that it forked keeps the input open
             self.lost = True
             return "interrupted"
         return self._outcome
@@ -59,14 +62,17 @@ class Driver:
 
 def main() -> None:
     """Follow until the driver has ended and all is shown."""
-    for number in SIGNALS:  # sent to all processes of a job; this one ends after the driver, which is told by them
+    for number in (
+        SIGNALS
+    ):  # sent to all processes of a job; this one ends after the driver, which is told by them
         signal.signal(number, signal.SIG_IGN)
     setup = json.loads(sys.stdin.readline() or "null")
     if setup is None:  # the driver died before it said anything
         return
     _be_nice(setup["niceness"])
     driver = Driver()
-    study, trackers = TrackedStudy(**setup["study"]), Trackers(TrackingAddress(setup["store"]), tuple(setup["others"]))
+    study = TrackedStudy(**setup["study"])
+    trackers = Trackers(TrackingAddress(setup["store"]), tuple(setup["others"]))
     records = StudyRecords(setup["storage"], study.name)
     followers = [Follower(records, target) for target in targets(trackers, study, records)]
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))

@@ -34,7 +34,8 @@ class TensorBoardTracker:
     """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder, self.study = _own_folder(local_path(folder, "tracking").resolve(), study), study
+        self.folder = _own_folder(local_path(folder, "tracking").resolve(), study)
+        self.study = study
         self.writers: dict[str, SummaryWriter] = {}
 
     def start(self, trial: BegunTrial) -> None:
@@ -57,9 +58,19 @@ class TensorBoardTracker:
         """Write the config as hyperparameters, and close the file."""
         writer = self.writers.get(record.trial_id)
         if writer is not None and record.metrics:
-            flat = {"arm": record.arm, "seed": record.seed, "fold": record.fold, **dotted.flatten(record.config)}
-            plain = {k: v if isinstance(v, bool | int | float | str) else json.dumps(v) for k, v in flat.items()}
-            writer.add_hparams(plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams")
+            flat = {
+                "arm": record.arm,
+                "seed": record.seed,
+                "fold": record.fold,
+                **dotted.flatten(record.config),
+            }
+            plain = {
+                k: v if isinstance(v, bool | int | float | str) else json.dumps(v)
+                for k, v in flat.items()
+            }
+            writer.add_hparams(
+                plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams"
+            )
         self._drop(record.trial_id)
 
     def close(self, timeout_s: float = 30.0) -> None:
@@ -76,7 +87,8 @@ class WandbTracker:
     """One offline run a trial: the project is the study, the group the arm, the id the trial's and its storage's."""
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
-        self.folder, self.study = local_path(folder, "tracking").resolve(), study
+        self.folder = local_path(folder, "tracking").resolve()
+        self.study = study
         self.folder.mkdir(parents=True, exist_ok=True)
         self.runs: dict[str, wandb.Run] = {}
 
@@ -95,9 +107,17 @@ class WandbTracker:
             group=trial.arm,
             id=self._id(trial.id),
             name=trial_name(trial, self.study.axes),
-            config={"arm": trial.arm, "fold": trial.fold, "seed": trial.seed, "data": trial.data.name, **trial.config},
+            config={
+                "arm": trial.arm,
+                "fold": trial.fold,
+                "seed": trial.seed,
+                "data": trial.data.name,
+                **trial.config,
+            },
             reinit="create_new",
-            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False),
+            settings=wandb.Settings(
+                silent=True, console="off", x_disable_stats=True, save_code=False
+            ),
         )
 
     def _id(self, trial_id: str) -> str:
@@ -125,7 +145,10 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
     for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
         (mine := folder / name).mkdir(parents=True, exist_ok=True)
         mark = mine / ".origin"
-        with contextlib.suppress(FileExistsError), mark.open("x") as new:  # two trackers may start at once
+        with (
+            contextlib.suppress(FileExistsError),
+            mark.open("x") as new,
+        ):  # two trackers may start at once
             new.write(study.origin)
         if mark.read_text() == study.origin:
             break
@@ -135,11 +158,22 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
 def check_installed(place: str) -> None:
     """Raise `SpecError` where the package is missing."""
     if importlib.util.find_spec("wandb") is None:
-        raise SpecError("the package wandb is not installed", place="tracking", value=place, hint="pip install wandb")
+        raise SpecError(
+            "the package wandb is not installed",
+            place="tracking",
+            value=place,
+            hint="pip install wandb",
+        )
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
     """A name that sorts by arm and axes, and is one trial's alone."""
-    values = [f"{axis}={value}" for axis in axes if (value := dotted.lookup(trial.config, axis)) is not None]
+    values = [
+        f"{axis}={value}"
+        for axis in axes
+        if (value := dotted.lookup(trial.config, axis)) is not None
+    ]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
-    return "-".join([trial.arm, *values, *fold, f"seed={trial.seed}", trial.id[:8]]).replace("/", "_")
+    return "-".join([trial.arm, *values, *fold, f"seed={trial.seed}", trial.id[:8]]).replace(
+        "/", "_"
+    )

@@ -53,7 +53,9 @@ class Follower:
 
     def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
         """Follow the study of `records`; `whole`: keep all values, because `compare` will be called."""
-        self.records, self.target, self._whole = records, target, whole
+        self.records = records
+        self.target = target
+        self._whole = whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
         self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown
         self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
@@ -77,14 +79,21 @@ class Follower:
             began = min((record.started for record in self.waiting.values()), default=None)
             self.target.connect(began, whole=self._whole)
             self._connected = True
-            self.waiting = {i: record for i, record in self.waiting.items() if not self.target.shows(record)}
+            self.waiting = {
+                i: record for i, record in self.waiting.items() if not self.target.shows(record)
+            }
         self._troubled = False
         for entry in self._running(last):
             self._try(entry.trial_id, partial(self._show_running, entry))
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(self.target.connections) as pool:
             while self.waiting and not self._troubled and time.monotonic() < until:
-                list(pool.map(self._show_ended, list(islice(self.waiting.values(), 4 * self.target.connections))))
+                list(
+                    pool.map(
+                        self._show_ended,
+                        list(islice(self.waiting.values(), 4 * self.target.connections)),
+                    )
+                )
                 if time.monotonic() >= self._kept + KEEP_S:
                     self._keep()
 
@@ -93,7 +102,9 @@ class Follower:
         self.target.end(self.ended, outcome)
         self._keep()
 
-    def follow(self, outcome: Callable[[float], Outcome | None], on_left: Callable[[int], None]) -> None:
+    def follow(
+        self, outcome: Callable[[float], Outcome | None], on_left: Callable[[int], None]
+    ) -> None:
         """Look every two seconds until the study is over and all is shown.
 
         `outcome(seconds)` waits for so long at most, and tells how the study stands once it is over. A tracker that is
@@ -110,9 +121,11 @@ class Follower:
                 self._note("")
                 if over:
                     return
-                away_since, pause = math.inf, 1.0 if self._troubled else 0.0 if self.waiting else POLL_S
+                away_since = math.inf
+                pause = 1.0 if self._troubled else 0.0 if self.waiting else POLL_S
             except (TrackingError, StorageError) as error:
-                self._connected, pause = False, MAX_PAUSE_S if how is None else 1.0
+                self._connected = False
+                pause = MAX_PAUSE_S if how is None else 1.0
                 away_since = min(away_since, time.monotonic())
                 self._note(str(error))
                 if isinstance(error, TrackingError) and not error.retryable:
@@ -133,12 +146,18 @@ class Follower:
         Returns:
             How many values it lacked, by trial id.
         """
-        known = [trial_id for trial_id in self.ended if trial_id not in self._new and trial_id not in self.refused]
+        known = [
+            trial_id
+            for trial_id in self.ended
+            if trial_id not in self._new and trial_id not in self.refused
+        ]
         mended: dict[str, int] = {}
         for start in range(0, len(known), MANY):
             records = self.records.read(known[start : start + MANY]).values()
             with ThreadPoolExecutor(self.target.connections) as pool:
-                mended |= {trial_id: count for trial_id, count in pool.map(self._mend, records) if count}
+                mended |= {
+                    trial_id: count for trial_id, count in pool.map(self._mend, records) if count
+                }
         return mended
 
     @property
@@ -167,7 +186,9 @@ class Follower:
 
     def refusals(self) -> str:
         """The trials that the tracker does not show, and why."""
-        some = "; ".join(f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED))
+        some = "; ".join(
+            f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED)
+        )
         more = f"; and {len(self.refused) - NAMED} more" if len(self.refused) > NAMED else ""
         return f"{plural(len(self.refused), 'trial')}: {some}{more}"
 
@@ -176,7 +197,9 @@ class Follower:
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
             self._drop(trial_id)
-        changed = {trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag}
+        changed = {
+            trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag
+        }
         broken: list[BrokenFileError] = []
         read = compact.read_records if len(changed) >= MANY else _read_each
         found = read(self.records, etags, broken, changed)
@@ -197,7 +220,15 @@ class Follower:
                     self.waiting[record.trial_id] = record
 
     def _drop(self, trial_id: str) -> None:
-        for known in (self._etags, self.ended, self.waiting, self.refused, self._trials, self._steps, self._tries):
+        for known in (
+            self._etags,
+            self.ended,
+            self.waiting,
+            self.refused,
+            self._trials,
+            self._steps,
+            self._tries,
+        ):
             known.pop(trial_id, None)
 
     def _running(self, last: bool) -> list[RunningTrial]:
@@ -265,7 +296,11 @@ class Follower:
 
     def _refuse(self, trial_id: str, error: Exception) -> None:
         if not self.refused:
-            print(f"{self.target.name} does not show trial {trial_id} ({error})", file=sys.stderr, flush=True)
+            print(
+                f"{self.target.name} does not show trial {trial_id} ({error})",
+                file=sys.stderr,
+                flush=True,
+            )
         self.refused[trial_id] = str(error)
 
     def _keep(self) -> None:
@@ -274,15 +309,24 @@ class Follower:
 
     def _note(self, error: str) -> None:
         """Print a line when the tracker starts to fail, and when it works again."""
-        name, before, self.error = self.target.name, self.error, error
+        name = self.target.name
+        before = self.error
+        self.error = error
         if error and not before:
-            print(f"{name} takes nothing at the moment ({error}); training goes on", file=sys.stderr, flush=True)
+            print(
+                f"{name} takes nothing at the moment ({error}); training goes on",
+                file=sys.stderr,
+                flush=True,
+            )
         elif before and not error:
             print(f"{name} takes data again", file=sys.stderr, flush=True)
 
 
 def _read_each(
-    records: StudyRecords, etags: Mapping[str, str], broken: list[BrokenFileError], only: Collection[str]
+    records: StudyRecords,
+    etags: Mapping[str, str],
+    broken: list[BrokenFileError],
+    only: Collection[str],
 ) -> dict[str, Record]:
     """Return the records of `only`, each from its own file; broken ones are added to `broken`."""
 
@@ -320,7 +364,9 @@ def follow_all(
         except Exception as error:  # what breaks here ends no other tracker
             follower.error = f"{type(error).__name__}: {error}"
 
-    threads = [threading.Thread(target=follow, args=(follower,), daemon=True) for follower in followers]
+    threads = [
+        threading.Thread(target=follow, args=(follower,), daemon=True) for follower in followers
+    ]
     for thread in threads:
         thread.start()
     return threads

@@ -14,7 +14,10 @@ from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracker import TrackedStudy, Tracker
 
 NONE = "none"
-FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker}
+FOLDERS: dict[str, Callable[[str, TrackedStudy], Tracker]] = {
+    "tensorboard": TensorBoardTracker,
+    "wandb": WandbTracker,
+}
 """Kinds of trackers that write into a folder: `KIND:FOLDER`."""
 TRACKERS: dict[str, Callable[..., object]] = {"mlflow": Server, **FOLDERS}
 CALLS: dict[str, tuple[str, ...]] = {
@@ -54,7 +57,10 @@ def tracking_of(
 
 
 def checked_tracking(
-    tracking: str | Sequence[str] | None, *, notify: str | Sequence[str] | None = None, connect: bool = True
+    tracking: str | Sequence[str] | None,
+    *,
+    notify: str | Sequence[str] | None = None,
+    connect: bool = True,
 ) -> Trackers:
     """Return the addresses as they must be for any working directory, with the commands of a study's `notify`.
 
@@ -62,7 +68,9 @@ def checked_tracking(
     """
     stores, others = parted(tracking)
     if len(stores) > 1:
-        raise SpecError("one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores])
+        raise SpecError(
+            "one MLflow store at a time", place="tracking", value=[redacted(uri) for uri in stores]
+        )
     store = checked_uri(*stores or [NONE], connect=connect)
     commands = dict.fromkeys([notify] if isinstance(notify, str) else notify or ())
     return Trackers(store, tuple(map(_checked, others)), tuple(commands))
@@ -84,7 +92,10 @@ def _checked(uri: str) -> str:
     if kind in FOLDERS:
         if not place:
             raise SpecError(
-                "this tracker needs a folder", place="tracking", value=uri, hint=f"for example {kind}:./runs"
+                "this tracker needs a folder",
+                place="tracking",
+                value=uri,
+                hint=f"for example {kind}:./runs",
             )
         if kind == "wandb":
             check_installed(uri)
@@ -103,9 +114,15 @@ def _checked(uri: str) -> str:
         inspect.signature(target).bind("study")
     except TypeError as error:
         hint = f"{error}; it is built as Class(study), a contrasweep.tracking.TrackedStudy"
-        raise SpecError("a tracker takes the study", place="tracking", value=uri, hint=hint) from None
+        raise SpecError(
+            "a tracker takes the study", place="tracking", value=uri, hint=hint
+        ) from None
     for name, arguments in CALLS.items():
-        receiver = () if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod) else ("self",)
+        receiver = (
+            ()
+            if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod)
+            else ("self",)
+        )
         try:
             inspect.signature(getattr(target, name)).bind(*receiver, *arguments)
         except TypeError as error:

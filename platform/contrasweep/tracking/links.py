@@ -55,7 +55,9 @@ LINKS_FILE = JsonFile(Links, 2, "`contrasweep sync` writes it again")
 """mlflow.json, written and read."""
 
 
-def write_links(records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]) -> None:
+def write_links(
+    records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]
+) -> None:
     """Keep where the runs are; nothing where nothing is known."""
     if runs:
         _write(records, Links(str(tracking), study or "", dict(sorted(runs.items()))))

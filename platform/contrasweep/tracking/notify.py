@@ -32,10 +32,15 @@ class Notifier:
     """
 
     def __init__(self, commands: Sequence[str], records: StudyRecords, began: float) -> None:
-        self.records, self.began = records, began
+        self.records = records
+        self.began = began
         self._queues = {command: queue.SimpleQueue[Message | None]() for command in commands}
-        self._threads = [threading.Thread(target=self._tell, args=(command,), daemon=True) for command in commands]
-        self._watched, self._told = Watched(), set[Event]()
+        self._threads = [
+            threading.Thread(target=self._tell, args=(command,), daemon=True)
+            for command in commands
+        ]
+        self._watched = Watched()
+        self._told = set[Event]()
         self._looks: int | None = None  # that are told, or older than the run
         for thread in self._threads:
             thread.start()
@@ -71,7 +76,11 @@ class Notifier:
         if not lost:
             self._send("end", _ended(state, outcome), state)
         elif "silent" not in self._told:
-            self._send("silent", _silent(state, "any more") if state else "its driver ended without a word", state)
+            self._send(
+                "silent",
+                _silent(state, "any more") if state else "its driver ended without a word",
+                state,
+            )
         for waiting in self._queues.values():
             waiting.put(None)
 
@@ -84,7 +93,9 @@ class Notifier:
 
     def _state(self) -> RunState | None:
         state = read_live(self.records)
-        return None if state is None or state.began < self.began else state  # that of an earlier run
+        return (
+            None if state is None or state.began < self.began else state
+        )  # that of an earlier run
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
         self._told.add(event)
@@ -111,9 +122,14 @@ class Notifier:
 
 def decided(log: LookLog, before: int) -> str:
     """Return what the looks after the first `before` decided, as text; "" where they decided nothing."""
-    lines, known = [], set()
+    lines = []
+    known = set()
     for number, look in enumerate(log.looks, 1):
-        new = [entry for entry in look.comparisons if entry.decision in VERDICTS and entry.key not in known]
+        new = [
+            entry
+            for entry in look.comparisons
+            if entry.decision in VERDICTS and entry.key not in known
+        ]
         known |= {entry.key for entry in new}
         if new and number > before:
             verdicts = ", ".join(map(_verdict, new))
@@ -124,7 +140,11 @@ def decided(log: LookLog, before: int) -> str:
 def _verdict(comparison: LookAt) -> str:
     if comparison.decision == "equivalent":
         return f"{comparison.a} equivalent to {comparison.b}"
-    better, other = (comparison.a, comparison.b) if comparison.decision == "better" else (comparison.b, comparison.a)
+    better, other = (
+        (comparison.a, comparison.b)
+        if comparison.decision == "better"
+        else (comparison.b, comparison.a)
+    )
     return f"{better} better than {other} by {abs(comparison.difference):.3g}"
 
 
@@ -137,9 +157,19 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     if state is None:
         return outcome
     of = "" if state.total is None else f" of {state.total}"
-    reason = state.ended if state.ended not in ("", "complete") else "" if outcome == "complete" else "its budget"
+    reason = (
+        state.ended
+        if state.ended not in ("", "complete")
+        else ""
+        if outcome == "complete"
+        else "its budget"
+    )
     how = outcome if not reason or reason == outcome else f"ended early ({reason})"
     bad = "".join(f", {text}" for text in state.bad)
     best = state.best
-    score = f"; best {state.name(state.metric)} {best[1].best:.4g} ({state.name(best[0])})" if best else ""
+    score = (
+        f"; best {state.name(state.metric)} {best[1].best:.4g} ({state.name(best[0])})"
+        if best
+        else ""
+    )
     return f"{how}, {state.done}{of} trials{bad}{score}"

@@ -50,7 +50,8 @@ class TrackingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             start_new_session=True,  # Ctrl-C is the driver's, which tells it
         )
         self._tell(json.dumps(setup, default=str))
@@ -64,7 +65,8 @@ class TrackingProcess:
         self._tell(outcome)
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(answers,), name="tracking", daemon=True).start()
-        until, left = time.monotonic() + timeout_s, None
+        until = time.monotonic() + timeout_s
+        left = None
         while True:
             try:
                 line = answers.get(timeout=max(0.0, until - time.monotonic()))
@@ -79,7 +81,9 @@ class TrackingProcess:
             answer = json.loads(line)
             if "gaps" in answer:
                 if answer["told"]:  # else it goes on until those who are to be told have answered
-                    with contextlib.suppress(subprocess.TimeoutExpired):  # a busy machine may take long to end it
+                    with contextlib.suppress(
+                        subprocess.TimeoutExpired
+                    ):  # a busy machine may take long to end it
                         self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
             left = answer["left"]
@@ -106,7 +110,9 @@ class Following:
 
 
 @contextlib.contextmanager
-def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> Iterator[Following]:
+def following(
+    trackers: Trackers, study: TrackedStudy, records: StudyRecords
+) -> Iterator[Following]:
     """Show the study by a process of its own as long as this is open.
 
     At the end the process is waited for, after an exception only for seconds. What it does not show by then is said in
@@ -122,7 +128,9 @@ def following(trackers: Trackers, study: TrackedStudy, records: StudyRecords) ->
         yield following
         timeout_s = FINISH_S
     finally:
-        if process.process.poll() is not None:  # somebody killed it: another one finds what is missing
+        if (
+            process.process.poll() is not None
+        ):  # somebody killed it: another one finds what is missing
             process = TrackingProcess(trackers, study, records)
         following.gap = process.close(following.outcome, timeout_s)
         if following.gap:

@@ -60,11 +60,15 @@ class ToldTracker(Target):
     """Tells the tracker that `build` makes: each trial from its first report on, and each report once."""
 
     def __init__(self, name: str, records: StudyRecords, build: Callable[[], Tracker]) -> None:
-        self.name, self.records, self.build = name, records, build
+        self.name = name
+        self.records = records
+        self.build = build
         self.tracker: Tracker | None = None
         self.told: dict[str, str] = {}
         self.added = 0
-        self._last: dict[str, tuple[float, int, int]] = {}  # time of the first report, last step of reports, of use
+        self._last: dict[
+            str, tuple[float, int, int]
+        ] = {}  # time of the first report, last step of reports, of use
         self._kept = True
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
@@ -86,14 +90,19 @@ class ToldTracker(Target):
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Tell of the reports that are new."""
-        tracker, rows, used = self._built, files.reports, files.system
+        tracker = self._built
+        rows = files.reports
+        used = files.system
         first = rows[0]["time"] if rows else 0.0
         known = self._last.get(trial.id)
         if known is None or (known[0] and known[0] != first):  # it has started over
             _tried(tracker.start, trial)
             known = (first, -1, -1)
         steps = []
-        for told, metrics, before in ((rows, metrics_of, known[1]), (used, system_metrics, known[2])):
+        for told, metrics, before in (
+            (rows, metrics_of, known[1]),
+            (used, system_metrics, known[2]),
+        ):
             for row in told:
                 if step_of(row) > before:
                     _tried(tracker.report, trial.id, step_of(row), metrics(row), row["time"])
@@ -128,7 +137,9 @@ class ToldTracker(Target):
 
     @property
     def _key(self) -> str:
-        return f"{self.records.study}/{TOLD}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}.json"
+        return (
+            f"{self.records.study}/{TOLD}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}.json"
+        )
 
 
 def _begun(record: Record) -> BegunTrial:
@@ -188,7 +199,10 @@ class SyncSummary:
 def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
     """Return the targets that show the study, each for a follower of its own."""
     stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
-    return [*stores, *(ToldTracker(uri, records, partial(_tracker, uri, study)) for uri in trackers.others)]
+    return [
+        *stores,
+        *(ToldTracker(uri, records, partial(_tracker, uri, study)) for uri in trackers.others),
+    ]
 
 
 def _tracker(uri: str, study: TrackedStudy) -> Tracker:
@@ -222,7 +236,9 @@ def sync(
     study = study or TrackedStudy.stored(records)
     shown = targets(trackers, study, records)
     if not shown:
-        raise SpecError("there is nothing to bring up to date without tracking", place="tracking", value="none")
+        raise SpecError(
+            "there is nothing to bring up to date without tracking", place="tracking", value="none"
+        )
     return [_sync(records, target, study.trials, complete, compare) for target in shown]
 
 
@@ -233,7 +249,8 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
         A line for each tracker that lacks something.
     """
     shown = targets(trackers, TrackedStudy.stored(records), records)
-    followers, stopped = [Follower(records, target) for target in shown], threading.Event()
+    followers = [Follower(records, target) for target in shown]
+    stopped = threading.Event()
 
     def outcome(seconds: float) -> Outcome | None:
         if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
@@ -242,7 +259,9 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
         if state is None or is_living(state):
             return None
         planned = TrackedStudy.stored(records).trials
-        whole = state.ended == "complete" or (planned is not None and len(records.finished()) >= planned)
+        whole = state.ended == "complete" or (
+            planned is not None and len(records.finished()) >= planned
+        )
         return "complete" if whole else "interrupted"
 
     threads = follow_all(followers, outcome)
@@ -259,7 +278,9 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
 def _sync(
     records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
 ) -> SyncSummary:
-    began, follower, mended = time.time(), Follower(records, target, whole=compare), dict[str, int]()
+    began = time.time()
+    follower = Follower(records, target, whole=compare)
+    mended = dict[str, int]()
     try:
         with alone(records, target, LOCK_S):
             follower.look(last=True)
@@ -268,15 +289,26 @@ def _sync(
                 follower.look(last=True)
             if compare:
                 mended = follower.compare()
-            whole = complete if complete is not None else planned is None or len(follower.ended) >= planned
-            outcome: Outcome = "running" if follower.is_running else "complete" if whole else "interrupted"
+            whole = (
+                complete
+                if complete is not None
+                else planned is None or len(follower.ended) >= planned
+            )
+            outcome: Outcome = (
+                "running" if follower.is_running else "complete" if whole else "interrupted"
+            )
             follower.close(outcome)
     except TrackingError as error:
         raise StorageError(f"tracking {target.name}: {error}") from None
     if follower.refused:
-        raise StorageError(f"tracking {target.name} lacks {follower.refusals()}; the other trials are there")
+        raise StorageError(
+            f"tracking {target.name} lacks {follower.refusals()}; the other trials are there"
+        )
     added = min(target.added, follower.shown)
     completed = len(mended) + follower.shown - added
-    unchanged, values = len(follower.ended) - added - completed, sum(mended.values())
+    unchanged = len(follower.ended) - added - completed
+    values = sum(mended.values())
     seconds = time.time() - began
-    return SyncSummary(records.study, target.name, added, completed, values, unchanged, seconds, target.url())
+    return SyncSummary(
+        records.study, target.name, added, completed, values, unchanged, seconds, target.url()
+    )

@@ -101,7 +101,8 @@ class TrackedStudy:
         return cls(
             records.study,
             plan_digest=document.plan_digest,
-            axes=document.axes or tuple(dict.fromkeys(key for arm in document.arms for key in document.space(arm))),
+            axes=document.axes
+            or tuple(dict.fromkeys(key for arm in document.arms for key in document.space(arm))),
             metric=document.metric,
             mode=document.mode,
             searches=document.search is not None,
@@ -167,7 +168,14 @@ class EndedTrial:
 def record_digest(record: Record) -> str:
     """Return a digest of what trackers show of a record, 16 hexadecimal digits."""
     metrics = sorted(record.metrics.items())
-    shown = [record.trial_id, record.status.value, record.step, record.started, record.ended, metrics]
+    shown = [
+        record.trial_id,
+        record.status.value,
+        record.step,
+        record.started,
+        record.ended,
+        metrics,
+    ]
     return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
 
 

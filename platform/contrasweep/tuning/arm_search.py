@@ -77,8 +77,12 @@ def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConf
     """Return the candidate in a file; `BrokenFileError` where it is broken or no point of `space`."""
     remedy = records.remedy(_REMEDY)
     config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
-    if wrong := [name for name, value in config.items() if name not in space or not space[name].holds(value)]:
-        raise BrokenFileError(f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy)
+    if wrong := [
+        name for name, value in config.items() if name not in space or not space[name].holds(value)
+    ]:
+        raise BrokenFileError(
+            f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy
+        )
     return config
 
 
@@ -88,11 +92,17 @@ class ArmSearch:
     `infeasible` are trials that fitted no host and have a record of that: they run again, as far as the budget goes.
     """
 
-    def __init__(self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str] = ()) -> None:
+    def __init__(
+        self, plan: SweepDesign, arm: str, records: StudyRecords, infeasible: Collection[str] = ()
+    ) -> None:
         study = plan.study
-        self.plan, self.study, self.arm, self.records = plan, study, arm, records
+        self.plan = plan
+        self.study = study
+        self.arm = arm
+        self.records = records
         self.fixed = fixed_of(study.arms[arm])
-        self.searcher, self.pruner = plan.searcher(arm, self.fixed), plan.pruner()
+        self.searcher = plan.searcher(arm, self.fixed)
+        self.pruner = plan.pruner()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))
         self.candidates: list[Candidate] = []
         self.of: dict[str, Candidate] = {}
@@ -120,7 +130,9 @@ class ArmSearch:
             self.spending.report(trial_id, step_of(row))
         metric = self.study.metric
         return all(
-            self.pruner.on_report(trial_id, step_of(row), row[metric]) is CONTINUE for row in reports if metric in row
+            self.pruner.on_report(trial_id, step_of(row), row[metric]) is CONTINUE
+            for row in reports
+            if metric in row
         )
 
     def done(self, record: Record) -> None:
@@ -235,7 +247,11 @@ class ArmSearch:
         known = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
-                rows = self.records.metrics(trial.id) if self.study.pruner or trial.id not in known else []
+                rows = (
+                    self.records.metrics(trial.id)
+                    if self.study.pruner or trial.id not in known
+                    else []
+                )
                 going = [self.keep_going(trial.id, [row]) for row in rows]
                 if trial.id not in known and going and not going[-1]:
                     self.stopped.add(trial.id)
@@ -252,7 +268,9 @@ class ArmSearch:
     def _room_again(self, candidate: Candidate) -> bool:
         """Whether the budget still has room for one of the candidates that there are."""
         trial_ids = {trial.id for trial in candidate.trials}
-        return self.spending.room(len(self.candidates) - 1, [i for i in self._running if i not in trial_ids])
+        return self.spending.room(
+            len(self.candidates) - 1, [i for i in self._running if i not in trial_ids]
+        )
 
     def _leave_infeasible(self) -> None:
         """Keep the records of infeasible trials for which the budget has no room any more: others had theirs."""
@@ -261,12 +279,16 @@ class ArmSearch:
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
                     self._take(record)
-        self.waiting = deque(trial for trial in self.waiting if trial.id not in self.of[trial.id].records)
+        self.waiting = deque(
+            trial for trial in self.waiting if trial.id not in self.of[trial.id].records
+        )
 
     def _add(self, config: MutableConfig) -> Candidate:
         number = len(self.candidates)
         candidate = Candidate(
-            number, config, self.plan.search_trials(self.arm, dotted.merge(self.fixed, dotted.expand(config)))
+            number,
+            config,
+            self.plan.search_trials(self.arm, dotted.merge(self.fixed, dotted.expand(config))),
         )
         self.candidates.append(candidate)
         for trial in candidate.trials:
@@ -313,7 +335,9 @@ class ArmSearch:
             if candidate.learned:
                 continue
             # A stopped trial may still be promoted.
-            if not candidate.whole or any(self.pruner.is_paused(trial.id) for trial in candidate.trials):
+            if not candidate.whole or any(
+                self.pruner.is_paused(trial.id) for trial in candidate.trials
+            ):
                 if in_order:
                     return
                 continue
@@ -321,7 +345,9 @@ class ArmSearch:
             value = candidate.value(self.study.metric)
             pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
             usable = candidate.trained and math.isfinite(value)
-            self.searcher.tell(candidate.config, value if usable else None, min(pruned) if pruned else None)
+            self.searcher.tell(
+                candidate.config, value if usable else None, min(pruned) if pruned else None
+            )
 
     def _close(self) -> None:
         self.closed = True

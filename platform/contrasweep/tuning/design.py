@@ -19,7 +19,15 @@ from contrasweep.tuning import pruners, searchers
 
 DEV_SPLITS = ("dev", "validation")
 """Splits of a dataset that a search without folds looks at."""
-SEARCH_FIELDS = ("searcher", "searcher_options", "pruner", "pruner_options", "search_seed", "metric", "mode")
+SEARCH_FIELDS = (
+    "searcher",
+    "searcher_options",
+    "pruner",
+    "pruner_options",
+    "search_seed",
+    "metric",
+    "mode",
+)
 """Fields of a study that a search depends on."""
 
 
@@ -60,20 +68,28 @@ class SweepDesign:
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
         """(fold, seed) of each confirmation trial of an arm; the same for every arm."""
-        return [(fold, seed) for seed in self.study.all_seeds[: self.seeds] for fold in self.study.confirm_folds]
+        return [
+            (fold, seed)
+            for seed in self.study.all_seeds[: self.seeds]
+            for fold in self.study.confirm_folds
+        ]
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """Return the known trials of the confirmation: one replicate of every arm before the next one of any."""
         return tuple(
-            self.trial(arm, config, fold, seed) for fold, seed in self.replicates for arm, config in self.best.items()
+            self.trial(arm, config, fold, seed)
+            for fold, seed in self.replicates
+            for arm, config in self.best.items()
         )
 
     @cached_property
     def question(self) -> MutableConfig:
         """The study as plain values, without its arms and what changes no result."""
         plain: MutableConfig = to_plain(self.study)
-        return {key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT}
+        return {
+            key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT
+        }
 
     def search_digest(self, arm: str) -> str:
         """Return the digest of one arm's search, without its budget: a larger budget goes on with the same search.
@@ -99,12 +115,17 @@ class SweepDesign:
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
         """Return the trials of one configuration of the search, one for each fold."""
-        return [self._trial(arm, config, self.search_data, fold, self.study.search_seed) for fold in self.search_folds]
+        return [
+            self._trial(arm, config, self.search_data, fold, self.study.search_seed)
+            for fold in self.search_folds
+        ]
 
     def samples(self, arm: str) -> list[Trial]:
         """Return trials at both ends and in the middle of an arm's space, as its search may ask for them."""
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
-        return [self._trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points]
+        return [
+            self._trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points
+        ]
 
     def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
         """A new searcher for an arm whose other settings are `fixed`."""
@@ -132,7 +153,9 @@ class SweepDesign:
             **study.pruner_options,
         )
 
-    def _trial(self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int) -> Trial:
+    def _trial(
+        self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int
+    ) -> Trial:
         whole = self.settings.resolve(arm, canonical.Config(config), data)
         return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)
 

@@ -30,8 +30,12 @@ class SweepSource(Source):
     ) -> None:
         """`infeasible` are trials with a record that says that they fitted no host: they are handed out again."""
         self.infeasible = set(infeasible)
-        self.plan, self.records, self.confirmed = plan, records, confirmed
-        self.searches = {arm: ArmSearch(plan, arm, records, self.infeasible) for arm in plan.study.arms}
+        self.plan = plan
+        self.records = records
+        self.confirmed = confirmed
+        self.searches = {
+            arm: ArmSearch(plan, arm, records, self.infeasible) for arm in plan.study.arms
+        }
         self.turns = deque(plan.study.arms)
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
@@ -79,14 +83,20 @@ class SweepSource(Source):
     def warnings(self) -> list[str]:
         """The arms that have nothing to confirm."""
         over = (name for name, arm in self.searches.items() if arm.over and arm.best() is None)
-        return [f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm" for name in over]
+        return [
+            f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm"
+            for name in over
+        ]
 
     def _why_none(self, search: ArmSearch) -> str:
         """Return why a search that is over has no best configuration."""
         ended = Counter(record.status for record in self.records.read(search.of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
-            stopped = "; its search ended after these, since none of them reported anything" * search.spending.hopeless
+            stopped = (
+                "; its search ended after these, since none of them reported anything"
+                * search.spending.hopeless
+            )
             return f"no trial of its search was trained to its end ({counts or 'there was none'}{stopped})"
         return "no configuration was trained to its end on all search folds"
 
@@ -96,13 +106,21 @@ class SweepSource(Source):
     def _begin(self) -> None:
         """Start the confirmations of arms whose search is over."""
         study = self.plan.study
-        if over := [arm for arm, tried in self.searches.items() if tried.over and arm not in self.confirmation]:
+        if over := [
+            arm
+            for arm, tried in self.searches.items()
+            if tried.over and arm not in self.confirmation
+        ]:
             winners = {
-                arm: self.searches[arm].best_config() for arm in study.arms if arm in {*over, *self.confirmation}
+                arm: self.searches[arm].best_config()
+                for arm in study.arms
+                if arm in {*over, *self.confirmation}
             }
             best = {arm: config for arm, config in winners.items() if config is not None}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
             finished = self.records.finished() - self.infeasible
             for arm in over:
-                self.confirmation[arm] = deque(t for t in self.plan.trials if t.arm == arm and t.id not in finished)
+                self.confirmation[arm] = deque(
+                    t for t in self.plan.trials if t.arm == arm and t.id not in finished
+                )

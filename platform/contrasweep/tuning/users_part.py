@@ -9,7 +9,9 @@ class UsersPart:
     """Wraps what was built from a dotted path; `kind` is what it is, `name` its path."""
 
     def __init__(self, kind: str, name: str, part: Any) -> None:
-        self.kind, self.name, self.part = kind, name, part
+        self.kind = kind
+        self.name = name
+        self.part = part
 
     def __getattr__(self, method: str) -> Any:
         """Return a method of the part, whose errors are named."""

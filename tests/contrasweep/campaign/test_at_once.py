@@ -27,7 +27,17 @@ def test_two_who_ask_at_once_are_both_answered(tmp_path):
         drivers = []
         for who, gain in (("one", 0.1), ("two", 0.3)):
             sets = ["--set", f"config.gain={gain}", "--set", f"config.who={who}", "--name", who]
-            words = ["decide", "speed.yaml", "incumbent", *sets, "--storage", "runs", "--tracking", "none", "--json"]
+            words = [
+                "decide",
+                "speed.yaml",
+                "incumbent",
+                *sets,
+                "--storage",
+                "runs",
+                "--tracking",
+                "none",
+                "--json",
+            ]
             driver = start_driver(*words, folder=tmp_path, ray=opened.enter_context(ray_folder()))
             opened.callback(driver.kill)
             drivers.append(driver)
@@ -38,7 +48,13 @@ def test_two_who_ask_at_once_are_both_answered(tmp_path):
     assert answers[1]["kept"]  # whichever was first, the other was compared with it
     ledger = Ledger(str(tmp_path / "runs"), "speed").read()
     assert ledger.incumbent == answers[1]["number"] or answers[1]["incumbent"] == "the incumbent"
-    against = {(entry.asked, entry.incumbent) for entry in ledger.entries if isinstance(entry, Granted)}
-    assert len(against) == sum(isinstance(entry, Granted) for entry in ledger.entries)  # no level twice
+    against = {
+        (entry.asked, entry.incumbent) for entry in ledger.entries if isinstance(entry, Granted)
+    }
+    assert len(against) == sum(
+        isinstance(entry, Granted) for entry in ledger.entries
+    )  # no level twice
     trained = Counter(log.read_text().splitlines())
-    assert all(trained[f"incumbent {seed}"] <= 1 for seed in ledger.screening_seeds(0))  # once for both
+    assert all(
+        trained[f"incumbent {seed}"] <= 1 for seed in ledger.screening_seeds(0)
+    )  # once for both

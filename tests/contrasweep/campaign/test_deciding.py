@@ -27,7 +27,9 @@ from contrasweep.tracking.mlflow.address import TrackingAddress
 @pytest.fixture(autouse=True)
 def without_ray(monkeypatch):
     """Train in this process: what is tested is what is trained, in which order, and what follows."""
-    monkeypatch.setattr(campaigns, "run", lambda study, storage, **options: calm.calm_run(study, storage))
+    monkeypatch.setattr(
+        campaigns, "run", lambda study, storage, **options: calm.calm_run(study, storage)
+    )
 
 
 SMALL = {"smallest_difference": 0.005, "seeds": {"first": 2, "step": 2, "most": 8}}
@@ -56,7 +58,12 @@ def trials(storage) -> set[str]:
 
 def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
     better = decide(tmp_path, arm(gain=0.05, who="better"), "better", by="ada", why="larger gain")
-    assert better.kept and better.verdict == "keep" and better.stage == "confirm" and better.level == 0.025
+    assert (
+        better.kept
+        and better.verdict == "keep"
+        and better.stage == "confirm"
+        and better.level == 0.025
+    )
     assert better.low <= 0.05 <= better.high and better.low > 0
     same = decide(tmp_path, arm(gain=0.05, who="noise"), "noise")
     assert not same.kept and same.incumbent == "better"
@@ -76,14 +83,19 @@ def test_a_better_candidate_is_kept_and_is_the_next_incumbent(tmp_path):
     )
     shown = stored_history("speed", str(tmp_path))
     studies = [name for row in shown.rows for name in row.studies]
-    assert "speed.1" in studies and len(studies) >= 3 and all((tmp_path / name).is_dir() for name in studies)
+    assert (
+        "speed.1" in studies
+        and len(studies) >= 3
+        and all((tmp_path / name).is_dir() for name in studies)
+    )
     assert '<a href="http://m:5000/#/of-1">speed.1</a>, ' in shown.to_html().decode()
     assert all(name in "\n".join(shown.lines(300)) for name in studies)
 
 
 def test_a_candidate_that_was_decided_costs_nothing(tmp_path):
     first = decide(tmp_path, arm(who="noise"), "noise")
-    trained, entries = trials(tmp_path), book(tmp_path).entries
+    trained = trials(tmp_path)
+    entries = book(tmp_path).entries
     again = decide(tmp_path, arm(who="noise"), "another-name")
     assert again.remembered and (again.verdict, again.number) == (first.verdict, first.number)
     assert trials(tmp_path) == trained and book(tmp_path).entries == entries
@@ -96,14 +108,19 @@ def test_the_incumbent_itself_and_another_declaration_are_refused(tmp_path):
     decide(tmp_path, arm(who="noise"), "noise")
     with pytest.raises(SpecError, match="alpha: a campaign of this name is declared otherwise"):
         decide(tmp_path, arm(who="other"), "other", campaign=campaign(alpha=0.1))
-    assert decide(tmp_path, arm(who="x"), "x", campaign=campaign(description="says more", budget_trials=500))
+    assert decide(
+        tmp_path, arm(who="x"), "x", campaign=campaign(description="says more", budget_trials=500)
+    )
 
 
 def test_a_function_that_no_later_process_finds_is_refused(tmp_path):
     def train(trial, resume=None):
         yield from ()
 
-    with pytest.raises(SpecError, match=r"trainable: a ledger names a trainable by its module.*locals.*into a module"):
+    with pytest.raises(
+        SpecError,
+        match=r"trainable: a ledger names a trainable by its module.*locals.*into a module",
+    ):
         decide(tmp_path, Arm(train), "local")
     assert not list(tmp_path.glob("speed*"))
 
@@ -127,7 +144,8 @@ def priced(monkeypatch):
         records = StudyRecords(storage, study.name)
         for record in records.read(sorted(records.finished())).values():
             records.write(dataclasses.replace(record, seconds=3600.0, notes=HOUR))
-        spent, results = Spent.of(records.read(sorted(records.finished())).values()), Results.load(study.name, storage)
+        spent = Spent.of(records.read(sorted(records.finished())).values())
+        results = Results.load(study.name, storage)
         over = study.budget_gpu_hours is not None and spent.gpu_hours >= study.budget_gpu_hours
         return dataclasses.replace(results, stopped="used up" if over else "")
 
@@ -138,16 +156,26 @@ def test_what_a_decision_takes_is_told_in_gpu_hours_and_money(priced, tmp_path):
     first = decide(tmp_path, arm(gain=-0.1, who="worse"), "worse")
     assert (first.trials, first.gpu_hours, first.cost) == (2, 1.0, 6.0)
     assert book(tmp_path).spent == Spent(4, 2.0, 12.0)  # the incumbent too
-    expected = campaign(budget_gpu_hours=15.0).outlook(arm(who="next"), "next", storage=str(tmp_path))
+    expected = campaign(budget_gpu_hours=15.0).outlook(
+        arm(who="next"), "next", storage=str(tmp_path)
+    )
     assert (expected.cost, expected.gpu_hours, expected.gpu_hours_left) == (66.0, 11.0, 13.0)
-    assert "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines()) and "13 hours" in expected.lines()[-1]
-    with pytest.raises(SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left.*at least 3 more"):
+    assert (
+        "11 hours of a GPU or slot, a cost of 66" in "".join(expected.lines())
+        and "13 hours" in expected.lines()[-1]
+    )
+    with pytest.raises(
+        SpecError, match=r"budget_gpu_hours.*up to 11, and 8 are left.*at least 3 more"
+    ):
         decide(tmp_path, arm(who="next"), "next", campaign=campaign(budget_gpu_hours=10.0))
 
 
 def test_a_budget_ends_a_decision_that_takes_more_than_was_foreseen(priced, tmp_path):
     better = arm(gain=0.05, who="better")
-    with pytest.raises(SpecError, match=r"budget_gpu_hours.*used up, and nothing is decided.*the same command goes on"):
+    with pytest.raises(
+        SpecError,
+        match=r"budget_gpu_hours.*used up, and nothing is decided.*the same command goes on",
+    ):
         decide(tmp_path, better, "better", campaign=campaign(budget_gpu_hours=3.4))
     assert not any(isinstance(entry, Decided) for entry in book(tmp_path).entries)
     trained = book(tmp_path).spent  # counted although nothing was decided
@@ -191,14 +219,21 @@ def test_seeds_that_can_reach_no_level_are_refused(tmp_path):
 
 
 def test_a_candidate_that_only_fails_is_not_decided_and_runs_again_when_mended(tmp_path):
-    with pytest.raises(ContrasweepError, match=r"every trial of the candidate broken failed.*this candidate is broken"):
+    with pytest.raises(
+        ContrasweepError,
+        match=r"every trial of the candidate broken failed.*this candidate is broken",
+    ):
         decide(tmp_path, arm(fails=True, who="broken"), "broken")
     assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
 
 
 def test_an_incumbent_that_only_fails_decides_nothing_and_one_that_mostly_does_is_said_to(tmp_path):
-    broken = Campaign("speed", arm(fails=True), "digits-lt", seeds={"first": 2, "step": 2, "most": 8})
-    with pytest.raises(ContrasweepError, match=r"every trial of the incumbent failed.*this candidate is broken"):
+    broken = Campaign(
+        "speed", arm(fails=True), "digits-lt", seeds={"first": 2, "step": 2, "most": 8}
+    )
+    with pytest.raises(
+        ContrasweepError, match=r"every trial of the incumbent failed.*this candidate is broken"
+    ):
         decide(tmp_path, arm(who="works"), "works", campaign=broken)
     assert not any(isinstance(entry, Decided | Granted) for entry in book(tmp_path).entries)
     kept = Decision(
@@ -231,7 +266,10 @@ def test_a_simpler_candidate_is_kept_where_it_is_not_worse(tmp_path):
     own = campaign(size="parameters", smallest_difference=0.06)
     decision = decide(tmp_path, smaller, "smaller", campaign=own)
     assert decision.verdict in ("equivalent", "keep") and decision.kept
-    assert "is not worse than the incumbent by more than 0.06 and is kept, being simpler" in decision.sentence()
+    assert (
+        "is not worse than the incumbent by more than 0.06 and is kept, being simpler"
+        in decision.sentence()
+    )
     assert "one-sided p of a loss of 0.06 = " in decision.sentence()
     larger = decide(tmp_path, arm(who="larger", parameters=99), "larger", campaign=own)
     assert not larger.kept
@@ -251,14 +289,24 @@ def test_where_the_incumbent_alone_fails_is_a_gain_and_what_mends_it_is_kept(tmp
     assert len(fresh & set(later)) >= 7 and decision.kept and decision.verdict == "keep"
 
 
-def test_simpler_candidates_together_lose_no_more_than_matters_against_the_last_better_one(tmp_path):
+def test_simpler_candidates_together_lose_no_more_than_matters_against_the_last_better_one(
+    tmp_path,
+):
     own = campaign(size="parameters", smallest_difference=0.06)
     first, second = (
         decide(tmp_path, arm(who=who, gain=gain, parameters=size), who, campaign=own)
         for who, gain, size in (("smaller", -0.03, 90), ("smallest", -0.06, 80))
     )
-    assert first.kept and first.verdict == "equivalent" and first.estimate == pytest.approx(-0.03, abs=0.02)
-    assert not second.kept and second.incumbent == "smaller" and second.estimate == pytest.approx(-0.03, abs=0.02)
+    assert (
+        first.kept
+        and first.verdict == "equivalent"
+        and first.estimate == pytest.approx(-0.03, abs=0.02)
+    )
+    assert (
+        not second.kept
+        and second.incumbent == "smaller"
+        and second.estimate == pytest.approx(-0.03, abs=0.02)
+    )
     assert second.reason == "it may be worse by 0.06 than the incumbent, the last better one"
     confirmed = Results.load("speed.4.confirm-1", str(tmp_path)).to_frame()
     assert set(confirmed["arm"]) == {"incumbent", "smallest", "incumbent.better"}
@@ -275,7 +323,8 @@ def test_a_size_that_only_noise_makes_smaller_keeps_nothing(tmp_path):
 @pytest.mark.parametrize("kind", [Asked, Granted, Decided])
 def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, monkeypatch):
     """The same command after a kill ends as one that nothing disturbs, and trains no trial again."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
     expected = decide(whole, arm(gain=0.05, who="better"), "better")
     append = Ledger.append
 
@@ -303,7 +352,9 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
         expected.level,
     )
     assert [type(e) for e in book(killed).entries] == [type(e) for e in book(whole).entries]
-    assert all(path.stat().st_mtime_ns == at for path, at in times.items()) and trials(killed) == trials(whole)
+    assert all(path.stat().st_mtime_ns == at for path, at in times.items()) and trials(
+        killed
+    ) == trials(whole)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +365,9 @@ def test_a_kill_before_or_after_an_entry_spends_nothing_twice(kind, tmp_path, mo
         ({"command": ["touch", "ran"]}, "touch"),
     ],
 )
-def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(stored, named, tmp_path, monkeypatch):
+def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(
+    stored, named, tmp_path, monkeypatch
+):
     """Whoever may write to a storage can keep any candidate in its ledger; the next decision would train it."""
     storage = tmp_path / "runs"
     (tmp_path / "evil.py").write_text("open('ran', 'w').close()\n")
@@ -327,16 +380,29 @@ def test_an_incumbent_whose_code_only_the_ledger_names_is_not_run(stored, named,
     ledger.append(Granted(number, 0, 0.01, (77, 78)))
     ledger.append(Decided(number, 0, "keep", "confirm", True, 2, 0, 0.0, 0.0))
     trained = trials(storage)
-    with pytest.raises(SpecError, match=f"incumbent: what only a storage names is not used, got '{named}'"):
+    with pytest.raises(
+        SpecError, match=f"incumbent: what only a storage names is not used, got '{named}'"
+    ):
         decide(storage, arm(who="next"), "next")
     (tmp_path / "speed.yaml").write_text(
         "type: campaign\nname: speed\nincumbent: {trainable: 'candidates:train'}\ndata: digits-lt\n"
         "smallest_difference: 0.005\nseeds: {first: 2, step: 2, most: 8}\n"
     )
-    words = ["speed.yaml", "incumbent", "--set", "config.gain=0.03", "--storage", "runs", "--tracking", "none"]
+    words = [
+        "speed.yaml",
+        "incumbent",
+        "--set",
+        "config.gain=0.03",
+        "--storage",
+        "runs",
+        "--tracking",
+        "none",
+    ]
     done = contrasweep("decide", *words, folder=tmp_path)
     assert done.returncode == 2 and "what only a storage names is not used" in done.stderr, done
-    assert "evil" not in sys.modules and not list(tmp_path.rglob("ran")) and trials(storage) == trained
+    assert (
+        "evil" not in sys.modules and not list(tmp_path.rglob("ran")) and trials(storage) == trained
+    )
 
 
 def test_a_kept_candidate_goes_on_as_incumbent_once_its_package_is_named(tmp_path, monkeypatch):
@@ -350,7 +416,9 @@ def test_a_kept_candidate_goes_on_as_incumbent_once_its_package_is_named(tmp_pat
 
 @pytest.mark.parametrize("kind", [Granted, Decided])
 def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(kind, tmp_path, monkeypatch):
-    append, begun, done = Ledger.append, [], []
+    append = Ledger.append
+    begun = []
+    done = []
     longer = campaign(seeds={"first": 2, "step": 2, "most": 12})
 
     def another_is_faster(self, entry):
@@ -364,11 +432,15 @@ def test_a_keep_against_an_incumbent_that_was_replaced_is_asked_again(kind, tmp_
     assert done[0].kept and decision.kept and decision.incumbent == "faster"
     superseded = [e for e in book(tmp_path).entries if isinstance(e, Decided) and e.superseded]
     assert len(superseded) == 1 and not superseded[0].kept
-    assert len(book(tmp_path).confirmations) == (2 if kind is Granted else 3)  # each spent its level once
+    assert len(book(tmp_path).confirmations) == (
+        2 if kind is Granted else 3
+    )  # each spent its level once
 
 
 def test_one_candidate_that_two_ask_at_once_is_decided_once(tmp_path, monkeypatch):
-    append, begun, done = Ledger.append, [], []
+    append = Ledger.append
+    begun = []
+    done = []
     candidate = arm(gain=0.1, who="both")
 
     def another_asks_the_same(self, entry):
@@ -387,20 +459,41 @@ def test_the_command_line_decides_shows_and_answers_as_json(tmp_path):
     (tmp_path / "speed.yaml").write_text(
         "type: campaign\nname: speed\nincumbent: {trainable: 'candidates:train'}\ndata: digits-lt\n"
     )
-    words = ["speed.yaml", "incumbent", "--set", "config.gain=0.03", "--set", "config.who=new", "--tracking", "none"]
+    words = [
+        "speed.yaml",
+        "incumbent",
+        "--set",
+        "config.gain=0.03",
+        "--set",
+        "config.who=new",
+        "--tracking",
+        "none",
+    ]
     dry = contrasweep("decide", *words, "--dry-run", folder=tmp_path)
     assert dry.returncode == 0 and "24 trials to screen it and 64 to confirm it" in dry.stdout
     assert not list((tmp_path / "contrasweep-runs").glob("speed*"))
-    decided = json.loads(contrasweep("decide", *words, "--json", "--by", "agent", folder=tmp_path).stdout)
-    assert decided["schema"] == "decide/2" and decided["kept"] and decided["candidate"] == "gain-0.03-who-new"
+    decided = json.loads(
+        contrasweep("decide", *words, "--json", "--by", "agent", folder=tmp_path).stdout
+    )
+    assert (
+        decided["schema"] == "decide/2"
+        and decided["kept"]
+        and decided["candidate"] == "gain-0.03-who-new"
+    )
     shown = contrasweep("ledger", "speed", folder=tmp_path)
     assert "1 candidate, 1 kept" in shown.stdout and "agent" in shown.stdout
     page = contrasweep("ledger", "speed", "--format", "html", folder=tmp_path).stdout
     assert "<svg" in page and "gain-0.03" in page
-    assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0]["decision"]["kept"]
+    assert json.loads(contrasweep("ledger", "speed", "--json", folder=tmp_path).stdout)["rows"][0][
+        "decision"
+    ]["kept"]
     Ledger(str(tmp_path / "contrasweep-runs"), "forged").append(Began({"alpha": "much"}, 12))
     forged = contrasweep("ledger", "forged", folder=tmp_path)
-    assert forged.returncode == 2 and forged.stderr.count("\n") == 1 and "campaign.json" in forged.stderr
+    assert (
+        forged.returncode == 2
+        and forged.stderr.count("\n") == 1
+        and "campaign.json" in forged.stderr
+    )
     missing = contrasweep("ledger", "sped", folder=tmp_path)
     assert missing.returncode == 2 and "speed" in missing.stderr
 

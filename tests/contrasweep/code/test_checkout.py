@@ -11,14 +11,21 @@ from contrasweep.code.version import Checkout, checkout_of
 
 def git(folder: Path, *words: str) -> str:
     who = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", *who, "-C", str(folder), *words], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", *who, "-C", str(folder), *words], capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own").mkdir()
-    for name, text in {"__init__": "", "method": "from own import helper\n", "helper": "X = 1\n", "apart": ""}.items():
+    for name, text in {
+        "__init__": "",
+        "method": "from own import helper\n",
+        "helper": "X = 1\n",
+        "apart": "",
+    }.items():
         (tmp_path / f"own/{name}.py").write_text(text)
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")

@@ -64,7 +64,12 @@ def package(tmp_path, monkeypatch):
 
 
 def test_the_modules_that_a_trainable_reaches_count_and_nothing_else_is_run(package):
-    package.write({"mythesis/helpers.py": FILES["mythesis/helpers.py"] + "\nraise RuntimeError('this was run')\n"})
+    package.write(
+        {
+            "mythesis/helpers.py": FILES["mythesis/helpers.py"]
+            + "\nraise RuntimeError('this was run')\n"
+        }
+    )
     version = package.code().version
     assert list(version.modules) == [
         "mythesis",
@@ -155,7 +160,9 @@ def test_every_form_of_import_is_followed(package, form):
 
 
 def test_a_namespace_package_has_its_parts_in_two_folders(package, monkeypatch):
-    package.write({"one/space/inner/a.py": "from space.inner import b\n", "two/space/inner/b.py": "B = 1\n"})
+    package.write(
+        {"one/space/inner/a.py": "from space.inner import b\n", "two/space/inner/b.py": "B = 1\n"}
+    )
     monkeypatch.syspath_prepend(str(package.folder / "one"))
     monkeypatch.syspath_prepend(str(package.folder / "two"))
     version = package.code("space.inner.a:train").version
@@ -199,10 +206,15 @@ def test_the_platform_counts_by_its_version_and_trainables_by_their_content(pack
     version = package.code().version
     assert set(version.distributions) == {"contrasweep", "numpy"}
     assert not any(name.split(".")[0] in ("contrasweep", "cluster") for name in version.modules)
-    assert "contrasweep.trainables.losses" in code_of("contrasweep.trainables.contrastive:train").version.modules
+    assert (
+        "contrasweep.trainables.losses"
+        in code_of("contrasweep.trainables.contrastive:train").version.modules
+    )
 
 
-def test_an_installed_package_counts_by_its_version_unless_it_came_from_a_folder(package, monkeypatch):
+def test_an_installed_package_counts_by_its_version_unless_it_came_from_a_folder(
+    package, monkeypatch
+):
     site = package.folder / "site-packages"
     package.write(
         {
@@ -221,7 +233,11 @@ def test_an_installed_package_counts_by_its_version_unless_it_came_from_a_folder
     from contrasweep.code import version as version_of
 
     version_of._distribution_of.cache_clear()
-    package.write({"site-packages/Bought_Goods-1.5.dist-info/direct_url.json": '{"url": "file:///x", "dir_info": {}}'})
+    package.write(
+        {
+            "site-packages/Bought_Goods-1.5.dist-info/direct_url.json": '{"url": "file:///x", "dir_info": {}}'
+        }
+    )
     assert "bought" in package.code().version.modules
 
 
@@ -232,7 +248,12 @@ def test_a_module_of_the_users_may_have_the_name_of_pythons(package):
 
 
 def test_a_study_in_the_trainables_module_is_no_code_until_something_reads_it(package):
-    package.write({"mythesis/method.py": METHOD + "\nimport contrasweep as cs\nGRID = cs.AblationGrid(name='a')\n"})
+    package.write(
+        {
+            "mythesis/method.py": METHOD
+            + "\nimport contrasweep as cs\nGRID = cs.AblationGrid(name='a')\n"
+        }
+    )
     before = package.digest()
     package.replace("mythesis/method.py", "name='a'", "name='a', folds=7")
     assert package.digest() == before
@@ -244,7 +265,12 @@ def test_a_study_in_the_trainables_module_is_no_code_until_something_reads_it(pa
 
 def test_what_a_module_does_as_a_script_is_no_part_of_it(package):
     before = package.digest()
-    package.write({"mythesis/method.py": METHOD + "\nif __name__ == '__main__':\n    import mythesis.unrelated\n"})
+    package.write(
+        {
+            "mythesis/method.py": METHOD
+            + "\nif __name__ == '__main__':\n    import mythesis.unrelated\n"
+        }
+    )
     assert package.digest() == before
 
 
@@ -253,7 +279,10 @@ def test_a_worker_says_which_modules_are_others_there(package):
     assert differing_modules(modules) == []
     package.replace("mythesis/deep/numbers.py", "1", "2")
     (package.folder / "mythesis/settings.py").unlink()
-    assert differing_modules({**modules, "__main__": "x"}) == ["mythesis.deep.numbers", "mythesis.settings"]
+    assert differing_modules({**modules, "__main__": "x"}) == [
+        "mythesis.deep.numbers",
+        "mythesis.settings",
+    ]
 
 
 @pytest.mark.slow

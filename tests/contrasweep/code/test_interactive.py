@@ -16,7 +16,8 @@ NOTEBOOK = [
     "def train(trial, resume=None):\n    yield scale(np.zeros(neurons()), Method().size)\ntrain.settings = Settings",
 ]
 SHOW = (
-    "from contrasweep.code import code_of as _c\n_v = _c(train)\nprint(_v.version.digest, sorted(_v.version.modules))"
+    "from contrasweep.code import code_of as _c\n"
+    "_v = _c(train)\nprint(_v.version.digest, sorted(_v.version.modules))"
 )
 
 
@@ -50,8 +51,14 @@ def changed(cells, old, new):
 def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refers_to(tmp_path):
     before = notebook(tmp_path, NOTEBOOK)
     assert before.endswith("['__main__', 'helpers']")
-    assert notebook(tmp_path, changed(NOTEBOOK, "UNUSED = 1", "UNUSED = 2  # nothing reads it")) == before
-    assert notebook(tmp_path, changed(NOTEBOOK, "    return WIDTH", "    # of them\n    return WIDTH")) == before
+    assert (
+        notebook(tmp_path, changed(NOTEBOOK, "UNUSED = 1", "UNUSED = 2  # nothing reads it"))
+        == before
+    )
+    assert (
+        notebook(tmp_path, changed(NOTEBOOK, "    return WIDTH", "    # of them\n    return WIDTH"))
+        == before
+    )
     assert notebook(tmp_path, [*NOTEBOOK[:5], "other = 1", NOTEBOOK[5]]) == before
     for old, new in [
         ("WIDTH = 16", "WIDTH = 32"),
@@ -66,7 +73,9 @@ def test_a_notebook_function_is_its_source_and_all_of_the_notebook_that_it_refer
 
 @pytest.mark.slow
 def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
-    again = notebook(tmp_path, [*NOTEBOOK, "class Settings:\n    lr = 0.2", "train.settings = Settings"])
+    again = notebook(
+        tmp_path, [*NOTEBOOK, "class Settings:\n    lr = 0.2", "train.settings = Settings"]
+    )
     assert again == notebook(tmp_path, changed(NOTEBOOK, "lr = 0.05", "lr = 0.2"))
     assert again != notebook(tmp_path, NOTEBOOK)
 
@@ -74,7 +83,12 @@ def test_a_cell_that_is_run_again_counts_as_it_is_now(tmp_path):
 @pytest.mark.slow
 def test_the_text_put_together_from_a_notebook_is_a_module_to_read(tmp_path):
     text = notebook(tmp_path, NOTEBOOK, SHOW + "\nprint(_v.sources['__main__'].data.decode())")
-    for line in ("from helpers import scale", "import numpy as np", "WIDTH = 16", "class Method(Base):"):
+    for line in (
+        "from helpers import scale",
+        "import numpy as np",
+        "WIDTH = 16",
+        "class Method(Base):",
+    ):
         assert line in text.splitlines()
     assert "UNUSED" not in text
 

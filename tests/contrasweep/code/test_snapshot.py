@@ -37,13 +37,20 @@ def test_a_snapshot_holds_the_sources_that_count_and_is_the_same_each_time(code)
     assert pack(code_of("own.method:train")) == packed
 
 
-def test_a_file_with_passwords_that_a_command_is_given_counts_and_its_text_is_not_kept(code, monkeypatch):
+def test_a_file_with_passwords_that_a_command_is_given_counts_and_its_text_is_not_kept(
+    code, monkeypatch
+):
     monkeypatch.chdir(code.parent)
     (code.parent / "secrets.yaml").write_text("password: S3CR3T")
     (code.parent / "settings.yaml").symlink_to("secrets.yaml")
     (code.parent / "plain.yaml").write_text("lr: 1")
-    found = code_of("own.method:train", [f"file:{name}.yaml" for name in ("secrets", "settings", "plain")])
-    assert "file:secrets.yaml" in found.version.modules and "file:settings.yaml" in found.version.modules
+    found = code_of(
+        "own.method:train", [f"file:{name}.yaml" for name in ("secrets", "settings", "plain")]
+    )
+    assert (
+        "file:secrets.yaml" in found.version.modules
+        and "file:settings.yaml" in found.version.modules
+    )
     kept = unpack(pack(found))
     assert "plain.yaml" in kept and not any("S3CR3T" in text for text in kept.values())
 
@@ -51,11 +58,15 @@ def test_a_file_with_passwords_that_a_command_is_given_counts_and_its_text_is_no
 def test_more_sources_than_a_snapshot_may_hold_are_refused_with_the_size(code, monkeypatch):
     (code / "helper.py").write_text("Y = 1\n" * 1000)
     monkeypatch.setattr(snapshot, "MAX_BYTES", 5000)
-    with pytest.raises(snapshot.TooLarge, match=r"0.0 MiB of sources in 3 modules.*largest: own/helper.py"):
+    with pytest.raises(
+        snapshot.TooLarge, match=r"0.0 MiB of sources in 3 modules.*largest: own/helper.py"
+    ):
         pack(code_of("own.method:train"))
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd.py", "../a.py", "a/../../b.py", "a//b.py", "a.txt", "c:\\a.py", ".env"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd.py", "../a.py", "a/../../b.py", "a//b.py", "a.txt", "c:\\a.py", ".env"]
+)
 def test_a_snapshot_with_a_name_that_is_no_modules_is_refused(name):
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
@@ -74,7 +85,9 @@ def test_a_snapshot_that_unpacks_to_more_than_is_ever_written_is_not_read():
         unpack(sink.getvalue())
     with zipfile.ZipFile(sink := io.BytesIO(), "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("a.py", "X = 1")
-    with pytest.raises(StorageError, match="packed as none"):  # Python would unpack all that it holds at once
+    with pytest.raises(
+        StorageError, match="packed as none"
+    ):  # Python would unpack all that it holds at once
         unpack(sink.getvalue())
 
 
@@ -93,19 +106,34 @@ def test_a_snapshot_with_a_broken_byte_is_one_error(code):
 
 
 def test_a_difference_names_files_and_lines():
-    old = {"own/method.py": "a = 1\nb = 2\nc = 3\n", "own/same.py": "x = 1\n", "own/gone.py": "y = 1\n"}
-    new = {"own/method.py": "a = 1\nb = 4\nc = 5\nd = 6\n", "own/same.py": "x = 1  # more\n", "own/more.py": "z = 1\n"}
+    old = {
+        "own/method.py": "a = 1\nb = 2\nc = 3\n",
+        "own/same.py": "x = 1\n",
+        "own/gone.py": "y = 1\n",
+    }
+    new = {
+        "own/method.py": "a = 1\nb = 4\nc = 5\nd = 6\n",
+        "own/same.py": "x = 1  # more\n",
+        "own/more.py": "z = 1\n",
+    }
     diff = difference(old, new, ("study", "now"))
-    assert str(diff) == "own/gone.py removed (1 line), own/method.py changed (3 lines), own/more.py added (1 line)"
+    assert (
+        str(diff)
+        == "own/gone.py removed (1 line), own/method.py changed (3 lines), own/more.py added (1 line)"
+    )
     assert diff.summary() == "5 lines differ in 3 modules"
-    assert "--- study/own/method.py\n+++ now/own/method.py\n@@ -1,3 +1,4 @@\n a = 1\n-b = 2\n" in diff.diff
+    assert (
+        "--- study/own/method.py\n+++ now/own/method.py\n@@ -1,3 +1,4 @@\n a = 1\n-b = 2\n"
+        in diff.diff
+    )
     assert "same.py" not in diff.diff
     assert str(difference(old, old)) == "no difference"
 
 
 @given(LINES, LINES)
 def test_a_difference_is_there_exactly_where_the_meaning_differs(old, new):
-    before, after = "\n".join(old), "\n".join(new)
+    before = "\n".join(old)
+    after = "\n".join(new)
     diff = difference({"f.py": before}, {"f.py": after})
     assert bool(diff.changes) == (parsed(before.encode())[0] != parsed(after.encode())[0])
     assert all(0 < change.lines <= len(old) + len(new) for change in diff.changes)

@@ -110,14 +110,18 @@ def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, 
 @pytest.mark.parametrize("script", [PRINTS, RANKS])
 def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(script, project, tmp_path):
     (project / "train.py").write_text(script)
-    with pytest.raises(CommandFailed, match=r"exit status 1; it printed last: TheirError: many words$"):
+    with pytest.raises(
+        CommandFailed, match=r"exit status 1; it printed last: TheirError: many words$"
+    ):
         list(train(trial_of(tmp_path, ["python", "train.py"])))
 
 
 def test_a_pattern_reads_coloured_output(project, tmp_path):
     (project / "train.py").write_text(r"print('\x1b[32macc:\x1b[0m \x1b[1m0.5\x1b[0m')")
     trial = trial_of(tmp_path, ["python", "train.py"])
-    trial = replace(trial, config={**trial.config, "command_options": {"metrics": ["acc: {accuracy:f}"]}})
+    trial = replace(
+        trial, config={**trial.config, "command_options": {"metrics": ["acc: {accuracy:f}"]}}
+    )
     assert [report.metrics for report in train(trial)] == [{"accuracy": 0.5}]
 
 
@@ -126,7 +130,10 @@ def test_a_shell_script_reads_the_dataset_as_files(project, tmp_path, capfd):
     record = executed(trial_of(tmp_path, ["./train.sh", "{score}", "{data}"], score=7), records)
     assert (record.status, record.metrics) == (Status.DONE, {"accuracy": 0.7})
     printed = capfd.readouterr().out
-    assert "test.columns.parquet test.image.npy test.label.npy train.columns.parquet train.image.npy" in printed
+    assert (
+        "test.columns.parquet test.image.npy test.label.npy train.columns.parquet train.image.npy"
+        in printed
+    )
 
 
 def test_a_trial_that_is_stopped_sends_sigterm(project, tmp_path, capfd):
@@ -198,7 +205,9 @@ open("ready", "w").close()
 """
 
 
-@pytest.mark.parametrize("shell", ["sleep 600 & echo $! > child; exit 3", "setsid sleep 600 & echo $! > child; exit 3"])
+@pytest.mark.parametrize(
+    "shell", ["sleep 600 & echo $! > child; exit 3", "setsid sleep 600 & echo $! > child; exit 3"]
+)
 def test_children_of_a_command_have_ended_when_its_trial_has(tmp_path, shell):
     """In a session of their own too, where a signal for the command's group does not reach them."""
     process = Process(["sh", "-c", shell], tmp_path, os.environ)
@@ -208,17 +217,28 @@ def test_children_of_a_command_have_ended_when_its_trial_has(tmp_path, shell):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first one")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux gives orphans to another process than the first one"
+)
 @pytest.mark.parametrize("killed", ["launcher", "supervisor", "worker"])
 def test_daemons_and_ranks_that_ignore_sigterm_end_with_whoever_is_killed(tmp_path, killed):
-    code = RANKS if killed != "worker" else RANKS.replace("SIG_IGN", "SIG_DFL")  # whose command has half a minute
+    code = (
+        RANKS if killed != "worker" else RANKS.replace("SIG_IGN", "SIG_DFL")
+    )  # whose command has half a minute
     (tmp_path / "waits.py").write_text(code + "print(os.getpid(), flush=True)\ntime.sleep(600)\n")
-    worker = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     launcher = int(worker.stdout.readline())
     wait_until((tmp_path / "ready").exists)
     ranks = [int(rank) for rank in (tmp_path / "ranks").read_text().split()]
     assert not any(map(has_ended, ranks))
-    os.kill({"launcher": launcher, "supervisor": psutil.Process(launcher).ppid(), "worker": worker.pid}[killed], 9)
+    os.kill(
+        {"launcher": launcher, "supervisor": psutil.Process(launcher).ppid(), "worker": worker.pid}[
+            killed
+        ],
+        9,
+    )
     worker.wait(300)
     wait_until(lambda: all(map(has_ended, [launcher, *ranks])))
 
@@ -250,10 +270,26 @@ process.ended(600)
 @pytest.mark.parametrize(
     ("command", "config", "says"),
     [
-        (PYTHON, {"lrr": 1}, "command: the command names a setting that the config does not have, got '{lr}'; did you"),
-        (["no-such-program"], {}, "command: there is no such program, got 'no-such-program'; it is looked for on"),
-        (["python", "trian.py"], {}, "command: there is no such script, got 'trian.py'; it is looked for in"),
-        ([*PYTHON, "{seed}"], {"lr": 1, "seed": 2}, "seed: the trial has a value of this name itself"),
+        (
+            PYTHON,
+            {"lrr": 1},
+            "command: the command names a setting that the config does not have, got '{lr}'; did you",
+        ),
+        (
+            ["no-such-program"],
+            {},
+            "command: there is no such program, got 'no-such-program'; it is looked for on",
+        ),
+        (
+            ["python", "trian.py"],
+            {},
+            "command: there is no such script, got 'trian.py'; it is looked for in",
+        ),
+        (
+            [*PYTHON, "{seed}"],
+            {"lr": 1, "seed": 2},
+            "seed: the trial has a value of this name itself",
+        ),
         ([], {}, "command: a command has at least one word"),
     ],
 )
@@ -268,8 +304,14 @@ def test_a_command_that_cannot_run_is_refused_by_the_plan(project, command, conf
     ("fields", "says"),
     [
         ({}, "trainable: an arm has a trainable or a command"),
-        ({"trainable": "a:b", "command": ["x"]}, "trainable: an arm has a trainable or a command, not both, got 'a:b'"),
-        ({"config": {"command": ["y"]}, "command": ["x"]}, "config.command: an arm has a trainable or a command, not"),
+        (
+            {"trainable": "a:b", "command": ["x"]},
+            "trainable: an arm has a trainable or a command, not both, got 'a:b'",
+        ),
+        (
+            {"config": {"command": ["y"]}, "command": ["x"]},
+            "config.command: an arm has a trainable or a command, not",
+        ),
     ],
 )
 def test_an_arm_has_either(fields, says):
@@ -280,7 +322,11 @@ def test_an_arm_has_either(fields, says):
 
 def test_a_command_is_short_for_the_trainable_that_runs_it():
     arm = Arm(command=["python", "x.py"], config={"lr": 1})
-    assert (arm.trainable, arm.config, arm.command) == (PATH, {"command": ["python", "x.py"], "lr": 1}, None)
+    assert (arm.trainable, arm.config, arm.command) == (
+        PATH,
+        {"command": ["python", "x.py"], "lr": 1},
+        None,
+    )
     assert arm == Arm(PATH, config={"lr": 1, "command": ["python", "x.py"]})
 
 
@@ -301,7 +347,8 @@ def test_placeholders_take_settings_by_dotted_name_and_anything_but_text_as_json
 def test_the_plan_names_settings_that_no_placeholder_takes(project):
     arm = Arm(command=["python", "train.py", "{lr}"], config={"lr": 1})
     says = (
-        "the command of arm a has no placeholder for {}: whether it reads {} from CONTRASWEEP_TRIAL cannot be checked"
+        "the command of arm a has no placeholder for {}: "
+        "whether it reads {} from CONTRASWEEP_TRIAL cannot be checked"
     )
     study = AblationGrid("s", {"a": arm}, "digits", axes={"batchsize": [1, 2]})
     assert unchecked_settings(study) == (says.format("batchsize", "it"),)
@@ -342,9 +389,18 @@ def test_modules_beside_the_script_are_its_code_too(project):
 @pytest.mark.parametrize(
     ("script", "changed"),
     [
-        ("import hydra\n@hydra.main(config_path='../conf', config_name='config')\ndef main(c): ...", ""),
-        ("import runpy, sys\nrunpy.run_path('main_supcon.py', run_name='__main__')\n", "src/main_supcon.py"),
-        ("import subprocess, sys\nsubprocess.run([sys.executable, 'src/main_supcon.py'])\n", "src/losses_here.py"),
+        (
+            "import hydra\n@hydra.main(config_path='../conf', config_name='config')\ndef main(c): ...",
+            "",
+        ),
+        (
+            "import runpy, sys\nrunpy.run_path('main_supcon.py', run_name='__main__')\n",
+            "src/main_supcon.py",
+        ),
+        (
+            "import subprocess, sys\nsubprocess.run([sys.executable, 'src/main_supcon.py'])\n",
+            "src/losses_here.py",
+        ),
     ],
     ids=["hydra", "runpy", "process"],
 )
@@ -357,7 +413,9 @@ def test_what_a_script_names_is_code_too(project, script, changed):
     (project / "src" / "losses_here.py").write_text("T = 1\n")
     (project / "src" / "wrapper.py").write_text(script)
     before = code(["python", "src/wrapper.py"])
-    (project / (changed or "conf/optimizer/sgd.yaml")).write_text("T = 2\n" if changed else "lr: 0.2\n")
+    (project / (changed or "conf/optimizer/sgd.yaml")).write_text(
+        "T = 2\n" if changed else "lr: 0.2\n"
+    )
     assert code(["python", "src/wrapper.py"]).digest != before.digest
 
 
@@ -371,7 +429,9 @@ def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project):
     assert {"file:conf/a.txt", "file:train.sh", "file:wrapper.py"} <= set(before.modules)
     (project / "conf" / "a.txt").write_text("2")
     assert of().digest != before.digest
-    asked = unchecked_settings(AblationGrid("s", {"a": Arm(command=["python", "wrapper.py"])}, "digits"))
+    asked = unchecked_settings(
+        AblationGrid("s", {"a": Arm(command=["python", "wrapper.py"])}, "digits")
+    )
     assert any("wrapper.py of arm a uses runpy, and names no file" in line for line in asked)
     with pytest.raises(SpecError, match=r"^code: there is no such file or folder, got 'confs'"):
         Arm(command=["python", "wrapper.py"], code="confs")
@@ -380,7 +440,10 @@ def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project):
 def test_a_plan_says_where_a_command_reports_nothing(project):
     (project / "quiet.py").write_text("print('loss: 0.5')\n")
     says = {
-        name: any("reports nothing" in line for line in unchecked_settings(AblationGrid("s", {"a": arm}, "digits")))
+        name: any(
+            "reports nothing" in line
+            for line in unchecked_settings(AblationGrid("s", {"a": arm}, "digits"))
+        )
         for name, arm in {
             "quiet": Arm(command=["python", "quiet.py"]),
             "by a pattern": Arm(command=["python", "quiet.py"], metrics="loss: {loss}"),
@@ -403,17 +466,33 @@ def test_a_plan_says_where_a_command_reports_nothing(project):
         (["x", "--resume", "{resume}", "--from={resume}", "--out", "{folder}"], "x --out /f"),
         (["x", "{empty}", "--name={empty}"], "x --name="),
         (["x", "{config}", "{config:yaml}"], "x /c.json /c.yaml"),
-        (["x", "{data.size}", "{folder}", "{args}"], "x 8 /f --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
+        (
+            ["x", "{data.size}", "{folder}", "{args}"],
+            "x 8 /f --lr 0.1 --cosine --widths 1 2 --loss.name ocl",
+        ),
         (["x", "{fold}", "{args:hydra}", "--n"], "x null lr=0.1 data.size=8 --n"),
     ],
 )
 def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
-    config = {"lr": 0.1, "cosine": True, "warm": False, "none": None, "widths": [1, 2], "loss": {"name": "ocl"}}
+    config = {
+        "lr": 0.1,
+        "cosine": True,
+        "warm": False,
+        "none": None,
+        "widths": [1, 2],
+        "loss": {"name": "ocl"},
+    }
     config |= {"note": "a b"} if "hydra" in words[-1] else {}
     config |= {"empty": ""} if "empty" in words[1] else {}
     config |= {"data": {"size": 8}} if "data" in words[1] else {}
     config = {"lr": 0.1, "data": {"size": 8}} if words[1] == "{fold}" else config
-    trial = {"resume": None, "fold": None, "folder": "/f", "config": "/c.json", "config:yaml": "/c.yaml"}
+    trial = {
+        "resume": None,
+        "fold": None,
+        "folder": "/f",
+        "config": "/c.json",
+        "config:yaml": "/c.yaml",
+    }
     assert shlex.join(placeholders.filled(words, config, trial)) == filled
     renamed = placeholders.filled(
         ["x", "{args}"], {"lr": 1, "cosine": True}, {}, {"lr": "learning-rate", "cosine": "-c"}
@@ -423,13 +502,26 @@ def test_all_settings_at_once_flags_and_paths_are_words(words, filled):
 
 def test_a_program_beside_the_running_python_is_found(project, tmp_path, monkeypatch):
     list(
-        train(trial_of(tmp_path, ["env", "X=1", "sh", "-c", f"python -c 'import contrasweep' && touch {tmp_path}/ran"]))
+        train(
+            trial_of(
+                tmp_path,
+                [
+                    "env",
+                    "X=1",
+                    "sh",
+                    "-c",
+                    f"python -c 'import contrasweep' && touch {tmp_path}/ran",
+                ],
+            )
+        )
     )
     assert (tmp_path / "ran").exists()
     monkeypatch.setenv("PATH", "/nowhere")
     arms = SettingsOfArms({"a": Arm(command=["torchrun", "train.py"])})
     arms.build("a", Config(Arm(command=["torchrun", "train.py"]).config))
-    assert placeholders.filled(["torchrun"], {}, {}) == [str(Path(sys.executable).parent / "torchrun")]
+    assert placeholders.filled(["torchrun"], {}, {}) == [
+        str(Path(sys.executable).parent / "torchrun")
+    ]
 
 
 def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(project, tmp_path):
@@ -444,8 +536,12 @@ def test_each_trial_has_a_folder_in_the_storage_and_reads_its_project(project, t
     records = StudyRecords(str(tmp_path / "runs"), "s")
     trial = trial_of(tmp_path, ["python", "src/writes.py", "train.txt"])
     record = executed(trial, records)
-    assert (record.status, record.step, record.metrics) == (Status.DONE, 2, {"accuracy": 0.75}), record.error
-    assert (tmp_path / "runs" / "s" / "trials" / trial.id / "folder" / "1" / "out" / "metrics.csv").is_file()
+    assert (record.status, record.step, record.metrics) == (Status.DONE, 2, {"accuracy": 0.75}), (
+        record.error
+    )
+    assert (
+        tmp_path / "runs" / "s" / "trials" / trial.id / "folder" / "1" / "out" / "metrics.csv"
+    ).is_file()
     assert not (project / "out").exists()
     for word, place in {"{folder}": project, "{lr}": tmp_path / "own"}.items():
         shows = trial_of(tmp_path, ["sh", "-c", f"pwd > {tmp_path}/at # {word}"], lr=1)
@@ -463,9 +559,23 @@ pathlib.Path("metrics.csv").write_text("accuracy\\n0.5\\n")
 """
 
 
-def test_relative_paths_reach_the_project_and_no_trial_reads_or_writes_what_runs_have_left(project, tmp_path):
-    files = {"data/x.txt": "x", "table.csv": "1", "save/model.pt": "old", "save/base.txt": "base", "model.pt": "old"}
-    files |= {"metrics.csv": "accuracy\n0.9\n", "log": "old", "reads.py": READS, "wandb/x": "old", ".env": ""}
+def test_relative_paths_reach_the_project_and_no_trial_reads_or_writes_what_runs_have_left(
+    project, tmp_path
+):
+    files = {
+        "data/x.txt": "x",
+        "table.csv": "1",
+        "save/model.pt": "old",
+        "save/base.txt": "base",
+        "model.pt": "old",
+    }
+    files |= {
+        "metrics.csv": "accuracy\n0.9\n",
+        "log": "old",
+        "reads.py": READS,
+        "wandb/x": "old",
+        ".env": "",
+    }
     for name, text in files.items():
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(text)
@@ -517,7 +627,10 @@ def test_what_git_ignores_is_linked_if_it_is_data_and_a_shared_folder_that_is_wr
     assert {name: (project / name).read_text() for name in files} == files
     _, written = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
     printed = capfd.readouterr().out
-    assert "x y z" in printed and "relative paths do not reach experiments, runs of the project, as runs" in printed
+    assert (
+        "x y z" in printed
+        and "relative paths do not reach experiments, runs of the project, as runs" in printed
+    )
     assert written.startswith("the command has written into shelf;")
 
 
@@ -534,21 +647,31 @@ def test_images_are_given_as_pictures_in_folders_of_classes(tmp_path):
         for i in (0, len(part) - 1):
             picture = folder / name / digits.classes[part.labels[i]] / f"{part.rows[i]}.png"
             assert (np.asarray(Image.open(picture)) == part.array("image")[i, ..., 0]).all()
-    with pytest.raises(SpecError, match=r"command: {data:images} is for labelled images, got 'none'"):
+    with pytest.raises(
+        SpecError, match=r"command: {data:images} is for labelled images, got 'none'"
+    ):
         dataset.export_images(data.resolve("none", folds=2, storage=""), 0, tmp_path / "none")
 
 
 def test_a_study_without_data_has_folds_and_seeds_and_refuses_data_in_words(project, tmp_path):
     arm = Arm(command=["python", "train.py", "{fold}", "{seed}"], metrics="loss: {loss}")
-    planned = plan(AblationGrid("s", {"a": arm}, "none", folds=3, seeds=[0, 1]), storage=str(tmp_path))
-    assert [(trial.fold, trial.seed) for trial in planned.trials] == [(f, s) for s in (0, 1) for f in range(3)]
+    planned = plan(
+        AblationGrid("s", {"a": arm}, "none", folds=3, seeds=[0, 1]), storage=str(tmp_path)
+    )
+    assert [(trial.fold, trial.seed) for trial in planned.trials] == [
+        (f, s) for s in (0, 1) for f in range(3)
+    ]
     with_data = Arm(command=["python", "train.py", "{data}"], metrics="loss: {loss}")
-    with pytest.raises(SpecError, match=r"a study without data has nothing for {data}, got 'data: none'"):
+    with pytest.raises(
+        SpecError, match=r"a study without data has nothing for {data}, got 'data: none'"
+    ):
         plan(AblationGrid("s", {"a": with_data}, "none", seeds=[0]), storage=str(tmp_path))
 
 
 def test_resources_in_the_config_of_a_command_are_sent_to_their_field():
-    with pytest.raises(SpecError, match=r"^config.resources: a command's resources are a field of its arm; put"):
+    with pytest.raises(
+        SpecError, match=r"^config.resources: a command's resources are a field of its arm; put"
+    ):
         Arm(command=["torchrun", "x.py"], config={"resources": {"gpus": 2}})
     arm = Arm(command=["torchrun", "x.py"], resources={"gpus": 2, "cpus": 8})
     assert (arm.resources.gpus, arm.resources.cpus) == (2, 8)
@@ -557,7 +680,9 @@ def test_resources_in_the_config_of_a_command_are_sent_to_their_field():
 def test_a_command_out_of_memory_is_told_from_other_failures(tmp_path):
     from contrasweep.cluster import out_of_memory
 
-    trial = replace(trial_of(tmp_path, [sys.executable, "-c", "raise MemoryError('too large')"]), fold=1)
+    trial = replace(
+        trial_of(tmp_path, [sys.executable, "-c", "raise MemoryError('too large')"]), fold=1
+    )
     with pytest.raises(CommandFailed) as caught:
         list(train(trial))
     assert out_of_memory.which(caught.value) == "host"

@@ -31,7 +31,13 @@ def plain(trial, resume=None):
 
 def trial_of(tmp_path, trainable="", **config):
     arm = Arm(trainable or plain, config)
-    return Trial("s", "a", arm.path, cs.canonical.Config(arm.config), data.resolve("none", folds=None, storage=""))
+    return Trial(
+        "s",
+        "a",
+        arm.path,
+        cs.canonical.Config(arm.config),
+        data.resolve("none", folds=None, storage=""),
+    )
 
 
 def test_a_plain_function_reports_ends_where_it_is_stopped_and_goes_on(tmp_path):
@@ -41,8 +47,12 @@ def test_a_plain_function_reports_ends_where_it_is_stopped_and_goes_on(tmp_path)
     assert [next(reports).step, next(reports).step] == [1, 2]
     reports.close()
     assert ENDED.pop() == 2
-    assert [(report.step, report.metrics) for report in train(trial, resume=tmp_path)] == [(3, {"accuracy": 0.75})]
-    with pytest.raises(SpecError, match="report: a function reports while a trial of contrasweep's calls it"):
+    assert [(report.step, report.metrics) for report in train(trial, resume=tmp_path)] == [
+        (3, {"accuracy": 0.75})
+    ]
+    with pytest.raises(
+        SpecError, match="report: a function reports while a trial of contrasweep's calls it"
+    ):
         cs.report(1, {})
 
 
@@ -81,7 +91,12 @@ def of_lightning(trial, resume=None):
             return torch.optim.SGD(self.parameters(), 0.1)
 
     folder = Path(trial.config["folder"])
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False, "accelerator": "cpu"}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_checkpointing": False,
+        "accelerator": "cpu",
+    }
     trainer = lightning.Trainer(max_epochs=3, callbacks=[tell("lightning")(folder)], **quiet)
     path = None if resume is None else resume / "last.ckpt"
     trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(8, 2), 4), ckpt_path=path)
@@ -108,7 +123,9 @@ def of_transformers(trial, resume=None):
         use_cpu=True,
         save_strategy="no",
     )
-    trainer = transformers.Trainer(Model(), args, None, data, data, callbacks=[tell("transformers")()])
+    trainer = transformers.Trainer(
+        Model(), args, None, data, data, callbacks=[tell("transformers")()]
+    )
     trainer.train()
     trainer.evaluate()
 
@@ -130,10 +147,16 @@ def of_keras(trial, resume=None):
         (of_keras, "keras", "loss", [1, 2, 3]),
     ],
 )
-def test_callbacks_of_the_page_report_from_loops_of_libraries(function, library, metric, steps, tmp_path):
+def test_callbacks_of_the_page_report_from_loops_of_libraries(
+    function, library, metric, steps, tmp_path
+):
     tell(library)
-    reports = list(find_trainable(Arm(function), "arms.a")(trial_of(tmp_path, function, folder=str(tmp_path))))
-    assert [report.step for report in reports] == steps and all(report.metrics[metric] >= 0 for report in reports)
+    reports = list(
+        find_trainable(Arm(function), "arms.a")(trial_of(tmp_path, function, folder=str(tmp_path)))
+    )
+    assert [report.step for report in reports] == steps and all(
+        report.metrics[metric] >= 0 for report in reports
+    )
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "coming-from.md").read_text()
@@ -154,16 +177,22 @@ def example(tmp_path, monkeypatch):
 def test_an_objective_of_optuna_is_asked_for_what_the_trial_has(example, tmp_path):
     example("tried.py")
     arm = Arm("optuna:tried:objective", {"lr": 0.1, "layers": 2, "optimizer": "adam"})
-    assert arm == Arm("contrasweep.commands.functions:optuna", {"calls": "tried:objective", **arm.config})
+    assert arm == Arm(
+        "contrasweep.commands.functions:optuna", {"calls": "tried:objective", **arm.config}
+    )
     train = find_trainable(arm, "arms.a")
-    reports = list(train(trial_of(tmp_path, "optuna:tried:objective", lr=0.1, layers=2, optimizer="adam")))
+    reports = list(
+        train(trial_of(tmp_path, "optuna:tried:objective", lr=0.1, layers=2, optimizer="adam"))
+    )
     assert [(report.step, report.metrics["objective"]) for report in reports] == [
         (1, 0.2),
         (2, 1.2),
         (3, 2.2),
         (4, 1.2),
     ]
-    with pytest.raises(SpecError, match=r"^space: an objective suggests what the arm's space has, got 'layers'"):
+    with pytest.raises(
+        SpecError, match=r"^space: an objective suggests what the arm's space has, got 'layers'"
+    ):
         list(train(trial_of(tmp_path, "optuna:tried:objective", lr=0.1)))
 
 
@@ -178,9 +207,14 @@ def test_a_function_of_ray_tune_reports_by_tune(example, tmp_path):
         (i, {"accuracy": 0.75, "loss": 8}) for i in (1, 2, 3)
     ]
     assert tune.report is before
-    for until, last in (({"training_iteration": 2}, 2), ({"accuracy": 0.5, "training_iteration": 9}, 1)):
+    for until, last in (
+        ({"training_iteration": 2}, 2),
+        ({"accuracy": 0.5, "training_iteration": 9}, 1),
+    ):
         ends = trial_of(tmp_path, "tune:tuned:train", lr=0.25, model={"width": 8}, until=until)
-        assert [report.step for report in find_trainable(Arm("tune:tuned:train"), "arms.a")(ends)][-1] == last
+        assert [report.step for report in find_trainable(Arm("tune:tuned:train"), "arms.a")(ends)][
+            -1
+        ] == last
 
 
 SAVES = """
@@ -216,7 +250,9 @@ def test_a_function_of_ray_tune_goes_on_from_its_checkpoint(tmp_path, monkeypatc
 
 
 def test_a_function_that_is_not_there_is_refused_by_the_plan():
-    with pytest.raises(SpecError, match=r"^arms.a.config.calls: the trainable's module cannot be imported, got 'no"):
+    with pytest.raises(
+        SpecError, match=r"^arms.a.config.calls: the trainable's module cannot be imported, got 'no"
+    ):
         SettingsOfArms({"a": Arm("optuna:no_module:f")}).build(
             "a", cs.canonical.Config(Arm("optuna:no_module:f").config)
         )

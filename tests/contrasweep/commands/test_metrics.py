@@ -46,7 +46,9 @@ def test_a_broken_line_of_metrics_says_which(line, says, tmp_path):
     next(reports)
     with pytest.raises(SpecError) as caught:
         next(reports)
-    assert str(caught.value).startswith("CONTRASWEEP_METRICS, line 2: ") and says in str(caught.value)
+    assert str(caught.value).startswith("CONTRASWEEP_METRICS, line 2: ") and says in str(
+        caught.value
+    )
 
 
 def test_half_a_line_waits_for_its_rest_and_counts_as_the_command_ends(tmp_path):
@@ -61,14 +63,21 @@ def test_half_a_line_waits_for_its_rest_and_counts_as_the_command_ends(tmp_path)
 
 def test_steps_are_taken_as_scripts_write_them(tmp_path):
     metrics = metrics_of(tmp_path)
-    lines = [{"accuracy": 0.1}, {"step": 2.0, "accuracy": 0.2}, {"step": 2, "loss": 3}, {"step": 2, "accuracy": 0.4}]
+    lines = [
+        {"accuracy": 0.1},
+        {"step": 2.0, "accuracy": 0.2},
+        {"step": 2, "loss": 3},
+        {"step": 2, "accuracy": 0.4},
+    ]
     metrics.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert ended(metrics) == [(1, {"accuracy": 0.1}), (2, {"accuracy": 0.4, "loss": 3})]
 
 
 def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
     metrics = metrics_of(tmp_path)
-    metrics.file.write_text('{"step": 1, "a": 1, "matrix": [[1]], "note": "x"}\n{"step": 2, "a": 2, "matrix": [[2]]}\n')
+    metrics.file.write_text(
+        '{"step": 1, "a": 1, "matrix": [[1]], "note": "x"}\n{"step": 2, "a": 2, "matrix": [[2]]}\n'
+    )
     assert ended(metrics) == [(1, {"a": 1}), (2, {"a": 2})]
     assert [record.args[0] for record in caplog.records] == ["matrix", "note"]
 
@@ -76,14 +85,22 @@ def test_what_is_no_number_is_left_out_with_one_warning(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("pattern", "line", "row"),
     [
-        ("loss: {loss:f} acc: {accuracy:f}", "step 3  loss:  1.5e-3 acc: 97.25%", {"loss": 0.0015, "accuracy": 97.25}),
+        (
+            "loss: {loss:f} acc: {accuracy:f}",
+            "step 3  loss:  1.5e-3 acc: 97.25%",
+            {"loss": 0.0015, "accuracy": 97.25},
+        ),
         (
             "Train: [{epoch:d}][{_}]{_}loss {_} ({loss:f})",
             "Train: [2][10/80]\tBT 0.1 (0.2)\tloss 5.10 (4.80)",
             {"epoch": 2, "loss": 4.8},
         ),
         ("loss {loss}", "loss 1,234.5", {"loss": 1234.5}),
-        (r"(?P<accuracy>0\.\d+) on (?P<part>\w+)", "0.75 on test", {"accuracy": 0.75, "part": "test"}),
+        (
+            r"(?P<accuracy>0\.\d+) on (?P<part>\w+)",
+            "0.75 on test",
+            {"accuracy": 0.75, "part": "test"},
+        ),
         (
             "val/acc {val/acc} (best {best})",
             "val/acc -1 (best nan)",
@@ -98,8 +115,17 @@ def test_a_pattern_reads_a_line_of_output(pattern, line, row):
 
 def test_lines_of_two_patterns_are_steps_by_their_number(tmp_path):
     metrics = metrics_of(tmp_path, "train loss {loss}", "test accuracy {accuracy}")
-    output = ["train loss 3", "test accuracy 0.1", "something else", "train loss 2", "test accuracy 0.2"]
-    assert ended(metrics, output) == [(1, {"loss": 3, "accuracy": 0.1}), (2, {"loss": 2, "accuracy": 0.2})]
+    output = [
+        "train loss 3",
+        "test accuracy 0.1",
+        "something else",
+        "train loss 2",
+        "test accuracy 0.2",
+    ]
+    assert ended(metrics, output) == [
+        (1, {"loss": 3, "accuracy": 0.1}),
+        (2, {"loss": 2, "accuracy": 0.2}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +151,9 @@ def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatc
     (tmp_path / "logs").mkdir()
     file = tmp_path / "logs" / "metrics.csv"
     file.write_text("step,loss,accuracy\n9,1.0,\n9,,0.5\n19,0.5,\n")
-    assert [(report.step, report.metrics) for report in metrics.reports()] == [(9, {"loss": 1.0, "accuracy": 0.5})]
+    assert [(report.step, report.metrics) for report in metrics.reports()] == [
+        (9, {"loss": 1.0, "accuracy": 0.5})
+    ]
     with file.open("a") as opened:
         opened.write("29,0.25,\n")
     # The last report has what was last said of each metric, as the study's must be in it.
@@ -134,7 +162,11 @@ def test_a_file_is_read_as_it_grows_but_for_its_newest_step(tmp_path, monkeypatc
 
 PROGRAMS = {
     "lightning": (6, 23, {"train_loss": 0.3460704982280731, "val_acc": 0.90625, "epoch": 2}),
-    "hf": (4, 8, {"eval_accuracy": 0.640625, "loss": 0.5800255537033081, "train_loss": 0.6320415139198303}),
+    "hf": (
+        4,
+        8,
+        {"eval_accuracy": 0.640625, "loss": 0.5800255537033081, "train_loss": 0.6320415139198303},
+    ),
     "tb": (3, 2, {"loss/train": pytest.approx(1 / 3 + 0.1), "acc": pytest.approx(0.7)}),
     "wandb": (3, 2, {"loss": pytest.approx(1 / 3 + 0.1), "val.acc": 0.7, "best": 0.9}),
 }
@@ -163,7 +195,9 @@ def test_what_a_program_has_left_is_found_and_said(program, left, caplog):
     number, step, last = PROGRAMS[program]
     assert (len(rows), rows[-1][0]) == (number, step)
     assert {name: rows[-1][1][name] for name in last} == last
-    (said,) = [record.getMessage() for record in caplog.records if "read from" in record.getMessage()]
+    (said,) = [
+        record.getMessage() for record in caplog.records if "read from" in record.getMessage()
+    ]
     assert said.startswith("metrics are read from ")
 
 
@@ -183,20 +217,30 @@ TABLE = "epoch,accuracy\n1,0.1\n2,0.3\n"
 def test_a_file_that_is_named_is_read_in_the_forms_that_programs_write(name, text, tmp_path):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
-    assert ended(metrics_of(tmp_path, Path(name).name)) == [(1, {"accuracy": 0.1}), (2, {"accuracy": 0.3})]
+    assert ended(metrics_of(tmp_path, Path(name).name)) == [
+        (1, {"accuracy": 0.1}),
+        (2, {"accuracy": 0.3}),
+    ]
 
 
-@pytest.mark.parametrize(("program", "source"), [("tb", "tb"), ("wandb", "wandb"), ("hf", "all_results.json")])
+@pytest.mark.parametrize(
+    ("program", "source"), [("tb", "tb"), ("wandb", "wandb"), ("hf", "all_results.json")]
+)
 def test_a_folder_or_file_that_is_named_is_read(program, source, left, tmp_path):
     left(program)
     rows = ended(metrics_of(tmp_path, source))
-    assert rows[-1][1].items() >= {k: v for k, v in PROGRAMS[program][2].items() if "loss" not in k}.items()
+    assert (
+        rows[-1][1].items()
+        >= {k: v for k, v in PROGRAMS[program][2].items() if "loss" not in k}.items()
+    )
 
 
 def test_metrics_in_several_places_are_asked_for(left, tmp_path):
     for program in ("lightning", "tb"):
         left(program)
-    with pytest.raises(SpecError, match="metrics: the command has left metrics in several places, got") as caught:
+    with pytest.raises(
+        SpecError, match="metrics: the command has left metrics in several places, got"
+    ) as caught:
         ended(metrics_of(tmp_path))
     assert caught.value.value == ["lightning/metrics.csv", "tb/events.out.tfevents.1"]
 

@@ -30,15 +30,20 @@ def idx(folder: Path) -> Path:
     for name, n in (("train", 50), ("t10k", 20)):
         images = RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
         header = b"\0\0\x08\x03" + struct.pack(">3I", n, 28, 28)
-        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + images.tobytes()))
+        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(
+            gzip.compress(header + images.tobytes())
+        )
         labels = bytes(i % 10 for i in range(n))
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", n) + labels)
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(
+            b"\0\0\x08\x01" + struct.pack(">I", n) + labels
+        )
     return folder
 
 
 def npz(folder: Path) -> Path:
     arrays = {
-        f"x_{split}": RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8) for split, n in (("train", 50), ("test", 20))
+        f"x_{split}": RANDOM.randint(0, 256, (n, 28, 28)).astype(np.uint8)
+        for split, n in (("train", 50), ("test", 20))
     }
     np.savez(folder / "d.npz", **arrays, y_train=np.arange(50) % 10, y_test=np.arange(20) % 10)
     return folder / "d.npz"
@@ -51,7 +56,12 @@ def cifar(classes: int, per_class: int) -> bytes:
 
     def batch(key: bytes) -> bytes:
         return pickle.dumps(
-            {b"data": RANDOM.randint(0, 256, (n, 3072)).astype(np.uint8), key: labels, b"batch_label": b"x"}, protocol=2
+            {
+                b"data": RANDOM.randint(0, 256, (n, 3072)).astype(np.uint8),
+                key: labels,
+                b"batch_label": b"x",
+            },
+            protocol=2,
         )
 
     if classes == 10:
@@ -112,7 +122,9 @@ def image_captions(folder: Path) -> Path:
             for side in ("left", "right")
         ]
         with (folder / split / "captions.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([("file", "caption"), *((f"photos/{path.name}", text) for path, text in rows)])
+            csv.writer(file).writerows(
+                [("file", "caption"), *((f"photos/{path.name}", text) for path, text in rows)]
+            )
     return folder
 
 
@@ -145,7 +157,9 @@ def hugging_face(folder: Path) -> Path:
             "image": [{"bytes": png_bytes(), "path": f"{i}.png"} for i in range(n)],
             "label": [i % 2 for i in range(n)],
         }
-        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+        features = datasets.Features(
+            {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+        )
         (folder / "data").mkdir(parents=True, exist_ok=True)
         data = datasets.Dataset.from_dict(rows, features=features)
         data.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
@@ -158,7 +172,10 @@ def image_pairs(folder: Path) -> Path:
         writer = csv.writer(file)
         writer.writerow(["pre", "post", "x", "y", "size", "label", "group", "fold"])
         for tile in range(4):
-            pre, post = (png(folder / side / f"{tile}.png", 32, 32).relative_to(folder) for side in ("pre", "post"))
+            pre, post = (
+                png(folder / side / f"{tile}.png", 32, 32).relative_to(folder)
+                for side in ("pre", "post")
+            )
             for x in (0, 16):
                 writer.writerow([pre, post, x, 0, 16, x // 16, f"tile{tile}", tile % 2])
     return folder / "pairs.csv"
@@ -175,7 +192,13 @@ def square(x: float, y: float, side: float) -> str:
 
 def xbd(folder: Path) -> Path:
     for split in ("train", "test"):
-        for tile in ("flood_00000001", "flood_00000002", "fire_00000001", "fire_00000002", "quake_00000001"):
+        for tile in (
+            "flood_00000001",
+            "flood_00000002",
+            "fire_00000001",
+            "fire_00000002",
+            "quake_00000001",
+        ):
             post = [
                 ("no-damage", 10, 10, 20),
                 ("destroyed", 60, 60, 30),
@@ -205,7 +228,14 @@ def xbd(folder: Path) -> Path:
 
 
 def sick(folder: Path) -> Path:
-    names = ["pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score", "SemEval_set"]
+    names = [
+        "pair_ID",
+        "sentence_A",
+        "sentence_B",
+        "entailment_label",
+        "relatedness_score",
+        "SemEval_set",
+    ]
     rows = [
         [
             str(i),

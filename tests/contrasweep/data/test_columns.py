@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 
 from contrasweep.data.columns import content_digest, numbers, table
 
-DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
+DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + [
+    "float32",
+    "float64",
+]
 
 
 @given(st.sampled_from(DTYPES), st.lists(st.integers(0, 127)), st.integers(0, 3), st.booleans())
 def test_numbers_are_those_that_pyarrow_gives(dtype, values, skipped, null):
-    column = pa.array([None, *values] if null else values, dtype.replace("float32", "float")).slice(skipped)
+    column = pa.array([None, *values] if null else values, dtype.replace("float32", "float")).slice(
+        skipped
+    )
     np.testing.assert_array_equal(numbers(column), column.to_numpy(zero_copy_only=False))
     assert numbers(column).dtype == column.to_numpy(zero_copy_only=False).dtype
 
@@ -42,5 +47,9 @@ def test_the_digest_of_known_rows_stays():
             "name": ["a", None, "ccc"],
         }
     )
-    assert content_digest(rows) == content_digest(pa.concat_tables([rows.slice(0, 1), rows.slice(1)]))
-    assert content_digest(rows) == "7e0d0f99a656b1c5a3ff4e11095391407153482a6a32e43fe103d9b7e321a969"
+    assert content_digest(rows) == content_digest(
+        pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
+    )
+    assert (
+        content_digest(rows) == "7e0d0f99a656b1c5a3ff4e11095391407153482a6a32e43fe103d9b7e321a969"
+    )

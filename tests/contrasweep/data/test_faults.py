@@ -39,24 +39,35 @@ def staged(s3):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", PASSING)
-def test_a_fault_that_passes_is_survived_while_reading(fault, staged, expected, faults, monkeypatch, tmp_path, caplog):
+def test_a_fault_that_passes_is_survived_while_reading(
+    fault, staged, expected, faults, monkeypatch, tmp_path, caplog
+):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
     if fault == "stall":
         monkeypatch.setenv("CONTRASWEEP_S3_TIMEOUT_S", "1")
     faults.on("GET", "parquet", fault)
     assert np.array_equal(images(staged), expected)
     assert len(faults.done) == 2, "each of the two shards met it"
-    retries = [record for record in caplog.records if "; attempt 2 " in record.message and "parquet" in record.message]
+    retries = [
+        record
+        for record in caplog.records
+        if "; attempt 2 " in record.message and "parquet" in record.message
+    ]
     assert len(retries) == (0 if fault == "slow" else 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["500", "503", "cut", "short", "flip", "reset"])
-def test_a_fault_that_stays_is_an_error_that_names_the_object(fault, staged, faults, monkeypatch, tmp_path):
+def test_a_fault_that_stays_is_an_error_that_names_the_object(
+    fault, staged, faults, monkeypatch, tmp_path
+):
     monkeypatch.setenv("CONTRASWEEP_CACHE", str(tmp_path / "other-node"))
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     faults.on("GET", "parquet", fault, "...")
-    with pytest.raises(StorageError, match=r"s3://test-\w+/runs/datasets/digits-lt/train-00000-\w+\.parquet 3 times"):
+    with pytest.raises(
+        StorageError,
+        match=r"s3://test-\w+/runs/datasets/digits-lt/train-00000-\w+\.parquet 3 times",
+    ):
         images(staged)
     assert not list((tmp_path / "other-node" / "splits").glob("*")), "nothing half-read is left"
 
@@ -99,7 +110,8 @@ def test_a_lost_shard_is_named(staged):
 
 @pytest.mark.parametrize("change", ["truncated", "corrupted", "replaced"])
 def test_a_shard_that_was_changed_in_the_store_is_never_read(change, staged):
-    store, shard = open_store(staged.uri), staged.splits["train"][0].file
+    store = open_store(staged.uri)
+    shard = staged.splits["train"][0].file
     data = store.read(shard)
     changed = {
         "truncated": data[:-100],
@@ -115,7 +127,10 @@ def test_a_shard_that_was_changed_in_the_store_is_never_read(change, staged):
 def test_a_shard_of_other_rows_than_the_manifest_says_is_named(staged):
     shard = staged.splits["train"][0]
     forged = replace(staged, splits={**staged.splits, "train": (replace(shard, rows=10**15),)})
-    with pytest.raises(DataError, match=f"{shard.file} has 544 rows, its manifest says 1,000,000,000,000,000; stage"):
+    with pytest.raises(
+        DataError,
+        match=f"{shard.file} has 544 rows, its manifest says 1,000,000,000,000,000; stage",
+    ):
         images(forged)
 
 
@@ -153,7 +168,9 @@ def test_of_two_that_stage_different_datasets_in_one_place_one_wins_whole(s3):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", [cache.ENTRY, cache.SEAL, "image.npy"])
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "deep"])
-def test_what_is_no_plain_file_of_the_cache_is_not_read(kind, name, node_cache, expected, staged, tmp_path):
+def test_what_is_no_plain_file_of_the_cache_is_not_read(
+    kind, name, node_cache, expected, staged, tmp_path
+):
     images(staged)
     for file in (node_cache / "splits").glob(f"*/{name}"):
         content = file.rename(tmp_path / file.parent.name)
@@ -176,7 +193,9 @@ def test_a_pipe_in_the_place_of_an_entry_is_replaced(node_cache, expected, stage
     assert np.array_equal(images(staged), expected)
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "empty entry", "old seal", "seal of the future"])
+@pytest.mark.parametrize(
+    "damage", ["flip", "truncate", "delete", "empty entry", "old seal", "seal of the future"]
+)
 def test_a_damaged_cache_is_built_again(damage, node_cache, expected, staged, caplog):
     images(staged)
     for file in (node_cache / "splits").glob("*/image.npy"):
@@ -215,7 +234,8 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(staged, monkeypatch, node_
 
 def test_a_full_disk_first_drops_what_is_longest_unused(staged, monkeypatch, expected, tmp_path):
     images(stage("digits", str(tmp_path / "old")))
-    real, calls = decoding.decode_split, []
+    real = decoding.decode_split
+    calls = []
 
     def once_full(*args):
         calls.append(1)

@@ -35,7 +35,11 @@ def test_stratified_folds_differ_by_at_most_one_row_in_total_and_per_class(label
 @settings(max_examples=60, deadline=None)
 @given(LABELS, st.integers(2, 6), st.integers(0, 3), st.data())
 def test_grouped_folds_never_split_a_group_and_none_is_empty(labels, count, seed, data):
-    names = st.one_of(st.text("abcd", max_size=2), st.none()) if data.draw(st.booleans()) else st.integers(0, 20)
+    names = (
+        st.one_of(st.text("abcd", max_size=2), st.none())
+        if data.draw(st.booleans())
+        else st.integers(0, 20)
+    )
     groups = data.draw(st.lists(names, min_size=len(labels), max_size=len(labels)))
     named = {group for group in groups if group not in (None, "")}
     if len(named) + groups.count(None) + groups.count("") < count:
@@ -55,7 +59,8 @@ def test_rows_without_a_group_are_dealt_one_by_one():
 
 def test_grouped_folds_are_balanced_where_groups_allow_it():
     random = np.random.RandomState(0)
-    labels, groups = random.randint(0, 4, 2000), random.randint(0, 200, 2000)
+    labels = random.randint(0, 4, 2000)
+    groups = random.randint(0, 200, 2000)
     assigned = assign(labels, groups, None, Folds(5, "grouped"))
     per_class = np.array([sizes(assigned[labels == c], 5) for c in range(4)])
     assert per_class.min() > 0.9 * per_class.mean() and per_class.max() < 1.1 * per_class.mean()
@@ -65,7 +70,9 @@ def test_the_same_folds_on_any_machine():
     """Values computed once: whoever changes them changes the folds of finished tables."""
     labels = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert assign(labels, None, None, Folds(3)).tolist() == EXPECTED
-    assert assign(labels, list("aabbccddee"), None, Folds(3, "grouped")).tolist() == EXPECTED_GROUPED
+    assert (
+        assign(labels, list("aabbccddee"), None, Folds(3, "grouped")).tolist() == EXPECTED_GROUPED
+    )
     assert assign(labels, None, None, Folds(3, "stratified", 1)).tolist() != EXPECTED
 
 
@@ -92,7 +99,11 @@ def test_what_cannot_be_dealt_is_a_spec_error(folds, message):
 
 def test_a_plan_knows_it_from_counts_alone():
     check(Folds(5, "grouped"), 100, 5)
-    for folds, rows, groups in [(Folds(6, "grouped"), 100, 5), (Folds(101), 100, None), (Folds(1), 100, None)]:
+    for folds, rows, groups in [
+        (Folds(6, "grouped"), 100, 5),
+        (Folds(101), 100, None),
+        (Folds(1), 100, None),
+    ]:
         with pytest.raises(SpecError):
             check(folds, rows, groups)
 
@@ -104,7 +115,9 @@ def test_every_part_of_every_fold_is_one_stretch_of_the_fold_order(assigned):
     order, starts = fold_order(np.asarray(assigned), 4)
     assert len(order) == 2 * len(assigned) - assigned.count(3)
     for fold in range(4):
-        low, high = starts[fold], starts[fold + 1]
-        test, train = order[low:high], order[high : high + len(assigned) - (high - low)]
+        low = starts[fold]
+        high = starts[fold + 1]
+        test = order[low:high]
+        train = order[high : high + len(assigned) - (high - low)]
         assert sorted(test.tolist()) == [i for i, f in enumerate(assigned) if f == fold]
         assert sorted(train.tolist()) == [i for i, f in enumerate(assigned) if f != fold]

@@ -31,7 +31,9 @@ def described(folder, content, **spec):
     file = folder / "train.parquet"
     shard = Shard("train.parquet", ROWS, file.stat().st_size, sha256(file), content)
     entry = {"dtype": "uint8", "shape": [8]} | spec
-    manifest = Manifest("forged", str(folder), "image", {"train": (shard,)}, ("a", "b"), {"image": entry})
+    manifest = Manifest(
+        "forged", str(folder), "image", {"train": (shard,)}, ("a", "b"), {"image": entry}
+    )
     (folder / MANIFEST).write_text(manifest.to_json())
     return manifest
 
@@ -52,20 +54,30 @@ def test_what_nobody_forged_is_read(tmp_path):
     assert read(forged(tmp_path / "d")).tolist() == [[0] * 8] * ROWS
 
 
-@pytest.mark.parametrize("dtype", ["O", "object", "|O", "V8", "S8", "M8[s]", "complex64", "{'a': 'O'}", "u1, O", "no"])
+@pytest.mark.parametrize(
+    "dtype", ["O", "object", "|O", "V8", "S8", "M8[s]", "complex64", "{'a': 'O'}", "u1, O", "no"]
+)
 def test_a_column_of_objects_is_refused_before_anything_is_read(dtype, tmp_path):
     manifest = forged(tmp_path / "d", dtype=dtype)
     with pytest.raises(DataError) as error:
         read(manifest)
     says = one_line(error)
-    assert str(tmp_path / "d" / MANIFEST) in says and "its dtype must be one of bool, uint8" in says and dtype in says
+    assert (
+        str(tmp_path / "d" / MANIFEST) in says
+        and "its dtype must be one of bool, uint8" in says
+        and dtype in says
+    )
 
 
 @pytest.mark.parametrize(
     ("image", "spec", "says"),
     [
         (pa.array([b"1" * 8, None, b"2" * 8], pa.binary(8)), {}, "with 1 nulls"),
-        (pa.array([b"12345678"] * ROWS, pa.binary(8)), {"dtype": "float64"}, "is stored as fixed_size_binary[8]"),
+        (
+            pa.array([b"12345678"] * ROWS, pa.binary(8)),
+            {"dtype": "float64"},
+            "is stored as fixed_size_binary[8]",
+        ),
         (pa.array(["text"] * ROWS), {}, "is stored as string"),
         (pa.array([[1]] * ROWS), {}, "is stored as list"),
         (pa.array([1, 2, 3]), {"list": True}, "is stored as int64"),
@@ -78,10 +90,16 @@ def test_a_column_that_is_stored_otherwise_names_the_shard(image, spec, says, tm
     with pytest.raises(DataError) as error:
         read(manifest)
     text = one_line(error)
-    assert "train.parquet, column 'image'" in text and says in text and "stage the dataset again" in text
+    assert (
+        "train.parquet, column 'image'" in text
+        and says in text
+        and "stage the dataset again" in text
+    )
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1" + bytes(40) + b"PAR1", b"\x93NUMPY\x01\x00 no parquet"])
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1" + bytes(40) + b"PAR1", b"\x93NUMPY\x01\x00 no parquet"]
+)
 def test_a_shard_that_is_no_parquet_file_names_it(content, tmp_path):
     folder = tmp_path / "d"
     forged(folder)
@@ -100,7 +118,8 @@ def archive(file: Path, **arrays: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    "labels", [np.array(["a", "b"]), np.array([1j, 0]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")])]
+    "labels",
+    [np.array(["a", "b"]), np.array([1j, 0]), np.zeros(2, "M8[s]"), np.zeros(2, [("a", "i4")])],
 )
 def test_labels_of_an_archive_that_are_no_numbers_are_refused(labels, tmp_path):
     with pytest.raises(DataError) as error:
@@ -114,9 +133,15 @@ def test_an_archive_that_was_tampered_with_is_one_line(how, tmp_path):
     shape = (2**40, 2**20) if how == "size" else (2,)
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     header = "(" * 117 + "\n" if how == "header" else header
-    kinds = {"compressed": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2}  # which Python unpacks whole
+    kinds = {
+        "compressed": zipfile.ZIP_DEFLATED,
+        "bzip2": zipfile.ZIP_BZIP2,
+    }  # which Python unpacks whole
     with zipfile.ZipFile(file, "w", kinds.get(how, zipfile.ZIP_STORED)) as out:
-        out.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.encode() + bytes(2))
+        out.writestr(
+            "x_train.npy",
+            b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.encode() + bytes(2),
+        )
     data = bytearray(file.read_bytes())
     if how == "method":  # one that nobody knows, in both headers
         data[8:10] = (99).to_bytes(2, "little")

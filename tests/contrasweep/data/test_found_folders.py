@@ -156,7 +156,8 @@ def counts(manifest: Manifest) -> Rows:
 def test_a_folder_as_people_have_it_is_staged_as_they_mean_it(tenth, tmp_path):
     """A hundred folders: a good one with up to three things that people's folders have, and one around it."""
     for number in range(10 * tenth, 10 * tenth + 10):
-        drawn, folder = random.Random(number), tmp_path / str(number) / "photos"
+        drawn = random.Random(number)
+        folder = tmp_path / str(number) / "photos"
         rows = good(folder)
         names = [list(INSIDE)[number % len(INSIDE)], *drawn.sample(list(INSIDE), number % 3)]
         for name in dict.fromkeys(names):
@@ -169,8 +170,13 @@ def test_a_folder_as_people_have_it_is_staged_as_they_mean_it(tenth, tmp_path):
         manifest = stage("image-folder", str(tmp_path / str(number) / "to"), source=folder)
         every = {name for part in rows.values() for name in part}
         assert set(manifest.classes) == every, (number, names, around)
-        shown = {split: {name: n for name, n in part.items() if n} for split, part in counts(manifest).items()}
-        assert shown == {split: {name: n for name, n in part.items() if n} for split, part in rows.items()}, (
+        shown = {
+            split: {name: n for name, n in part.items() if n}
+            for split, part in counts(manifest).items()
+        }
+        assert shown == {
+            split: {name: n for name, n in part.items() if n} for split, part in rows.items()
+        }, (
             number,
             names,
             around,
@@ -228,7 +234,13 @@ def test_a_class_may_be_called_as_a_split_is(tmp_path):
 def test_what_is_left_out_is_counted_by_its_kind(tmp_path):
     folder = tmp_path / "photos"
     rows = good(folder)
-    for name in ("a GIF", "no suffix", "an image beside the classes", "checkpoints in a class", "a Mac's second file"):
+    for name in (
+        "a GIF",
+        "no suffix",
+        "an image beside the classes",
+        "checkpoints in a class",
+        "a Mac's second file",
+    ):
         INSIDE[name](folder, rows)
     rejected = stage("image-folder", str(tmp_path / "to"), source=folder).source["rejected"]
     assert {reason: entry["first"] for reason, entry in rejected.items()} == {
@@ -248,7 +260,10 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_p
     copied(folder, rows)
     shutil.copy(folder / "train" / "dog" / "1.png", folder / "test" / "owl" / "leak.png")
     (folder / "train" / "owl" / "3.png").unlink()
-    told = ["fewer training rows than 5 folds: café (4), owl (3)", "no training row at all: horse (0)"]
+    told = [
+        "fewer training rows than 5 folds: café (4), owl (3)",
+        "no training row at all: horse (0)",
+    ]
     told.append("1 across splits, 1 of another class, 1 within; folds may part them")
     with caplog.at_level(logging.WARNING):
         stage("image-folder", str(tmp_path / "st" / "datasets" / "photos"), source=folder)
@@ -256,7 +271,11 @@ def test_few_images_no_images_and_copies_are_said_in_stage_plan_and_report(tmp_p
     study = AblationGrid("s", {"a": Arm("toy:train", {"epochs": 1})}, "photos", folds=4)
     planned = plan(study, storage=str(tmp_path / "st"))
     noted = "\n".join(study_document(planned).data_notes)
-    assert "fewer training rows than 4 folds: owl (3)" in noted and told[1] in noted and told[2] in noted
+    assert (
+        "fewer training rows than 4 folds: owl (3)" in noted
+        and told[1] in noted
+        and told[2] in noted
+    )
 
 
 def test_copies_are_kept_in_one_fold_where_that_is_asked(tmp_path):
@@ -278,14 +297,19 @@ def tar(file: Path, labels: list[Any], extension: str = "png") -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as archive:
         for i, label in enumerate(labels):
-            for name, data in ((f"s{i}.{extension}", sources.png_bytes()), (f"s{i}.cls", str(label).encode())):
+            for name, data in (
+                (f"s{i}.{extension}", sources.png_bytes()),
+                (f"s{i}.cls", str(label).encode()),
+            ):
                 info = tarfile.TarInfo(name)
                 info.size = len(data)
                 archive.addfile(info, io.BytesIO(data))
     return file
 
 
-@pytest.mark.parametrize(("train", "test"), [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev")])
+@pytest.mark.parametrize(
+    ("train", "test"), [("training-0", "testing-0"), ("Train-0", "eval-0"), ("train", "dev")]
+)
 def test_a_test_file_is_never_one_of_training(train, test, tmp_path):
     tar(tmp_path / "tars" / f"{train}.tar", [0, 1, 1])
     tar(tmp_path / "tars" / f"{test}.tar", [0, 1])
@@ -304,9 +328,13 @@ def test_a_file_of_neither_split_is_named(tmp_path, caplog):
 @pytest.mark.slow
 def test_a_tar_that_is_cut_anywhere_is_refused(tmp_path):
     whole = tar(tmp_path / "tars" / "train-0.tar", [i % 2 for i in range(12)])
-    data, drawn = whole.read_bytes(), random.Random(11)
+    data = whole.read_bytes()
+    drawn = random.Random(11)
     last = len(data.rstrip(b"\0")) // tarfile.BLOCKSIZE * tarfile.BLOCKSIZE + 3 * tarfile.BLOCKSIZE
-    cuts = [*range(tarfile.BLOCKSIZE, last - 1, tarfile.BLOCKSIZE), *(drawn.randrange(1, last) for _ in range(80))]
+    cuts = [
+        *range(tarfile.BLOCKSIZE, last - 1, tarfile.BLOCKSIZE),
+        *(drawn.randrange(1, last) for _ in range(80)),
+    ]
     for cut in cuts:
         whole.write_bytes(data[:cut])
         with pytest.raises(DataError) as caught:
@@ -326,7 +354,9 @@ def test_tars_that_were_joined_are_not_read_in_part(tmp_path):
 @pytest.mark.parametrize("label", [10**5, 2 * 10**9, 10**18])
 def test_a_label_that_no_dataset_of_this_size_has_is_refused(label, tmp_path):
     tar(tmp_path / "tars" / "train-0.tar", [0, 1, label])
-    with pytest.raises(DataError, match=rf"a label is {label:,}, of 3 samples; labels are class numbers from 0"):
+    with pytest.raises(
+        DataError, match=rf"a label is {label:,}, of 3 samples; labels are class numbers from 0"
+    ):
         stage("webdataset", str(tmp_path / "to"), source=tmp_path / "tars")
 
 
@@ -345,8 +375,16 @@ def parquet(file: Path, labels: list[int | None], names: list[str] | None) -> No
     [
         (([0, None, 1], None), None, r"train-0\.parquet/1 has no label"),
         (([None, None], None), None, r"train-0\.parquet/0 has no label"),
-        (([0, 1, 2], ["cat", "dog"]), None, r"train-0\.parquet/2 has label 2; there are 2 class names, from 0"),
-        (([0, 1], ["cat", "dog"]), ([0, 1], ["dog", "cat"]), "other class names than .*: class 0 is 'dog' and 'cat'"),
+        (
+            ([0, 1, 2], ["cat", "dog"]),
+            None,
+            r"train-0\.parquet/2 has label 2; there are 2 class names, from 0",
+        ),
+        (
+            ([0, 1], ["cat", "dog"]),
+            ([0, 1], ["dog", "cat"]),
+            "other class names than .*: class 0 is 'dog' and 'cat'",
+        ),
         (([0, 1], ["cat", "dog"]), ([0], ["cat"]), "class 1 is None and 'dog'"),
         (([0, 2 * 10**9], None), None, "a label is 2,000,000,000, of 2 samples"),
     ],

@@ -25,7 +25,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def pairs(folder: Path, text: str, encoding: str = "utf-8", to: str = "staged", **settings: Any) -> Manifest:
+def pairs(
+    folder: Path, text: str, encoding: str = "utf-8", to: str = "staged", **settings: Any
+) -> Manifest:
     (folder / "pairs.csv").write_text(text, encoding=encoding)
     return stage("image-pairs", str(folder / to), source=folder / "pairs.csv", settings=settings)
 
@@ -38,7 +40,9 @@ def rows(folder: Path, manifest: Manifest, split: str = "train") -> dict[str, li
 
 def test_a_list_that_excel_saved_is_read(folder):
     """UTF-8 with a byte-order mark: the first column's name begins with it."""
-    manifest = pairs(folder, "pre,post,label\r\na0.png,b0.png,0\r\na1.png,b1.png,1\r\n", "utf-8-sig")
+    manifest = pairs(
+        folder, "pre,post,label\r\na0.png,b0.png,0\r\na1.png,b1.png,1\r\n", "utf-8-sig"
+    )
     assert manifest.counts["train"]["classes"] == [1, 1]
 
 
@@ -46,7 +50,9 @@ def test_anybodys_pairs_have_the_name_of_their_folder(folder):
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,1\n"
     assert pairs(folder, text, to="datasets/streets").name == "streets"
     assert resolve("streets", folds=2, storage=str(folder)).name == "streets"
-    assert pairs(folder, text, to="datasets/image-pairs-size-8", size=8).name == "image-pairs?size=8"
+    assert (
+        pairs(folder, text, to="datasets/image-pairs-size-8", size=8).name == "image-pairs?size=8"
+    )
 
 
 def test_rows_of_a_test_split_need_no_fold(folder):
@@ -95,16 +101,28 @@ def test_groups_of_one_colour_each(folder):
     for i in range(4):
         for side in ("a", "b"):
             pixels = np.asarray(Image.open(folder / f"{side}{i}.png"))
-            Image.fromarray((pixels // (2 + i % 2) + 10 * i).astype(np.uint8)).save(folder / f"{side}{i}.png")
+            Image.fromarray((pixels // (2 + i % 2) + 10 * i).astype(np.uint8)).save(
+                folder / f"{side}{i}.png"
+            )
     data = open_dataset(pairs(folder, GROUPS, normalise="group").with_folds(None))
-    group = np.array([name for split in ("train", "test") for name in data.split(split).column("group").to_pylist()])
+    group = np.array(
+        [
+            name
+            for split in ("train", "test")
+            for name in data.split(split).column("group").to_pylist()
+        ]
+    )
     for side in ("pre", "post"):
-        pixels = np.concatenate([data.split(split).array(side) for split in ("train", "test")]).astype(float)
+        pixels = np.concatenate(
+            [data.split(split).array(side) for split in ("train", "test")]
+        ).astype(float)
         for name in ("west", "east"):
             values = pixels[group == name].reshape(-1, 3)
             assert values.mean(0) == pytest.approx([128] * 3, abs=0.5)
             assert values.std(0) == pytest.approx([42] * 3, abs=0.5)
-    plain = open_dataset(pairs(folder, GROUPS, to="plain").with_folds(None)).split("train").array("pre")
+    plain = (
+        open_dataset(pairs(folder, GROUPS, to="plain").with_folds(None)).split("train").array("pre")
+    )
     assert np.array_equal(plain[0], np.asarray(Image.open(folder / "a0.png"))), "as it was"
 
 
@@ -116,8 +134,12 @@ def test_what_goes_by_groups_needs_them(setting, folder):
 
 
 def test_one_group_cannot_be_held_out(folder):
-    with pytest.raises(DataError, match="all training rows are of the group 'g'; folds=groups needs two"):
-        pairs(folder, "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,g\n", folds="groups")
+    with pytest.raises(
+        DataError, match="all training rows are of the group 'g'; folds=groups needs two"
+    ):
+        pairs(
+            folder, "pre,post,label,group\na0.png,b0.png,0,g\na1.png,b1.png,1,g\n", folds="groups"
+        )
 
 
 def test_rows_without_a_crop_are_taken_whole(folder):
@@ -137,7 +159,10 @@ def test_rows_without_a_crop_are_taken_whole(folder):
             "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8\na1.png,b1.png,1,,0,8\n",
             r"pairs\.csv, line 3: size is '8' but x is empty: .* leave size empty to take the image whole",
         ),
-        ("pre,post,label,size\na0.png,b0.png,0,8\n", r"pairs\.csv, line 2: size is '8' but there is no column x: "),
+        (
+            "pre,post,label,size\na0.png,b0.png,0,8\n",
+            r"pairs\.csv, line 2: size is '8' but there is no column x: ",
+        ),
         (
             "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,8.0\n",
             r"pairs\.csv, line 2: size must be a whole number, such as 64, or empty, got '8\.0'",
@@ -146,7 +171,10 @@ def test_rows_without_a_crop_are_taken_whole(folder):
             "pre,post,label,x,y,size\na0.png,b0.png,0,left,0,8\n",
             r"pairs\.csv, line 2: x must be a whole number.*, got 'left'",
         ),
-        ("pre,post,label,x,y,size\na0.png,b0.png,0,0,0,0\n", r"pairs\.csv, line 2: size must be at least 1, got '0'"),
+        (
+            "pre,post,label,x,y,size\na0.png,b0.png,0,0,0,0\n",
+            r"pairs\.csv, line 2: size must be at least 1, got '0'",
+        ),
         (
             "pre,post,label,x\na0.png,b0.png,0,99999999999\n",
             r"pairs\.csv, line 2: x must be a whole number.*, got '99999999999'",
@@ -168,9 +196,15 @@ def test_rows_without_a_crop_are_taken_whole(folder):
             "pre,post,label\na,0.png,b0.png,0\n",
             r"pairs\.csv, line 2 has 4 cells, its header 3 .* quotes around one that holds a comma",
         ),
-        ("pre,post,label\na0.png,b0.png,0\n\na1.png,b1.png,\n", r"pairs\.csv, line 4: label is empty"),
+        (
+            "pre,post,label\na0.png,b0.png,0\n\na1.png,b1.png,\n",
+            r"pairs\.csv, line 4: label is empty",
+        ),
         ("pre,post,label\n", r"pairs\.csv lists no pairs"),
-        ("pre,post,label,split\na0.png,b0.png,0,test\n", r"pairs\.csv has no row of the split train, only of test: "),
+        (
+            "pre,post,label,split\na0.png,b0.png,0,test\n",
+            r"pairs\.csv has no row of the split train, only of test: ",
+        ),
         (
             "pre,post,label,group,fold\na0.png,b0.png,0,g,0\na1.png,b1.png,0,h,1\na2.png,b2.png,0,g,1\n",
             r"pairs\.csv, line 4: group 'g' is in fold 1 here and in fold 0 on line 2: a group must not be ",
@@ -191,7 +225,8 @@ def test_grey_next_to_colour_is_not_cured_by_a_size(folder):
     text = "pre,post,label\na0.png,b0.png,0\nagrey.png,bgrey.png,0\n"
     for settings in ({}, {"size": 8}):
         with pytest.raises(
-            DataError, match=r"line 3: .*agrey\.png.*: convert all of them to grey or all to colour first$"
+            DataError,
+            match=r"line 3: .*agrey\.png.*: convert all of them to grey or all to colour first$",
         ):
             pairs(folder, text, **settings)
     with pytest.raises(DataError, match=r"line 3: .*alow\.png.*--set size=64"):
@@ -201,26 +236,38 @@ def test_grey_next_to_colour_is_not_cured_by_a_size(folder):
 
 @pytest.mark.parametrize(
     ("labels", "line", "value", "last", "among"),
-    [((1, 3), 3, 3, 1, "1, 3"), ((10, 20), 2, 10, 1, "10, 20"), ((1, 1), 2, 1, 0, "1"), ((0, 2), 3, 2, 1, "0, 2")],
+    [
+        ((1, 3), 3, 3, 1, "1, 3"),
+        ((10, 20), 2, 10, 1, "10, 20"),
+        ((1, 1), 2, 1, 0, "1"),
+        ((0, 2), 3, 2, 1, "0, 2"),
+    ],
 )
 def test_numbers_that_leave_a_class_empty_are_refused(folder, labels, line, value, last, among):
-    text = "pre,post,label\n" + "".join(f"a{i}.png,b{i}.png,{label}\n" for i, label in enumerate(labels))
+    text = "pre,post,label\n" + "".join(
+        f"a{i}.png,b{i}.png,{label}\n" for i, label in enumerate(labels)
+    )
     rule = rf"line {line}: labels that are numbers must run from 0 to {last} without a gap, got {value} among {among}"
-    with pytest.raises(DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="):
+    with pytest.raises(
+        DataError, match=rf"pairs\.csv, {rule}: renumber them, or name .* --set classes="
+    ):
         pairs(folder, text)
     classes = [f"class {i}" for i in range(max(labels) + 1)]
     assert pairs(folder, text, classes=classes).classes == tuple(classes)
 
 
 def test_labels_that_are_no_numbers_are_sorted(folder):
-    manifest = pairs(folder, "pre,post,label\na0.png,b0.png,wet\na1.png,b1.png,-1\na2.png,b2.png,3\n")
+    manifest = pairs(
+        folder, "pre,post,label\na0.png,b0.png,wet\na1.png,b1.png,-1\na2.png,b2.png,3\n"
+    )
     assert manifest.classes == ("-1", "3", "wet")
 
 
 def test_a_label_without_a_name_is_named_by_line(folder):
     text = "pre,post,label\na0.png,b0.png,0\na1.png,b1.png,2\n"
     with pytest.raises(
-        DataError, match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1"
+        DataError,
+        match=r"pairs\.csv, line 3: label 2 has no name among the 2 of `classes`, which name 0 to 1",
     ):
         pairs(folder, text, classes=["dry", "wet"])
 

@@ -35,7 +35,12 @@ def staged(name: str, folder: Path, to: str = "staged", **settings: Any) -> Mani
         result = sources.SOURCES[name](place)
         (folder / "place").write_text(str(result) if result else "")
     where = (folder / "place").read_text() or None
-    return stage(name, str(folder / to), source=where, settings={**sources.SETTINGS.get(name, {}), **settings})
+    return stage(
+        name,
+        str(folder / to),
+        source=where,
+        settings={**sources.SETTINGS.get(name, {}), **settings},
+    )
 
 
 def test_every_dataset_has_a_source_here():
@@ -67,7 +72,9 @@ def test_an_unknown_setting_is_a_spec_error(name, tmp_path):
 
 
 def test_a_dataset_that_cannot_be_downloaded_says_what_to_fetch(tmp_path):
-    with pytest.raises(DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"):
+    with pytest.raises(
+        DataError, match=r"sick cannot be downloaded: pass --source PATH, where PATH is SICK\.txt"
+    ):
         stage("sick", str(tmp_path / "to"))
 
 
@@ -97,16 +104,26 @@ def test_captions_are_read_from_each_of_their_formats_alike(tmp_path):
             files = [path.read_bytes() for path in sorted((tmp_path / "csv").glob("*.png"))]
             table = pa.table({"photo": files, "texts": list(captions.values()), "label": [0] * 4})
             pq.write_table(table, folder / "train-0.parquet")
-        importer, settings = ("hugging-face", {"caption": "texts"}) if kind == "parquet" else ("image-captions", {})
-        manifest = stage(importer, str(tmp_path / "staged" / kind), source=folder, settings=settings)
+        importer, settings = (
+            ("hugging-face", {"caption": "texts"}) if kind == "parquet" else ("image-captions", {})
+        )
+        manifest = stage(
+            importer, str(tmp_path / "staged" / kind), source=folder, settings=settings
+        )
         assert manifest.kind == "image-text" and manifest.classes == ()
-        assert open_dataset(manifest).split("train").column("captions").to_pylist() == list(captions.values())
+        assert open_dataset(manifest).split("train").column("captions").to_pylist() == list(
+            captions.values()
+        )
 
 
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("captions.csv", "file,words\n0.png,a dog", "row 1: needs 'file' and 'caption'; it has file, words"),
+        (
+            "captions.csv",
+            "file,words\n0.png,a dog",
+            "row 1: needs 'file' and 'caption'; it has file, words",
+        ),
         ("captions.csv", "file,caption\n../0.png,a dog", "captions.csv, row 1"),
         ("captions.jsonl", "{", "has a line that is not JSON"),
         ("captions.jsonl", '["0.png"]', "has a line that is no JSON object"),
@@ -125,7 +142,18 @@ def test_captions_that_are_none_are_a_data_error(tmp_path, file, text, said):
 
 
 def test_the_long_tail_profile_is_the_published_one():
-    assert labelled_images.long_tail(5000, 10, 100) == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert labelled_images.long_tail(5000, 10, 100) == [
+        5000,
+        2997,
+        1796,
+        1077,
+        645,
+        387,
+        232,
+        139,
+        83,
+        50,
+    ]
     assert sum(labelled_images.long_tail(500, 100, 100)) == 10_847
 
 
@@ -214,13 +242,18 @@ def test_xbd_draws_the_papers_counts_from_buildings_with_images(tmp_path, monkey
         return stage("xbd", str(tmp_path / to), source=tmp_path / "xbd", settings=settings)
 
     manifest = drawn("a", 0)
-    assert manifest.counts["train"]["classes"] == [4, 0, 2, 1], "of class 0 all four that have images"
+    assert manifest.counts["train"]["classes"] == [4, 0, 2, 1], (
+        "of class 0 all four that have images"
+    )
     rejected = manifest.source["rejected"]
     assert rejected["missing image (post)"]["count"] == 3
     assert rejected["beyond the paper's 2 of major-damage"]["count"] == 2
     assert rejected["beyond the paper's 1 of destroyed"]["count"] == 3
     assert manifest.counts["test"]["classes"] == [5, 0, 5, 5], "the test split is left whole"
-    tiles = {seed: open_dataset(drawn(f"s{seed}", seed)).split("train").column("tile").to_pylist() for seed in range(4)}
+    tiles = {
+        seed: open_dataset(drawn(f"s{seed}", seed)).split("train").column("tile").to_pylist()
+        for seed in range(4)
+    }
     assert tiles[0] == open_dataset(manifest).split("train").column("tile").to_pylist()
     assert len({tuple(entry) for entry in tiles.values()}) > 1
 
@@ -232,11 +265,19 @@ def test_xbd_crops_are_square_about_the_building():
 
 
 def test_xbd_reads_the_published_labels(shared):
-    features = xbd._features(shared / "data" / "xbd_sample" / "joplin-tornado_00000050_post_disaster.json")
+    features = xbd._features(
+        shared / "data" / "xbd_sample" / "joplin-tornado_00000050_post_disaster.json"
+    )
     boxes = [xbd.bounds(feature["wkt"]) for feature in features]
     assert len(boxes) == len(features) > 10
-    assert all(box is not None and 0 <= box[0] < box[2] <= 1024 and 0 <= box[1] < box[3] <= 1024 for box in boxes)
-    assert {feature["properties"]["subtype"] for feature in features} <= {*xbd.CLASSES, "un-classified"}
+    assert all(
+        box is not None and 0 <= box[0] < box[2] <= 1024 and 0 <= box[1] < box[3] <= 1024
+        for box in boxes
+    )
+    assert {feature["properties"]["subtype"] for feature in features} <= {
+        *xbd.CLASSES,
+        "un-classified",
+    }
 
 
 # --- nothing executes data, and what is broken is named -----------------------------------------------------------
@@ -250,11 +291,14 @@ class Exploit:
         return os.mkdir, (self.target,)
 
 
-@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {b"data": x}, lambda x: np.array([x], dtype=object)])
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: {b"data": x}, lambda x: np.array([x], dtype=object)]
+)
 def test_a_pickle_that_would_run_something_is_refused(wrap, tmp_path):
     target = tmp_path / "executed"
     with pytest.raises(
-        DataError, match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)"
+        DataError,
+        match=r"forged is not a pickle of plain arrays and is not loaded \(it asks for posix.mkdir\)",
     ):
         safety.unpickle(pickle.dumps(wrap(Exploit(str(target)))), "forged")
     assert not target.exists()
@@ -267,10 +311,17 @@ def test_an_array_of_objects_is_refused():
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_plain_pickles_of_every_protocol_are_read(protocol):
-    value = {b"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "names": ["a", b"b"], "n": np.int64(3)}
+    value = {
+        b"data": np.arange(6, dtype=np.uint8).reshape(2, 3),
+        "names": ["a", b"b"],
+        "n": np.int64(3),
+    }
     read = safety.unpickle(pickle.dumps(value, protocol=protocol), "plain")
     assert np.array_equal(read[b"data"], value[b"data"])
-    assert next(value for key, value in read.items() if key != b"data") in (["a", b"b"], [b"a", b"b"])
+    assert next(value for key, value in read.items() if key != b"data") in (
+        ["a", b"b"],
+        [b"a", b"b"],
+    )
 
 
 def test_cifar_refuses_forged_files(tmp_path):
@@ -285,7 +336,9 @@ def test_cifar_refuses_forged_files(tmp_path):
 
 
 def test_an_npz_of_objects_is_refused(tmp_path):
-    np.savez(tmp_path / "d.npz", x_train=np.array([Exploit(str(tmp_path / "executed"))], dtype=object))
+    np.savez(
+        tmp_path / "d.npz", x_train=np.array([Exploit(str(tmp_path / "executed"))], dtype=object)
+    )
     with pytest.raises(DataError, match="plain arrays"):
         stage("mnist", str(tmp_path / "to"), source=tmp_path / "d.npz")
     assert not (tmp_path / "executed").exists()
@@ -318,7 +371,9 @@ def test_a_damaged_file_of_a_library_is_one_line(tmp_path, at):
     for split in ("train", "t10k"):
         for part in ("images-idx3", "labels-idx1"):
             (tmp_path / f"{split}-{part}-ubyte.gz").write_bytes(packed)
-    with pytest.raises(DataError, match=r"^mnist cannot be staged from .* \(\w+: .*line \d+\)") as error:
+    with pytest.raises(
+        DataError, match=r"^mnist cannot be staged from .* \(\w+: .*line \d+\)"
+    ) as error:
         stage("mnist", str(tmp_path / "to"), source=tmp_path)
     assert "\n" not in str(error.value) and not (tmp_path / "to").exists()
 
@@ -345,7 +400,10 @@ def test_broken_images_and_bombs_are_counted_by_name_and_left_out(tmp_path):
     manifest = stage("image-folder", str(tmp_path / "to"), source=source)
     assert manifest.counts["train"]["classes"] == [6, 6]
     assert manifest.source["rejected"] == {
-        "broken image": {"count": 4, "first": ["cat/bomb.png", "cat/cut.png", "cat/empty.png", "cat/text.png"]}
+        "broken image": {
+            "count": 4,
+            "first": ["cat/bomb.png", "cat/cut.png", "cat/empty.png", "cat/text.png"],
+        }
     }
     assert inspecting.show(manifest)["source"]["rejected"]["broken image"]["count"] == 4
 
@@ -367,10 +425,14 @@ def test_images_of_several_sizes_are_staged_as_they_are(tmp_path):
     row = part.column("path").to_pylist().index("dog/tall.png")
     assert manifest.columns["image"]["shape"] == [0, 0, 3]
     assert (part.file("image").item(row) == np.asarray(Image.open(tall).convert("RGB"))).all()
-    with pytest.raises(DataError, match=r"these images differ in size, so they are no array: .*view_size"):
+    with pytest.raises(
+        DataError, match=r"these images differ in size, so they are no array: .*view_size"
+    ):
         part.array("image")
     smaller = open_dataset(
-        stage("image-folder", str(tmp_path / "less"), source=tmp_path, settings={"longest_side": 20})
+        stage(
+            "image-folder", str(tmp_path / "less"), source=tmp_path, settings={"longest_side": 20}
+        )
     ).split("train")
     assert smaller.file("image").item(row).shape == (20, 10, 3)
     manifest = stage("image-folder", str(tmp_path / "cut"), source=tmp_path, settings={"size": 10})
@@ -382,7 +444,8 @@ def test_a_truncated_idx_file_is_named(tmp_path):
     path = tmp_path / "train-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(
-        DataError, match=r"train-labels-idx1-ubyte is truncated: its header announces \(50,\), it holds 45"
+        DataError,
+        match=r"train-labels-idx1-ubyte is truncated: its header announces \(50,\), it holds 45",
     ):
         stage("mnist", str(tmp_path / "to"), source=tmp_path)
 
@@ -395,7 +458,9 @@ def png16(kind, channels):
 
 def deep_images():
 
-    result = {f"png-{kind}": png16(kind, channels) for kind, channels in ((0, 1), (2, 3), (4, 2), (6, 4))}
+    result = {
+        f"png-{kind}": png16(kind, channels) for kind, channels in ((0, 1), (2, 3), (4, 2), (6, 4))
+    }
     for dtype in ("uint16", "int32", "float32"):
         Image.fromarray(np.ones((8, 8), dtype)).save(file := io.BytesIO(), "TIFF")
         result[f"tiff-{dtype}"] = file.getvalue()
@@ -407,14 +472,19 @@ def test_an_image_of_more_than_8_bits_a_channel_is_refused(name):
     """Pillow clips some of them and takes the high byte of others; what they mean is the owner's to say."""
     for read in (images.probe, images.decode):
         with pytest.raises(
-            images.BrokenImage, match=r"has more than 8 bits a channel \(.*\): convert it to 8 bit first"
+            images.BrokenImage,
+            match=r"has more than 8 bits a channel \(.*\): convert it to 8 bit first",
         ):
             read(deep_images()[name])
 
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [(kind, mode) for kind in ("PNG", "TIFF", "WEBP") for mode in ("1", "L", "LA", "P", "RGB", "RGBA")]
+    [
+        (kind, mode)
+        for kind in ("PNG", "TIFF", "WEBP")
+        for mode in ("1", "L", "LA", "P", "RGB", "RGBA")
+    ]
     + [("BMP", mode) for mode in ("1", "L", "P", "RGB")],
 )
 def test_images_of_8_bits_or_fewer_a_channel_are_read(kind, mode):
@@ -428,13 +498,17 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path):
     path = sources.image_pairs(tmp_path / "pairs")
     (tmp_path / "pairs" / "post" / "1.png").write_bytes(png16(2, 3))
     manifest = stage("image-pairs", str(tmp_path / "to"), source=path)
-    assert manifest.source["rejected"] == {reason: {"count": 2, "first": ["pre/1.png | post/1.png"] * 2}}
+    assert manifest.source["rejected"] == {
+        reason: {"count": 2, "first": ["pre/1.png | post/1.png"] * 2}
+    }
     sources.image_folder(tmp_path / "folder")
     (tmp_path / "folder" / "train" / "cat" / "deep.png").write_bytes(png16(0, 1))
     staged_as = stage("image-folder", str(tmp_path / "to2"), source=tmp_path / "folder")
     assert staged_as.source["rejected"] == {reason: {"count": 1, "first": ["cat/deep.png"]}}
     sources.xbd(tmp_path / "xbd")
-    (tmp_path / "xbd" / "train" / "images" / "fire_00000001_pre_disaster.png").write_bytes(png16(2, 3))
+    (tmp_path / "xbd" / "train" / "images" / "fire_00000001_pre_disaster.png").write_bytes(
+        png16(2, 3)
+    )
     staged_as = stage("xbd", str(tmp_path / "to3"), source=tmp_path / "xbd", settings={"size": 16})
     assert staged_as.source["rejected"][f"{reason} (pre)"]["count"] == 3
     for image in (tmp_path / "pairs" / "pre").iterdir():
@@ -444,7 +518,8 @@ def test_deep_images_are_counted_with_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sides", "uid"), [(("pre", "post"), None), (("pre",), None), (("post",), ""), (("pre", "post"), 7)]
+    ("sides", "uid"),
+    [(("pre", "post"), None), (("pre",), None), (("post",), ""), (("pre", "post"), 7)],
 )
 def test_an_xbd_building_without_uid_is_counted_and_left_out(sides, uid, tmp_path):
     """Two buildings without one are not the same building."""
@@ -487,7 +562,9 @@ def test_settings_have_bounds(place, value, rule, tmp_path):
 # --- WebDataset and Hugging Face -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "classes"), [("webdataset", ("cat", "dog", "owl")), ("hugging-face", ("cat", "dog"))])
+@pytest.mark.parametrize(
+    ("name", "classes"), [("webdataset", ("cat", "dog", "owl")), ("hugging-face", ("cat", "dog"))]
+)
 def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
     manifest = staged(name, tmp_path)
     assert manifest.classes == classes and set(manifest.splits) == {"train", "test"}
@@ -496,8 +573,12 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
     if name == "hugging-face":
         import datasets
 
-        theirs = datasets.load_dataset("parquet", data_dir=str(tmp_path / "source" / "data"), cache_dir=str(tmp_path))
-        pictures = [np.asarray(datasets.Image().decode_example(row)) for row in theirs["train"]["image"]]
+        theirs = datasets.load_dataset(
+            "parquet", data_dir=str(tmp_path / "source" / "data"), cache_dir=str(tmp_path)
+        )
+        pictures = [
+            np.asarray(datasets.Image().decode_example(row)) for row in theirs["train"]["image"]
+        ]
         assert np.array_equal(train.array("image"), np.stack(pictures))
         assert train.labels.tolist() == theirs["train"]["label"]
     else:
@@ -510,7 +591,11 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("webdataset", {"label": "json:colour"}, r"part/0000 has no label 'json:colour' \(KeyError"),
+        (
+            "webdataset",
+            {"label": "json:colour"},
+            r"part/0000 has no label 'json:colour' \(KeyError",
+        ),
         ("hugging-face", {"image": "img"}, "set the column of images, --set image=NAME; .*image"),
         ("hugging-face", {"label": "kind"}, "known columns of class numbers: label"),
     ],
@@ -521,7 +606,10 @@ def test_what_is_not_in_an_archive_is_named(name, settings, message, tmp_path):
 
 
 def test_a_label_may_be_a_field_of_the_samples_json(tmp_path):
-    assert staged("webdataset", tmp_path, label="json:kind").counts["train"]["classes"][:2] == [0, 11]
+    assert staged("webdataset", tmp_path, label="json:kind").counts["train"]["classes"][:2] == [
+        0,
+        11,
+    ]
 
 
 def test_archives_without_training_files_or_of_another_kind_are_named(tmp_path):
@@ -545,7 +633,9 @@ def test_neither_image_of_a_synthetic_pair_tells_its_label_alone(tmp_path):
     assert np.bincount(labels).tolist() == [20] * 5
     np.testing.assert_allclose(flooded, 0.1 * labels, atol=1 / 256 + 1e-9)
     by_class = {side: [shares[labels == k] for k in range(5)] for side, shares in water.items()}
-    assert all(np.ptp(by_class["post"][k]) > 0.25 for k in range(5)), "classes overlap on the second image"
+    assert all(np.ptp(by_class["post"][k]) > 0.25 for k in range(5)), (
+        "classes overlap on the second image"
+    )
     assert abs(np.corrcoef(labels, water["pre"])[0, 1]) < 0.3
 
 

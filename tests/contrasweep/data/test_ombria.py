@@ -54,5 +54,7 @@ def test_the_lists_own_folds_are_the_default(folder):
 def test_a_tile_without_a_number_is_of_no_event(folder):
     path = folder / "pairs_5class.csv"
     path.write_text(path.read_text().replace("S2_before_0030.png", "S2_before.png"))
-    with pytest.raises(DataError, match=r"line 3: S2_before\.png has no tile number, as S2_before_0001\.png has"):
+    with pytest.raises(
+        DataError, match=r"line 3: S2_before\.png has no tile number, as S2_before_0001\.png has"
+    ):
         stage("ombria", str(folder / "staged"), source=folder, settings={"events": "all"})

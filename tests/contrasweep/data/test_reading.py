@@ -97,7 +97,9 @@ def test_a_name_is_found_where_it_was_staged(tmp_path, monkeypatch):
         resolve("sick", folds=None, storage=str(tmp_path / "other"))
     stage("digits", str(tmp_path / "lake" / "sick"))
     monkeypatch.setenv("CONTRASWEEP_DATA", str(tmp_path / "lake"))
-    assert resolve("sick", folds=None, storage=str(tmp_path / "other")).uri == str(tmp_path / "lake" / "sick")
+    assert resolve("sick", folds=None, storage=str(tmp_path / "other")).uri == str(
+        tmp_path / "lake" / "sick"
+    )
     assert sorted((manifest.uri for manifest in staged_in(storage)), reverse=True) == [
         staged.uri,
         str(tmp_path / "lake" / "sick"),
@@ -177,14 +179,20 @@ def test_where_an_importers_tables_end_does_not_show(tmp_path, monkeypatch):
 # --- the node's cache -------------------------------------------------------------------------------------------
 
 
-def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(tmp_path, node_cache, monkeypatch):
+def test_the_cache_stays_within_its_limit_and_drops_the_longest_unused(
+    tmp_path, node_cache, monkeypatch
+):
     used = []
     for factor in (10, 20, 30):
-        open_dataset(stage(f"digits-lt?imbalance_factor={factor}", str(tmp_path / str(factor)))).split("train")
+        open_dataset(
+            stage(f"digits-lt?imbalance_factor={factor}", str(tmp_path / str(factor)))
+        ).split("train")
         used.append({path.name for path in (node_cache / "splits").iterdir()} - set().union(*used))
         time.sleep(0.02)
     size = sum(cache._size(path) for path in (node_cache / "splits").iterdir())
-    open_dataset(resolve(str(tmp_path / "10"), folds=None, storage="")).split("train")  # now 20 is the longest unused
+    open_dataset(resolve(str(tmp_path / "10"), folds=None, storage="")).split(
+        "train"
+    )  # now 20 is the longest unused
     monkeypatch.setenv("CONTRASWEEP_CACHE_GIB", str((size + 1000) / 2**30))
     open_dataset(stage("digits-lt?imbalance_factor=40", str(tmp_path / "40"))).split("train")
     left = {path.name for path in (node_cache / "splits").iterdir()}
@@ -210,15 +218,20 @@ def _read(uri: str, count: Any, results: Any) -> None:
         real(*args)
 
     decoding.decode_split = counted
-    results.put(int(open_dataset(resolve(uri, folds=None, storage="")).split("train").array("image").sum()))
+    results.put(
+        int(open_dataset(resolve(uri, folds=None, storage="")).split("train").array("image").sum())
+    )
 
 
 @pytest.mark.slow
 def test_trials_that_start_at_once_decode_once(tmp_path):
     manifest = stage("digits", str(tmp_path / "d"))
     context = multiprocessing.get_context("fork")
-    count, results = context.Value("i", 0), context.Queue()
-    processes = [context.Process(target=_read, args=(manifest.uri, count, results)) for _ in range(4)]
+    count = context.Value("i", 0)
+    results = context.Queue()
+    processes = [
+        context.Process(target=_read, args=(manifest.uri, count, results)) for _ in range(4)
+    ]
     for process in processes:
         process.start()
     sums = {results.get(timeout=600) for _ in processes}
@@ -246,7 +259,9 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone(tmp_path):
     order = np.concatenate(list(part.batches(64, seed=3, epoch=2)))
     assert sorted(order) == list(range(len(part)))
     assert np.array_equal(order, shuffled(len(part), 3, 2))
-    assert not np.array_equal(order, shuffled(len(part), 3, 3)) and not np.array_equal(order, shuffled(len(part), 4, 2))
+    assert not np.array_equal(order, shuffled(len(part), 3, 3)) and not np.array_equal(
+        order, shuffled(len(part), 4, 2)
+    )
     assert {len(batch) for batch in part.batches(64, seed=3, epoch=2, drop_last=True)} == {64}
     assert shuffled(8, 0, 0).tolist() == [6, 3, 5, 0, 7, 2, 1, 4], "computed once, fixed for ever"
 
@@ -301,7 +316,9 @@ def test_ray_data_opens_the_files(files, tmp_path):
         json.dumps(files[0]),
         env={**os.environ, "RAY_DATA_DISABLE_PROGRESS_BARS": "1", "RAY_AUTH_MODE": "disabled"},
     )
-    assert done.stdout.split()[-2:] == [str(len(files[1])), str(int(files[1].sum()))], done.stderr[-2000:]
+    assert done.stdout.split()[-2:] == [str(len(files[1])), str(int(files[1].sum()))], done.stderr[
+        -2000:
+    ]
 
 
 def test_the_shape_is_in_the_files_metadata(files):
@@ -309,7 +326,9 @@ def test_the_shape_is_in_the_files_metadata(files):
 
     metadata = pq.read_schema(files[0][0]).field("image").metadata
     assert (
-        metadata[b"shape"] == b"[8, 8, 1]" and metadata[b"dtype"] == b"uint8" and metadata[b"byte_order"] == b"little"
+        metadata[b"shape"] == b"[8, 8, 1]"
+        and metadata[b"dtype"] == b"uint8"
+        and metadata[b"byte_order"] == b"little"
     )
 
 
@@ -323,14 +342,25 @@ def test_the_commands_stage_list_show_and_verify(tmp_path):
 
     storage = str(tmp_path / "runs")
     run = CliRunner().invoke
-    done = run(app, ["stage", "digits-lt", "--set", "imbalance_factor=20", "--storage", storage, "--json"])
+    done = run(
+        app, ["stage", "digits-lt", "--set", "imbalance_factor=20", "--storage", storage, "--json"]
+    )
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
     assert shown["rows"]["test"] == 400 and shown["source"]["settings"] == {"imbalance_factor": 20}
     assert resolve("digits-lt?imbalance_factor=20", folds=None, storage=storage).uri == shown["uri"]
     listed = json.loads(run(app, ["list", "--storage", storage, "--json"]).stdout)["datasets"]
     assert [row["digest"] for row in listed] == [shown["digest"]]
-    assert list(listed[0]) == ["name", "uri", "kind", "classes", "rows", "mib", "digest", "synthetic"]
+    assert list(listed[0]) == [
+        "name",
+        "uri",
+        "kind",
+        "classes",
+        "rows",
+        "mib",
+        "digest",
+        "synthetic",
+    ]
     assert list(shown) == ["schema", *listed[0], "folds", "columns", "class_counts", "source"]
     assert "digits-lt?imbalance_factor=20" in run(app, ["show", shown["uri"]]).stdout
     assert "as the manifest says" in run(app, ["verify", shown["uri"]]).stdout

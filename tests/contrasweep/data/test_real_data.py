@@ -27,7 +27,18 @@ def test_what_a_newcomer_stages_is_verified(name, staged):
 
 def test_cifar10_lt(staged):
     manifest = read(staged("cifar10-lt"))
-    assert manifest.counts["train"]["classes"] == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert manifest.counts["train"]["classes"] == [
+        5000,
+        2997,
+        1796,
+        1077,
+        645,
+        387,
+        232,
+        139,
+        83,
+        50,
+    ]
     assert manifest.counts["test"]["classes"] == [1000] * 10
 
 
@@ -40,7 +51,11 @@ def test_mnist(shared, staged):
 
 def test_sick(staged):
     manifest = read(staged("sick"))
-    assert {split: manifest.rows(split) for split in manifest.splits} == {"train": 4439, "dev": 495, "test": 4906}
+    assert {split: manifest.rows(split) for split in manifest.splits} == {
+        "train": 4439,
+        "dev": 495,
+        "test": 4906,
+    }
 
 
 @pytest.mark.slow
@@ -61,5 +76,8 @@ def test_the_newcomers_script_stages_what_is_there_and_skips_the_rest(tmp_path):
     command = [*script, "--shared", str(tmp_path / "nothing"), "--storage", str(tmp_path / "runs")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines()] == ["verified", *["skipped:"] * (len(SOURCES) - 1)]
+    assert [line.split()[1] for line in done.stdout.splitlines()] == [
+        "verified",
+        *["skipped:"] * (len(SOURCES) - 1),
+    ]
     assert read(str(tmp_path / "runs" / "datasets" / "digits")).name == "digits"

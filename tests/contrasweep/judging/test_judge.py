@@ -77,7 +77,9 @@ def test_folds_are_corrected_for_the_training_rows_that_they_share():
     frame = frame.assign(fold=frame["seed"] // 2, seed=frame["seed"] % 2)
     comparison = only(cs.judge(frame))
     folds, seeds = (frame.loc[frame["model"] == "a", name].tolist() for name in ("fold", "seed"))
-    alone = compare_paired(values(frame, "a"), values(frame, "b"), train_fraction=0.8, folds=folds, seeds=seeds)
+    alone = compare_paired(
+        values(frame, "a"), values(frame, "b"), train_fraction=0.8, folds=folds, seeds=seeds
+    )
     assert comparison.test == "corrected t-test"
     assert comparison.raw_p == pytest.approx(alone.raw_p)
     assert comparison.raw_p > 2 * stats.ttest_rel(values(frame, "a"), values(frame, "b")).pvalue
@@ -113,7 +115,9 @@ def test_items_of_groups_are_as_many_replicates_as_there_are_groups():
 
 def test_seeds_are_crossed_with_items():
     rng = RNG(4)
-    rows = [(m, s, i, rng.normal(0.1 * (m == "a"))) for m in "ab" for s in range(4) for i in range(30)]
+    rows = [
+        (m, s, i, rng.normal(0.1 * (m == "a"))) for m in "ab" for s in range(4) for i in range(30)
+    ]
     judged = cs.judge(pd.DataFrame(rows, columns=["model", "seed", "item", "score"]))
     comparison = only(judged)
     assert "4 seeds x 30 items: paired by seed and item" in judged.design
@@ -121,25 +125,36 @@ def test_seeds_are_crossed_with_items():
     assert comparison.evidence.common.design.items == 30
     wide = judged.table.comparisons()
     frame = pd.DataFrame(rows).pivot(index=1, columns=[0, 2], values=3)
-    assert wide["difference"].abs().iloc[0] == pytest.approx(abs(float((frame["a"] - frame["b"]).to_numpy().mean())))
+    assert wide["difference"].abs().iloc[0] == pytest.approx(
+        abs(float((frame["a"] - frame["b"]).to_numpy().mean()))
+    )
 
 
 def test_tasks_are_replicates_for_further_tasks_and_fixed_for_these():
-    frame = pd.concat(runs(["a", "b"], gain=0.01, task=f"t{i}").assign(accuracy=lambda f: f["accuracy"]) for i in "012")
+    frame = pd.concat(
+        runs(["a", "b"], gain=0.01, task=f"t{i}").assign(accuracy=lambda f: f["accuracy"])
+        for i in "012"
+    )
     frame["accuracy"] += RNG(5).normal(0, 0.01, len(frame))
     further, these, each = (cs.judge(frame, over=over) for over in ("further", "these", "each"))
     means = frame.groupby(["model", "task"])["accuracy"].mean().unstack()
-    assert only(further).raw_p == pytest.approx(stats.ttest_rel(means.loc["a"], means.loc["b"]).pvalue)
+    assert only(further).raw_p == pytest.approx(
+        stats.ttest_rel(means.loc["a"], means.loc["b"]).pvalue
+    )
     assert only(further).scope == "for further tasks like these"
     by_seed = frame.groupby(["model", "seed"])["accuracy"].mean().unstack()
-    assert only(these).raw_p == pytest.approx(compare_paired(by_seed.loc["a"], by_seed.loc["b"]).raw_p)
+    assert only(these).raw_p == pytest.approx(
+        compare_paired(by_seed.loc["a"], by_seed.loc["b"]).raw_p
+    )
     assert [dict(pair.context) for pair in each.pairs] == [{"task": f"t{i}"} for i in "012"]
     assert "family of 3 comparisons" in each.design
 
 
 def both_p(a, b):
     """The larger p of the exact permutation test of the means and of Welch's test, by SciPy."""
-    exact = stats.permutation_test((a, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf).pvalue
+    exact = stats.permutation_test(
+        (a, b), lambda x, y: x.mean() - y.mean(), n_resamples=np.inf
+    ).pvalue
     return max(exact, stats.ttest_ind(a, b, equal_var=False).pvalue)
 
 
@@ -151,7 +166,10 @@ def test_runs_without_a_common_seed_must_stand_by_permutations_and_by_welchs_tes
     assert comparison.test == "permutation test"
     assert comparison.raw_p == pytest.approx(both_p(a, b))
     assert "unpaired: the difference carries the spread of both arms" in judged.table.answer.notes
-    for end in (comparison.low, comparison.high):  # the interval holds the shifts that neither test rejects
+    for end in (
+        comparison.low,
+        comparison.high,
+    ):  # the interval holds the shifts that neither test rejects
         step = 1e-6 * np.sign(comparison.difference - end)
         assert both_p(a - end + step, b) <= 0.05 < both_p(a - end - step, b)
 
@@ -159,7 +177,9 @@ def test_runs_without_a_common_seed_must_stand_by_permutations_and_by_welchs_tes
 @pytest.mark.parametrize("n", [4, 5, 6])
 def test_an_interval_of_unpaired_runs_leaves_out_0_exactly_where_both_tests_reject(n):
     for seed in range(40):
-        contrast = unpaired_contrast(RNG(seed).normal(seed % 3, 1, n), RNG(seed + 99).normal(0, 1, n))
+        contrast = unpaired_contrast(
+            RNG(seed).normal(seed % 3, 1, n), RNG(seed + 99).normal(0, 1, n)
+        )
         for level in (2 * k / math.comb(2 * n, n) for k in (1, 2, 5)):  # that relabelings attain
             low, high = contrast.interval(level)
             rejects = 2 * min(contrast.p_above(0.0, level), contrast.p_below(0.0, level)) <= level
@@ -190,9 +210,15 @@ def test_a_run_without_a_value_is_a_loss_and_helps_no_arm():
     judged = cs.judge(frame)
     assert only(judged).verdict == "undecided"
     assert "a failed in 2 of 8" in str(judged)
-    items = pd.concat([runs(["a", "b"]).assign(item=item) for item in "xy"]).rename(columns={"seed": "fold"})
-    items["accuracy"] = items["accuracy"].where((items["model"] == "b") | (items["fold"] > 1) | (items["item"] == "x"))
-    assert "6/8: finished/planned" in str(cs.judge(items)), "one item of two in two folds has no value"
+    items = pd.concat([runs(["a", "b"]).assign(item=item) for item in "xy"]).rename(
+        columns={"seed": "fold"}
+    )
+    items["accuracy"] = items["accuracy"].where(
+        (items["model"] == "b") | (items["fold"] > 1) | (items["item"] == "x")
+    )
+    assert "6/8: finished/planned" in str(cs.judge(items)), (
+        "one item of two in two folds has no value"
+    )
 
 
 def test_fewer_seeds_in_common_are_said_and_arms_without_any_are_unpaired():
@@ -214,7 +240,8 @@ def test_a_margin_makes_arms_equivalent_and_advice_counts_what_the_replicates_ar
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_files_of_each_kind_are_judged_as_the_frame_is(tmp_path, ending):
-    frame, path = runs(["a", "b"]), tmp_path / f"runs{ending}"
+    frame = runs(["a", "b"])
+    path = tmp_path / f"runs{ending}"
     {
         ".csv": lambda: frame.to_csv(path, index=False),
         ".tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
@@ -234,20 +261,46 @@ def test_every_format_has_the_design_and_the_verdict(tmp_path):
         assert "better" in done.stdout
     for words in (["runs.csv"], ["runs.csv", "--pair", "none"]):
         done = contrasweep("judge", *words, "--json", folder=tmp_path)
-        document = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+        document = json.loads(
+            done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON")
+        )
         jsonschema.validate(document, document_schema("judge"))
     assert document["schema"] == "judge/1"
     assert document["comparisons"][0]["verdict"] == "better"
 
 
 REFUSED = {
-    "metric": ({"metric": ""}, lambda f: f.assign(f1=f["accuracy"]), "--metric: which column is the metric"),
-    "mode": ({}, lambda f: f.rename(columns={"accuracy": "foo"}), "--mode: which values are better"),
-    "column": ({"pair": "sed"}, lambda f: f, "--pair: there is no such column, got 'sed'; did you mean 'seed'"),
+    "metric": (
+        {"metric": ""},
+        lambda f: f.assign(f1=f["accuracy"]),
+        "--metric: which column is the metric",
+    ),
+    "mode": (
+        {},
+        lambda f: f.rename(columns={"accuracy": "foo"}),
+        "--mode: which values are better",
+    ),
+    "column": (
+        {"pair": "sed"},
+        lambda f: f,
+        "--pair: there is no such column, got 'sed'; did you mean 'seed'",
+    ),
     "twice": ({}, lambda f: pd.concat([f, f]).assign(lr=range(32)), "each run is there once"),
-    "apart": ({}, lambda f: pd.concat([f, f]).assign(lr=range(32)), "part of the arm or of the pair: lr"),
-    "text": ({"metric": "accuracy"}, lambda f: f.assign(accuracy="good"), "row 1, column accuracy: the metric is a nu"),
-    "arm": ({}, lambda f: f.rename(columns={"model": "x"}).assign(x=range(16)), "--arm: which column names the arm"),
+    "apart": (
+        {},
+        lambda f: pd.concat([f, f]).assign(lr=range(32)),
+        "part of the arm or of the pair: lr",
+    ),
+    "text": (
+        {"metric": "accuracy"},
+        lambda f: f.assign(accuracy="good"),
+        "row 1, column accuracy: the metric is a nu",
+    ),
+    "arm": (
+        {},
+        lambda f: f.rename(columns={"model": "x"}).assign(x=range(16)),
+        "--arm: which column names the arm",
+    ),
     "one": ({}, lambda f: f[f["model"] == "a"], "two arms or more"),
     "noise": (
         {"pair": "none"},
@@ -296,11 +349,18 @@ HOSTILE = "x\n\n\\input{/etc/passwd}<img src=x onerror=alert(1)>![p](http://e/p.
 @pytest.mark.parametrize("column", ["model", "seed", "accuracy", "arm", "reference"])
 def test_a_name_of_somebody_else_is_one_line_of_text_in_every_format(column):
     """Design and sentences have names, too, and stand outside of the tables."""
-    frame, name, arm = runs(["a", "base"]), ascii(HOSTILE)[1:-1], column in ("arm", "reference")
+    frame = runs(["a", "base"])
+    name = ascii(HOSTILE)[1:-1]
+    arm = column in ("arm", "reference")
     frame = frame.replace("base", HOSTILE) if arm else frame.rename(columns={column: HOSTILE})
-    roles = {"model": {"arm": name}, "seed": {"pair": name}, "accuracy": {"metric": name, "mode": "max"}}
+    roles = {
+        "model": {"arm": name},
+        "seed": {"pair": name},
+        "accuracy": {"metric": name, "mode": "max"},
+    }
     said = {"reference": name} if column == "reference" else roles.get(column, {})
-    plain, judged = runs(["a", "base"]), cs.judge(frame, **said)
+    plain = runs(["a", "base"])
+    judged = cs.judge(frame, **said)
     like = cs.judge(plain, reference="base" if column == "reference" else "none")
     board = rank(frame, **{k: v for k, v in said.items() if k != "reference"})
     for format in ("text", "markdown", "latex", "html", "csv"):
@@ -332,7 +392,10 @@ def test_a_board_has_the_ranks_that_independent_tests_leave():
     wide = frame.pivot(index="task", columns="model", values="score")
     order = [row.arm for row in board.rows]
     assert order == list(wide.mean().sort_values(ascending=False).index)
-    alone = {pair: stats.ttest_rel(wide[pair[0]], wide[pair[1]]).pvalue for pair in combinations(order, 2)}
+    alone = {
+        pair: stats.ttest_rel(wide[pair[0]], wide[pair[1]]).pvalue
+        for pair in combinations(order, 2)
+    }
     adjusted = dict(zip(alone, multipletests(list(alone.values()), method="holm")[1], strict=True))
     for row in board.rows:
         mine = {pair: p for pair, p in adjusted.items() if row.arm in pair}
@@ -346,7 +409,9 @@ def test_a_board_has_the_ranks_that_independent_tests_leave():
 
 
 @pytest.mark.parametrize(("mode", "lost"), [("max", 1 - 4), ("min", 5 + 4)])
-def test_a_failed_run_without_a_partner_is_by_the_range_of_all_runs_worse_than_the_worst(mode, lost):
+def test_a_failed_run_without_a_partner_is_by_the_range_of_all_runs_worse_than_the_worst(
+    mode, lost
+):
     found = unpaired_evidence(np.array([1.0, 2.0]), np.array([3.0, 5.0]), (1, 2), mode)
     assert found.a_loses.a == (1.0, 2.0, lost) and found.b_loses.b == (3.0, 5.0, lost, lost)
 
@@ -357,24 +422,36 @@ def test_a_board_of_unpaired_runs_ranks_no_single_run():
     assert board.single == ("once",)
     welch = stats.ttest_ind(values(frame, "c"), values(frame, "b"), equal_var=False).pvalue
     assert board.rows[0].p_next == pytest.approx(welch)
-    assert "unpaired: no two arms have two values of seed in common" in rank(frame.assign(seed=range(25))).design
+    assert (
+        "unpaired: no two arms have two values of seed in common"
+        in rank(frame.assign(seed=range(25))).design
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["item", "seed", "run"])
 def test_twenty_arms_of_100_000_rows_are_judged_within_seconds_of_a_processor(part):
     values = np.random.default_rng(0).normal(size=(20, 5000)).ravel()
-    frame = pd.DataFrame({"arm": np.repeat(np.arange(20), 5000).astype(str), part: np.tile(np.arange(5000), 20)})
+    frame = pd.DataFrame(
+        {"arm": np.repeat(np.arange(20), 5000).astype(str), part: np.tile(np.arange(5000), 20)}
+    )
     began = time.process_time()
     judged = cs.judge(frame.assign(score=values), mode="max", pair="none" if part == "run" else "")
     assert time.process_time() - began < 5
     told = [pair.comparison for pair in judged.pairs]
-    assert len(told) == 190 and {one.test for one in told} == {"Welch's t-test" if part == "run" else "t-test"}
+    assert len(told) == 190 and {one.test for one in told} == {
+        "Welch's t-test" if part == "run" else "t-test"
+    }
 
 
 def test_a_board_of_the_models_of_a_benchmark_takes_seconds():
     rng = RNG(7)
-    frame = pd.DataFrame(rng.normal(size=(180, 41)) / 50 + rng.normal(size=41)).stack().rename("score").reset_index()
+    frame = (
+        pd.DataFrame(rng.normal(size=(180, 41)) / 50 + rng.normal(size=41))
+        .stack()
+        .rename("score")
+        .reset_index()
+    )
     frame.columns = ["model", "task", "score"]
     began = time.process_time()
     board = rank(frame)
@@ -397,9 +474,13 @@ REQUIRED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("require", "gain", "status"), REQUIRED)
-def test_what_is_required_holds_or_surely_does_not_or_needs_more_data(tmp_path, require, gain, status):
+def test_what_is_required_holds_or_surely_does_not_or_needs_more_data(
+    tmp_path, require, gain, status
+):
     runs(["base", "new"], gain=gain).to_csv(tmp_path / "runs.csv", index=False)
-    done = contrasweep("judge", "runs.csv", "--mode", "max", "--require", require, "--json", folder=tmp_path)
+    done = contrasweep(
+        "judge", "runs.csv", "--mode", "max", "--require", require, "--json", folder=tmp_path
+    )
     assert done.returncode == status
     assert done.stderr.startswith(f"required: {require}: ")
     document = json.loads(done.stdout)
@@ -407,7 +488,9 @@ def test_what_is_required_holds_or_surely_does_not_or_needs_more_data(tmp_path, 
     assert {"holds": 0, "fails": 5, "open": 6}[document["required"]["outcome"]] == status
 
 
-@pytest.mark.parametrize("text", ["best", "better:0.1", "not-worse", "not-worse:-1", "equivalent:x", "equivalent:inf"])
+@pytest.mark.parametrize(
+    "text", ["best", "better:0.1", "not-worse", "not-worse:-1", "equivalent:x", "equivalent:inf"]
+)
 def test_a_requirement_that_is_none_is_refused(text):
     with pytest.raises(cs.SpecError, match="--require: there is no such requirement"):
         Requirement.parse(text)
@@ -420,7 +503,8 @@ def test_no_text_of_a_pull_request_is_run_by_the_action():
 
 
 @pytest.mark.parametrize(
-    ("require", "allow", "status"), [("better", "false", 6), ("better", "true", 0), ("", "false", 0)]
+    ("require", "allow", "status"),
+    [("better", "false", 6), ("better", "true", 0), ("", "false", 0)],
 )
 @pytest.mark.slow
 def test_the_action_writes_the_table_and_ends_with_the_status(tmp_path, require, allow, status):
@@ -429,7 +513,11 @@ def test_the_action_writes_the_table_and_ends_with_the_status(tmp_path, require,
     (tmp_path / "contrasweep").mkdir()
     (tmp_path / "contrasweep" / "bin").symlink_to(Path(sys.executable).parent)
     names = {name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-    given = {"SOURCE": str(tmp_path / "runs.csv"), "OPTIONS": "--reference base --alpha 0.01", "REQUIRE": require}
+    given = {
+        "SOURCE": str(tmp_path / "runs.csv"),
+        "OPTIONS": "--reference base --alpha 0.01",
+        "REQUIRE": require,
+    }
     done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", action["runs"]["steps"][1]["run"]],
         env=os.environ | names | given | {"ALLOW_OPEN": allow, "RUNNER_TEMP": str(tmp_path)},

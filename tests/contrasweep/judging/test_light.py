@@ -29,10 +29,18 @@ def judged(folder, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [[], ["--json"], ["--board"], ["--format", "html"], ["--require", "better"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--json"], ["--board"], ["--format", "html"], ["--require", "better"]]
+)
 def test_results_are_judged_where_neither_torch_nor_ray_nor_mlflow_is_installed(tmp_path, words):
-    rows = [(m, s, 0.8 + 0.05 * (m == "new") + 0.01 * s + 0.001 * (s % 3)) for m in ("base", "new") for s in range(8)]
-    pd.DataFrame(rows, columns=["model", "seed", "accuracy"]).to_csv(tmp_path / "runs.csv", index=False)
+    rows = [
+        (m, s, 0.8 + 0.05 * (m == "new") + 0.01 * s + 0.001 * (s % 3))
+        for m in ("base", "new")
+        for s in range(8)
+    ]
+    pd.DataFrame(rows, columns=["model", "seed", "accuracy"]).to_csv(
+        tmp_path / "runs.csv", index=False
+    )
     done, _ = judged(tmp_path, "runs.csv", *words)
     assert done.returncode == 0, done.stderr
     assert "new" in done.stdout
@@ -40,8 +48,11 @@ def test_results_are_judged_where_neither_torch_nor_ray_nor_mlflow_is_installed(
 
 @pytest.mark.slow
 def test_a_hundred_thousand_rows_of_twenty_arms_take_little_memory(tmp_path):
-    rng, n = np.random.default_rng(0), 5000
-    frame = pd.DataFrame({"model": np.repeat([f"m{i:02}" for i in range(20)], n), "item": np.tile(np.arange(n), 20)})
+    rng = np.random.default_rng(0)
+    n = 5000
+    frame = pd.DataFrame(
+        {"model": np.repeat([f"m{i:02}" for i in range(20)], n), "item": np.tile(np.arange(n), 20)}
+    )
     frame["acc"] = (rng.random(len(frame)) < 0.6).astype(int)
     frame.to_csv(tmp_path / "runs.csv", index=False)
     done, gib = judged(tmp_path, "runs.csv")

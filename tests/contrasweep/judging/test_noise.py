@@ -37,17 +37,23 @@ def test_spread_and_what_seeds_detect_are_those_of_the_formulas():
     d = np.array(SEEDS) - AGAIN
     said = DRIFTING.to_dict()
     assert said["paired_deviation"] == pytest.approx(d.std(ddof=1))
-    assert said["unpaired_deviation"] == pytest.approx(math.hypot(SEEDS.std(ddof=1), AGAIN.std(ddof=1)))
+    assert said["unpaired_deviation"] == pytest.approx(
+        math.hypot(SEEDS.std(ddof=1), AGAIN.std(ddof=1))
+    )
     assert said["differ_by_seed"] == 8 and not said["failed"]
-    paired, unpaired = DRIFTING.detectable(4)  # four seeds are judged by the t-test, whose power SciPy knows
-    effect, critical = paired / d.std(ddof=1), stats.t.isf(0.025, 3)
+    paired, unpaired = DRIFTING.detectable(
+        4
+    )  # four seeds are judged by the t-test, whose power SciPy knows
+    effect = paired / d.std(ddof=1)
+    critical = stats.t.isf(0.025, 3)
     power = stats.nct.sf(critical, 3, effect * 2) + stats.nct.cdf(-critical, 3, effect * 2)
     assert power == pytest.approx(0.8, abs=1e-3)
     assert unpaired / paired == pytest.approx(said["unpaired_deviation"] / said["paired_deviation"])
 
 
 def test_sixteen_seeds_find_what_they_are_said_to_detect_in_four_of_five_draws():
-    least, rng = DRIFTING.detectable(16)[1], np.random.default_rng(0)
+    least = DRIFTING.detectable(16)[1]
+    rng = np.random.default_rng(0)
     found = 0
     for _ in range(500):
         d = least + rng.normal(0, DRIFTING.unpaired.deviation, 16)
@@ -63,10 +69,15 @@ def test_code_that_a_seed_decides_is_said_to_be_deterministic():
 
 def test_an_arm_that_differs_surely_from_itself_fails():
     assert FAILING.failed
-    assert "FAILS: the same arm differs from itself (-0.0098 [-0.0117, -0.0078], p = 0.0078)" in FAILING.to_text()
+    assert (
+        "FAILS: the same arm differs from itself (-0.0098 [-0.0117, -0.0078], p = 0.0078)"
+        in FAILING.to_text()
+    )
 
 
-@pytest.mark.parametrize("noise", [STEADY, DRIFTING, Noise("x", ("a", "b"), "m", (1.0, 2.0), (2.0, 3.0, 5.0), False)])
+@pytest.mark.parametrize(
+    "noise", [STEADY, DRIFTING, Noise("x", ("a", "b"), "m", (1.0, 2.0), (2.0, 3.0, 5.0), False)]
+)
 def test_the_document_has_its_schema_and_is_read_back(noise, tmp_path):
     path = written(noise, tmp_path)
     Draft202012Validator(document_schema("noise")).validate(json.loads(path.read_text()))
@@ -74,7 +85,16 @@ def test_the_document_has_its_schema_and_is_read_back(noise, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\xff\x00", b"[" * 99999, b'{"schema": "noise/1"}', b'{"schema": "noise/2"}', b"[1]"]
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\xff\x00",
+        b"[" * 99999,
+        b'{"schema": "noise/1"}',
+        b'{"schema": "noise/2"}',
+        b"[1]",
+    ],
 )
 def test_another_file_is_no_file_of_noise(content, tmp_path):
     (tmp_path / "noise.json").write_bytes(content)
@@ -104,7 +124,11 @@ def test_two_arms_of_a_source_are_an_a_a(tmp_path):
     assert done.returncode == 0 and "8 of 8 seeds gave another value" in done.stdout
     done = contrasweep("noise", "runs.csv", "--same", "base,wide", "--json", folder=tmp_path)
     assert done.returncode == 5 and json.loads(done.stdout)["failed"]
-    for same, says in (("", "two arms are the same"), ("base,none", "there is no such arm"), ("base", "two arms")):
+    for same, says in (
+        ("", "two arms are the same"),
+        ("base,none", "there is no such arm"),
+        ("base", "two arms"),
+    ):
         with pytest.raises(cs.SpecError, match=says):
             noise_of(frame, same)
     with pytest.raises(cs.SpecError, match="not of items or tasks"):
@@ -142,7 +166,11 @@ def test_an_arm_of_a_study_and_an_incumbent_are_trained_twice(without_ray, tmp_p
     )
     storage = str(tmp_path / "runs")
     drifting = twice.train_twice("study.yaml", "", 6, ["axes={}"], storage)
-    assert drifting.failed and drifting.to_dict()["differ_by_seed"] == 6 and drifting.arms == ("drifting", "drifting")
+    assert (
+        drifting.failed
+        and drifting.to_dict()["differ_by_seed"] == 6
+        and drifting.arms == ("drifting", "drifting")
+    )
     steady = twice.train_twice("study.yaml", "steady", 4, [], storage)
     assert steady.first == steady.second and len(set(steady.first)) == 4
     assert twice.train_twice("campaign.yaml", "", 4, [], storage).first == steady.first
@@ -155,16 +183,23 @@ def test_a_plan_says_what_it_decides_by_the_file(tmp_path):
     grid = cs.AblationGrid("small", arms, "digits-lt", seeds=list(range(8)))
     path = written(DRIFTING, tmp_path)
     said = cs.preview(grid, storage=str(tmp_path / "runs"), noise=path).to_text()
-    assert f"below {DRIFTING.detectable(8)[1]:.2g} stays undecided" in said and "noise as in" in said
+    assert (
+        f"below {DRIFTING.detectable(8)[1]:.2g} stays undecided" in said and "noise as in" in said
+    )
     with pytest.raises(cs.SpecError, match="an A/A tells the noise of one split"):
         noise_in(path, cs.AblationGrid("small", arms, "digits-lt", folds=5))
 
 
 def test_a_campaign_says_that_its_a_a_failed_before_it_judges_anything(tmp_path):
     seeds = {"first": 2, "step": 2, "most": 8}
-    storage, candidate = str(tmp_path / "runs"), cs.Arm("candidates:train", {"who": "other"})
+    storage = str(tmp_path / "runs")
+    candidate = cs.Arm("candidates:train", {"who": "other"})
     campaign = cs.Campaign(
-        "c", cs.Arm("candidates:train"), "digits-lt", seeds=seeds, noise=str(written(FAILING, tmp_path))
+        "c",
+        cs.Arm("candidates:train"),
+        "digits-lt",
+        seeds=seeds,
+        noise=str(written(FAILING, tmp_path)),
     )
     with pytest.raises(cs.SpecError, match="differs surely from itself, so nothing is judged"):
         campaign.decide(candidate, "other", storage=storage, tracking=None)
@@ -172,4 +207,6 @@ def test_a_campaign_says_that_its_a_a_failed_before_it_judges_anything(tmp_path)
     written(DRIFTING, tmp_path)
     expected = campaign.outlook(candidate, "other", storage=storage)
     assert expected.detects == DRIFTING.detectable(8, 2 * expected.level)[1]
-    assert any("would be confirmed with a chance of about 80 %" in line for line in expected.lines())
+    assert any(
+        "would be confirmed with a chance of about 80 %" in line for line in expected.lines()
+    )

@@ -49,7 +49,9 @@ def test_metrics_of_lightning_are_read_as_their_last_values():
         values = [line.split(",")[lines[0].split(",").index("val_accuracy")] for line in lines[1:]]
         assert read[path.parts[-4], path.parts[-3][-1]] == float([v for v in values if v][-1])
     judged = cs.judge(WRITTEN / "lightning", metric="val_accuracy")
-    assert judged.design.startswith("2 arms, 3 seeds in common: paired by seed; family of 1 comparison against base")
+    assert judged.design.startswith(
+        "2 arms, 3 seeds in common: paired by seed; family of 1 comparison against base"
+    )
 
 
 def test_scalars_of_tensorboard_are_read_as_their_last_values(tmp_path):
@@ -66,7 +68,9 @@ def test_scalars_of_tensorboard_are_read_as_their_last_values(tmp_path):
 def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_path):
     for arm in "ab":
         for begins, gain in ((0, 0.0), (2, 0.5)):  # begun again at step 2
-            with SummaryWriter(str(tmp_path / arm / "seed_1"), filename_suffix=str(begins)) as writer:
+            with SummaryWriter(
+                str(tmp_path / arm / "seed_1"), filename_suffix=str(begins)
+            ) as writer:
                 for step in range(begins, begins + 3):
                     writer.add_scalar("accuracy", gain + 0.01 * step, step)
     read, _ = read_folder(tmp_path, At.of("step:2"))
@@ -74,7 +78,10 @@ def test_files_that_a_run_left_at_its_restarts_and_checkpoints_are_one_run(tmp_p
     assert by_run(read, "accuracy") == pytest.approx({("a", "1"): 0.52, ("b", "1"): 0.52})
     state = WRITTEN / "states" / "base" / "seed0" / "trainer_state.json"
     content = json.loads(state.read_text())
-    for step, history in ((10, content["log_history"]), (9, content["log_history"][:1])):  # by name 10 comes before 9
+    for step, history in (
+        (10, content["log_history"]),
+        (9, content["log_history"][:1]),
+    ):  # by name 10 comes before 9
         path = tmp_path / "trainer" / "base" / "seed0" / f"checkpoint-{step}" / "trainer_state.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(content | {"log_history": history}))
@@ -89,22 +96,37 @@ def test_exports_of_neptune_are_read_with_their_settings(tmp_path):
     for arm, gain in (("simclr", 0.0), ("supcon", 0.1)):
         for seed in range(3):
             rows = [
-                {"attribute_path": "config/method", "attribute_type": "string", "string_value": arm},
+                {
+                    "attribute_path": "config/method",
+                    "attribute_type": "string",
+                    "string_value": arm,
+                },
                 {"attribute_path": "config/seed", "attribute_type": "int", "int_value": seed},
             ]
             for step in range(12):
                 rows.append(
-                    {"attribute_path": "val/accuracy", "attribute_type": "float_series", "step": Decimal(step)}
+                    {
+                        "attribute_path": "val/accuracy",
+                        "attribute_type": "float_series",
+                        "step": Decimal(step),
+                    }
                     | {"float_value": 0.5 + gain + 0.01 * step + 0.001 * seed}
                 )
-            frame = pd.DataFrame(rows).assign(project_id="team/thesis", run_id=f"THESIS-{arm}-{seed}")
+            frame = pd.DataFrame(rows).assign(
+                project_id="team/thesis", run_id=f"THESIS-{arm}-{seed}"
+            )
             for part, piece in enumerate((frame[:8], frame[8:])):
                 piece.to_parquet(tmp_path / f"THESIS-{arm}-{seed}_part_{part}.parquet")
     read, curves = read_folder(tmp_path)
     assert curves and len(read) == 6
-    last = {(row["config/method"], row["config/seed"]): row["val/accuracy"] for _, row in read.iterrows()}
+    last = {
+        (row["config/method"], row["config/seed"]): row["val/accuracy"]
+        for _, row in read.iterrows()
+    }
     assert last["supcon", 2] == pytest.approx(0.712)
-    judged = cs.judge(tmp_path, arm="config/method", pair="config/seed", metric="val/accuracy", at="step:3")
+    judged = cs.judge(
+        tmp_path, arm="config/method", pair="config/seed", metric="val/accuracy", at="step:3"
+    )
     assert judged.design.startswith("2 arms, 3 seeds in common: paired by config/seed")
 
 
@@ -120,7 +142,9 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
             client.log_param(run, "model", model)
             client.log_param(run, "seed", seed)
             for step in range(2):
-                client.log_metric(run, "accuracy", 0.5 + 0.1 * step + 0.01 * seed * (model == "wide"), step=step)
+                client.log_metric(
+                    run, "accuracy", 0.5 + 0.1 * step + 0.01 * seed * (model == "wide"), step=step
+                )
             if (model, seed) != ("wide", 2):  # one that still runs
                 client.set_terminated(run)
     name, frame, _ = read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine")
@@ -128,10 +152,17 @@ def test_runs_of_mlflow_are_read_with_their_parameters(tmp_path):
     assert name == "mine" and len(read) == 5
     assert read["wide", "1"] == pytest.approx(0.61)
     assert {
-        row.accuracy for row in read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", At.of("step:0"))[1].itertuples()
+        row.accuracy
+        for row in read_table(f"mlflow:sqlite:///{tmp_path}/m.db:mine", At.of("step:0"))[
+            1
+        ].itertuples()
     } == {0.5, 0.51}
     done = contrasweep("judge", f"mlflow:sqlite:///{tmp_path}/none.db:mine", folder=tmp_path)
-    assert done.returncode == 2 and "there is no such file" in done.stderr and not (tmp_path / "none.db").exists()
+    assert (
+        done.returncode == 2
+        and "there is no such file" in done.stderr
+        and not (tmp_path / "none.db").exists()
+    )
 
 
 @pytest.mark.slow
@@ -142,18 +173,27 @@ def test_runs_of_wandb_are_read_with_their_settings_where_validation_was_best(tm
     for model in ("base", "wide"):
         for seed in range(2):
             settings = {"model": model, "seed": seed, "optimizer": {"lr": 0.1}}
-            for steps in (range(2), range(2, 4)) if (model, seed) == ("base", 0) else (range(4),):  # it goes on
+            for steps in (
+                (range(2), range(2, 4)) if (model, seed) == ("base", 0) else (range(4),)
+            ):  # it goes on
                 begun = {"id": f"{model}{seed}", "dir": tmp_path, "mode": "offline"}
                 time.sleep(1 if steps.start else 0)  # the name of a folder has seconds
                 with wandb.init(**begun, config=settings, settings=quiet) as run:
                     for step in steps:
-                        run.log({"val/loss": abs(2 - step), "accuracy": 0.5 + 0.1 * step + 0.01 * seed}, step=step)
+                        run.log(
+                            {"val/loss": abs(2 - step), "accuracy": 0.5 + 0.1 * step + 0.01 * seed},
+                            step=step,
+                        )
     wandb.teardown()  # its process writes the files, and may still be at it
-    last, best = (read_folder(tmp_path, At.of(text))[0] for text in ("last", "best-of-validation:val/loss"))
+    last, best = (
+        read_folder(tmp_path, At.of(text))[0] for text in ("last", "best-of-validation:val/loss")
+    )
     assert {(row.model, row.seed): round(row.accuracy, 6) for row in last.itertuples()} == {
         (model, seed): 0.8 + 0.01 * seed for model in ("base", "wide") for seed in range(2)
     }
-    assert sorted(best["accuracy"].round(6)) == [0.7, 0.7, 0.71, 0.71] and set(best["optimizer.lr"]) == {0.1}
+    assert sorted(best["accuracy"].round(6)) == [0.7, 0.7, 0.71, 0.71] and set(
+        best["optimizer.lr"]
+    ) == {0.1}
     judged = cs.judge(tmp_path, metric="accuracy", at="step:1")
     assert judged.design.startswith("2 arms, 2 seeds in common: paired by seed")
     assert judged.columns.endswith("; of each curve: step:1")
@@ -163,7 +203,10 @@ def test_logs_of_inspect_are_scores_of_samples_over_their_epochs():
     frame, curves = read_folder(WRITTEN / "inspect")
     assert not curves and set(frame["task"]) == {"yesno"} and len(frame) == 16
     means = frame.groupby("model")["match"].mean()
-    assert means.to_dict() == {"mockllm/a": 0.5625, "mockllm/b": 0.5}  # the accuracies that the program has printed
+    assert means.to_dict() == {
+        "mockllm/a": 0.5625,
+        "mockllm/b": 0.5,
+    }  # the accuracies that the program has printed
     assert "2 arms, 8 items: paired by item" in cs.judge(WRITTEN / "inspect", mode="max").design
     as_text = read_folder(WRITTEN / "inspect_json")[0]
     assert as_text["match"].mean() == 0.5 and list(as_text["sample_id"]) == ["s0", "s1"]
@@ -182,8 +225,14 @@ def test_trials_of_optuna_are_read_with_parameters_and_notes_and_nothing_is_writ
     for number in range(6):
         trial = study.ask({"model": optuna.distributions.CategoricalDistribution(["base", "wide"])})
         trial.set_user_attr("seed", number)
-        study.tell(trial, 0.5 + 0.1 * number if number < 5 else None, state=None if number < 5 else TrialState.FAIL)
-    by_hand = {t.number: (t.params["model"], t.user_attrs["seed"], t.value) for t in study.trials[:5]}
+        study.tell(
+            trial,
+            0.5 + 0.1 * number if number < 5 else None,
+            state=None if number < 5 else TrialState.FAIL,
+        )
+    by_hand = {
+        t.number: (t.params["model"], t.user_attrs["seed"], t.value) for t in study.trials[:5]
+    }
     before = file.read_bytes()
     frame = read_table(f"optuna:{address}:mine")[1]
     assert {row.trial: (row.model, row.seed, row.value) for row in frame.itertuples()} == by_hand
@@ -194,11 +243,19 @@ def test_trials_of_optuna_are_read_with_parameters_and_notes_and_nothing_is_writ
 
 
 def test_a_stored_study_is_judged_as_its_own_table_judges_it(tmp_path):
-    arms = {name: cs.Arm("candidates:train", {"gain": gain, "who": name}) for name, gain in (("a", 0), ("b", 0.03))}
-    results = calm_run(cs.AblationGrid("small", arms, "digits-lt", seeds=list(range(8))), str(tmp_path))
+    arms = {
+        name: cs.Arm("candidates:train", {"gain": gain, "who": name})
+        for name, gain in (("a", 0), ("b", 0.03))
+    }
+    results = calm_run(
+        cs.AblationGrid("small", arms, "digits-lt", seeds=list(range(8))), str(tmp_path)
+    )
     judged = cs.judge(f"contrasweep:{tmp_path}:small", metric="accuracy")
     (pair,), (stored,) = judged.pairs, results.table().pairs
-    assert (pair.comparison.low, pair.comparison.p_value) == (stored.comparison.low, stored.comparison.p_value)
+    assert (pair.comparison.low, pair.comparison.p_value) == (
+        stored.comparison.low,
+        stored.comparison.p_value,
+    )
 
 
 def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):
@@ -209,7 +266,10 @@ def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     assert "3 seeds in common" in cs.judge("anything", reader="readers_of_mine:read").design
-    for reader, says in (("readers_of_mine:broken", "not mine"), ("readers_of_mine:none", "--reader: the reader's")):
+    for reader, says in (
+        ("readers_of_mine:broken", "not mine"),
+        ("readers_of_mine:none", "--reader: the reader's"),
+    ):
         with pytest.raises(cs.SpecError, match=says):
             cs.judge("anything", reader=reader)
 
@@ -225,7 +285,11 @@ def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):
 )
 def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, values):
     rows = [{"step": 1, "loss": 0.2}, {"step": 1, "score": 0.1}, {"step": 2, "score": 0.2}]
-    rows += [{"step": 3, "loss": 0.7, "score": 0.3}, {"step": 4, "loss": 0.5, "score": 0.4}, {"test": 0.9}]
+    rows += [
+        {"step": 3, "loss": 0.7, "score": 0.3},
+        {"step": 4, "loss": 0.5, "score": 0.4},
+        {"test": 0.9},
+    ]
     found = At.of(at).of_curve(pd.DataFrame(rows)).iloc[0]
     if at == "best-of-validation:loss":
         assert np.isnan(found["score"])  # the first score came after that row
@@ -233,14 +297,18 @@ def test_a_curve_is_read_where_it_is_said_and_a_single_test_counts_anywhere(at, 
         assert (found["step"], found["score"], found["test"]) == values
 
 
-@pytest.mark.parametrize("at", ["", "first", "step:", "step:-1", "step:1.5", "best-of-validation:", "step:" + "9" * 99])
+@pytest.mark.parametrize(
+    "at", ["", "first", "step:", "step:-1", "step:1.5", "best-of-validation:", "step:" + "9" * 99]
+)
 def test_another_place_of_a_curve_is_one_line(at):
     with pytest.raises(cs.SpecError, match="--at: there is no such value of a curve"):
         At.of(at)
 
 
 def test_of_a_step_that_was_logged_twice_the_last_counts():
-    assert At.of("step:1").of_curve(pd.DataFrame({"step": [1, 1, 2], "a": [1, 2, 3]}))["a"].tolist() == [2]
+    assert At.of("step:1").of_curve(pd.DataFrame({"step": [1, 1, 2], "a": [1, 2, 3]}))[
+        "a"
+    ].tolist() == [2]
 
 
 def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists():
@@ -263,7 +331,10 @@ def test_the_best_value_of_the_metric_itself_is_refused_unless_somebody_insists(
 def test_samples_of_an_evaluation_harness_are_items_of_tasks():
     frame = read_folder(WRITTEN / "lm_eval")[0]
     assert set(frame["task"]) == {"tiny"}
-    assert frame.groupby("arm")["acc"].mean().to_dict() == {"base": 0.25, "wide": 0.5}  # as the program has printed
+    assert frame.groupby("arm")["acc"].mean().to_dict() == {
+        "base": 0.25,
+        "wide": 0.5,
+    }  # as the program has printed
     judged = cs.judge(WRITTEN / "lm_eval")
     assert "8 items: paired by item" in judged.design
     assert judged.pairs[0].comparison.difference == pytest.approx(0.25)
@@ -271,13 +342,20 @@ def test_samples_of_an_evaluation_harness_are_items_of_tasks():
 
 def test_result_folders_of_mteb_are_a_board_of_tasks(tmp_path):
     rng = np.random.default_rng(0)
-    scores = pd.DataFrame(rng.uniform(0.3, 0.9, (3, 5)), index=list("abc"), columns=[f"Task{i}" for i in range(5)])
+    scores = pd.DataFrame(
+        rng.uniform(0.3, 0.9, (3, 5)), index=list("abc"), columns=[f"Task{i}" for i in range(5)]
+    )
     for model, row in scores.iterrows():
         folder = tmp_path / str(model) / "13f00a0e"
         folder.mkdir(parents=True)
         for task, score in row.items():
-            parts = [{"hf_subset": "en", "main_score": score - 0.1}, {"hf_subset": "de", "main_score": score + 0.1}]
-            (folder / f"{task}.json").write_text(json.dumps({"task_name": task, "scores": {"test": parts}}))
+            parts = [
+                {"hf_subset": "en", "main_score": score - 0.1},
+                {"hf_subset": "de", "main_score": score + 0.1},
+            ]
+            (folder / f"{task}.json").write_text(
+                json.dumps({"task_name": task, "scores": {"test": parts}})
+            )
     frame = read_folder(tmp_path)[0]
     read = frame.pivot(index="arm", columns="task", values="main_score")
     assert np.allclose(read.to_numpy(), scores.to_numpy())

@@ -36,13 +36,29 @@ def trial(arm="ocl", batch_size=16, seed=0, **config):
 
 
 def state(**fields):
-    base = {"study": "s", "metric": "f1", "mode": "max", "storage": "/st", "total": 4, "before": 0, "slots": 2}
-    return RunState(**base | {"began": 100.0, "updated": 160.0, "arms": {"ocl": ArmState()}} | fields)
+    base = {
+        "study": "s",
+        "metric": "f1",
+        "mode": "max",
+        "storage": "/st",
+        "total": 4,
+        "before": 0,
+        "slots": 2,
+    }
+    return RunState(
+        **base | {"began": 100.0, "updated": 160.0, "arms": {"ocl": ArmState()}} | fields
+    )
 
 
 def progress(trials, **fields):
-    planned = {t.id: cell_of(t.arm, axes_as_text(["batch_size"], t.config, "digits")) for t in trials}
-    shown = state(total=len(trials), arms={arm: ArmState() for arm in dict.fromkeys(t.arm for t in trials)}, **fields)
+    planned = {
+        t.id: cell_of(t.arm, axes_as_text(["batch_size"], t.config, "digits")) for t in trials
+    }
+    shown = state(
+        total=len(trials),
+        arms={arm: ArmState() for arm in dict.fromkeys(t.arm for t in trials)},
+        **fields,
+    )
     return Progress(shown, ["batch_size"], [], planned)
 
 
@@ -56,8 +72,15 @@ def test_the_state_follows_the_events():
     watched = progress(trials)
     watched.started(trials[0])
     running = watched.state.running[trials[0].id]
-    assert (running.axes, running.fold, running.step, running.steps) == ({"batch_size": "16"}, 2, 0, 8)
-    watched.reported(trials[0].id, [{"step": 3, "time": 1.0, "f1": 0.25}, {"step": 4, "time": 2.0, "f1": 0.5}])
+    assert (running.axes, running.fold, running.step, running.steps) == (
+        {"batch_size": "16"},
+        2,
+        0,
+        8,
+    )
+    watched.reported(
+        trials[0].id, [{"step": 3, "time": 1.0, "f1": 0.25}, {"step": 4, "time": 2.0, "f1": 0.5}]
+    )
     assert (running.step, running.value) == (4, 0.5)
     watched.hangs(trials[0].id, "no report for 5 min")
     watched.reported(trials[0].id, [{"step": 5, "time": 3.0, "f1": float("nan")}])
@@ -68,9 +91,14 @@ def test_the_state_follows_the_events():
     arm = watched.state.arms["ocl"]
     assert (arm.ended, arm.total, arm.scored, arm.best) == (2, 3, 2, 0.8)
     assert arm.mean == pytest.approx(0.7) and arm.best_where == "batch_size=16 fold=2 seed=1"
-    assert watched.state.bad == ["1 failed"] and watched.state.done == 3 and not watched.state.running
+    assert (
+        watched.state.bad == ["1 failed"] and watched.state.done == 3 and not watched.state.running
+    )
     (_, told), *_ = watched.state.events
-    assert told == f"a trial of scl has printed warnings: contrasweep logs s {trials[3].id[:8]} --storage /st"
+    assert (
+        told
+        == f"a trial of scl has printed warnings: contrasweep logs s {trials[3].id[:8]} --storage /st"
+    )
     assert "1 failed, 1 with warnings, " in progress_line(watched.state)
     assert watched.waiting.total() == 1
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
@@ -84,23 +112,40 @@ def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_counted_once_in_ev
     assert watched.waiting.total() == 1 and not watched.state.running
     for status in (Status.PRUNED, Status.PRUNED, Status.DONE):
         watched.started(one)
-        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.waiting.total()) == (0, 0, 0)
+        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.waiting.total()) == (
+            0,
+            0,
+            0,
+        )
         watched.ended(replace(ended(one, None, status), warnings=2))
-        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.state.warned) == (1, 1, 1)
+        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.state.warned) == (
+            1,
+            1,
+            1,
+        )
 
 
 def test_the_time_to_go_is_learned():
     pace = Pace()
-    slow, quick = ("a", "x=1"), ("a", "x=2")
+    slow = ("a", "x=1")
+    quick = ("a", "x=2")
     assert pace.eta_s(Counter({slow: 2}), 0, [], 2, 0.0) is None
-    begun = RunningTrial("i", "a", {"x": "1"}, None, 0, 0.0, 5, 10, reported=70.0, first_step=1, first_reported=30.0)
-    assert pace.eta_s(Counter({slow: 2}), 0, [begun], 1, 70.0) is None, "it has not reported for long"
+    begun = RunningTrial(
+        "i", "a", {"x": "1"}, None, 0, 0.0, 5, 10, reported=70.0, first_step=1, first_reported=30.0
+    )
+    assert pace.eta_s(Counter({slow: 2}), 0, [begun], 1, 70.0) is None, (
+        "it has not reported for long"
+    )
     half = dataclasses.replace(begun, reported=90.0)
-    assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 90.0) == pytest.approx(75 + 2 * 165), "15 s a step, 15 s before"
+    assert pace.eta_s(Counter({slow: 2}), 0, [half], 1, 90.0) == pytest.approx(75 + 2 * 165), (
+        "15 s a step, 15 s before"
+    )
     pace.ended(slow, 40.0, 10)
     pace.ended(quick, 10.0, 10)
     assert pace.eta_s(Counter({slow: 3, quick: 2}), 0, [], 1, 0.0) == pytest.approx(3 * 40 + 2 * 10)
-    assert pace.eta_s(Counter({("b", ""): 2}), 1, [], 2, 0.0) == pytest.approx(3 * 25 / 2), "of all, on two slots"
+    assert pace.eta_s(Counter({("b", ""): 2}), 1, [], 2, 0.0) == pytest.approx(3 * 25 / 2), (
+        "of all, on two slots"
+    )
     pace.ended(quick, 1.0, 1, whole=False)
     assert pace.seconds(quick) == 10.0, "one that was stopped early says nothing of a whole one"
     overdue = RunningTrial("i", "a", {"x": "2"}, None, 0, started=0.0)
@@ -141,9 +186,13 @@ def test_a_long_first_trial_is_worth_a_time_to_go():
 
 
 def test_the_first_line_says_what_the_run_will_do():
-    assert start_line(state(total=30, before=12, eta_s=170.0)) == ("s: 30 trials, 12 done before, 2 slots, about 3 min")
+    assert start_line(state(total=30, before=12, eta_s=170.0)) == (
+        "s: 30 trials, 12 done before, 2 slots, about 3 min"
+    )
     assert "how long it takes is known once" in start_line(state())
-    assert start_line(state(total=None, slots=1)).startswith("s: trials until the budget is used up, 1 slot;")
+    assert start_line(state(total=None, slots=1)).startswith(
+        "s: trials until the budget is used up, 1 slot;"
+    )
 
 
 def test_a_line_names_metric_and_best():
@@ -155,7 +204,9 @@ def test_a_line_names_metric_and_best():
         "2/4 trials, 1 running, 1 failed, 1:00 so far, about 3 min to go; f1 0.5 of ocl at step 3; "
         "best f1 0.91: scl fold=1 seed=0"
     )
-    assert "to go" not in progress_line(dataclasses.replace(shown, eta_s=0.0)), "the one that runs is overdue"
+    assert "to go" not in progress_line(dataclasses.replace(shown, eta_s=0.0)), (
+        "the one that runs is overdue"
+    )
 
 
 def test_without_a_terminal_there_is_a_line_at_the_start_every_so_often_and_at_the_end():
@@ -216,9 +267,21 @@ def test_the_tables_fit_the_terminal_and_lose_no_number(width):
     lines = drawn(example(), width)
     text = "\n".join(lines)
     assert max(map(len, lines)) <= width
-    for part in ("2%", "7/200", "0.61", "1:00", "1/30", "0.7312", "1/60 trials, 3 running", "about 50 min to go"):
+    for part in (
+        "2%",
+        "7/200",
+        "0.61",
+        "1:00",
+        "1/30",
+        "0.7312",
+        "1/60 trials, 3 running",
+        "about 50 min to go",
+    ):
         assert part in text
-    assert text.count("orthonormal-co") == 4 and text.count("lr=0.001" if width < 100 else "0.001") >= 3
+    assert (
+        text.count("orthonormal-co") == 4
+        and text.count("lr=0.001" if width < 100 else "0.001") >= 3
+    )
 
 
 def test_many_running_trials_leave_room_for_the_rest():

@@ -35,7 +35,9 @@ TRIALS = [Trial("s", "ocl", "m:train", {"lr": 0.1}, DATA, None, seed) for seed i
 def records(tmp_path):
     """A study of three trials: one done, one failed, one that a driver runs."""
     records = StudyRecords(str(tmp_path), "s")
-    records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60))
+    records.claim(
+        StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60)
+    )
     done, failed, _ = TRIALS
     records.write(Record.of(done, status=Status.DONE, metrics={"f1": 0.75}, ended=time.time() - 5))
     error = 'Traceback (most recent call last):\n  File "/me/method.py", line 3, in train\nValueError: on purpose\n'
@@ -46,10 +48,22 @@ def records(tmp_path):
 
 def keep(records, **fields):
     now = time.time()
-    running = {TRIALS[2].id: RunningTrial(TRIALS[2].id, "ocl", {}, None, 2, now - 30, 4, 9, 0.5, now - 1)}
+    running = {
+        TRIALS[2].id: RunningTrial(TRIALS[2].id, "ocl", {}, None, 2, now - 30, 4, 9, 0.5, now - 1)
+    }
     arms = {"ocl": ArmState(ended=2, total=3, scored=1, mean=0.75, best=0.75, best_where="seed=0")}
-    base = {"total": 3, "before": 0, "slots": 1, "began": now - 60, "updated": now, "running": running, "arms": arms}
-    state = RunState("s", "f1", "max", records.storage, **base | {"statuses": {"done": 1, "failed": 1}} | fields)
+    base = {
+        "total": 3,
+        "before": 0,
+        "slots": 1,
+        "began": now - 60,
+        "updated": now,
+        "running": running,
+        "arms": arms,
+    }
+    state = RunState(
+        "s", "f1", "max", records.storage, **base | {"statuses": {"done": 1, "failed": 1}} | fields
+    )
     LIVE_FILE.write(records.store, f"s/{LIVE}", dataclasses.asdict(state))
     return state
 
@@ -59,19 +73,31 @@ def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeyp
     listed = contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
     assert "stopped" in listed and "2 of 3: 1 done, 1 failed" in listed and "0.75 (ocl)" in listed
     keep(records)
-    (entry,) = json.loads(contrasweep("studies", "--storage", records.storage, "--json", folder=tmp_path).stdout)[
-        "studies"
-    ]
-    assert (entry["study"], entry["state"], entry["running"], entry["best"]) == ("s", "running", 1, 0.75)
+    (entry,) = json.loads(
+        contrasweep("studies", "--storage", records.storage, "--json", folder=tmp_path).stdout
+    )["studies"]
+    assert (entry["study"], entry["state"], entry["running"], entry["best"]) == (
+        "s",
+        "running",
+        1,
+        0.75,
+    )
     keep(records, updated=time.time() - 3600)
     assert "stopped" in contrasweep("studies", "--storage", records.storage, folder=tmp_path).stdout
-    assert "no studies in" in contrasweep("studies", "--storage", str(tmp_path / "none"), folder=tmp_path).stdout
+    assert (
+        "no studies in"
+        in contrasweep("studies", "--storage", str(tmp_path / "none"), folder=tmp_path).stdout
+    )
 
 
 def test_status_takes_a_study_too(records, tmp_path):
     keep(records)
     shown = contrasweep("status", "s", "--storage", records.storage, folder=tmp_path)
-    assert shown.returncode == 0 and "running, 1 trial running" in shown.stdout and "f1 0.75 (ocl)" in shown.stdout
+    assert (
+        shown.returncode == 0
+        and "running, 1 trial running" in shown.stdout
+        and "f1 0.75 (ocl)" in shown.stdout
+    )
     unknown = contrasweep("status", "t", "--storage", records.storage, folder=tmp_path)
     assert (
         unknown.returncode == 2
@@ -93,7 +119,9 @@ with exclusive_driver(StudyRecords(*sys.argv[1:])):
 @contextlib.contextmanager
 def driver_of(storage, study="s"):
     """A program of the user's, such as a notebook, that runs a study in this storage."""
-    driver = subprocess.Popen([sys.executable, "-c", HOLD, storage, study], stdout=subprocess.PIPE, text=True)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", HOLD, storage, study], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert driver.stdout.readline() == "held\n"
         yield driver
@@ -114,15 +142,23 @@ def hold(records, holder):
 @pytest.mark.slow
 def test_a_study_is_stopped_by_its_name_where_it_runs(records, tmp_path):
     """The holder of its lease gets SIGTERM; one of another machine is named, and nothing is sent."""
-    assert stop(records, tmp_path).returncode == 2 and "no process runs study s" in stop(records, tmp_path).stderr
+    assert (
+        stop(records, tmp_path).returncode == 2
+        and "no process runs study s" in stop(records, tmp_path).stderr
+    )
     with driver_of(records.storage) as driver:
         (tmp_path / "link").symlink_to(records.storage)
         done = contrasweep("stop", "s", "--storage", "link", folder=tmp_path)
-        assert done.stdout == f"asked process {driver.pid} on {socket.gethostname()} to stop\n", done
+        assert done.stdout == f"asked process {driver.pid} on {socket.gethostname()} to stop\n", (
+            done
+        )
         assert driver.wait(30) == -signal.SIGTERM
     assert "no process runs study s" in stop(records, tmp_path).stderr
     hold(records, Holder("far", os.getpid(), "another machine", "t"))
-    assert stop(records, tmp_path).returncode == 2 and f"kill {os.getpid()}" in stop(records, tmp_path).stderr
+    assert (
+        stop(records, tmp_path).returncode == 2
+        and f"kill {os.getpid()}" in stop(records, tmp_path).stderr
+    )
 
 
 @pytest.mark.slow
@@ -133,20 +169,32 @@ def test_a_campaign_is_stopped_by_its_name_where_a_study_of_it_runs(records, tmp
     words = ("stop", "speed", "--storage", records.storage)
     refused = contrasweep(*words, folder=tmp_path)
     assert refused.returncode == 2 and "no study of this campaign runs" in refused.stderr
-    LIVE_FILE.write(records.store, f"speed.1/{LIVE}", dataclasses.asdict(state) | {"updated": time.time() + 60})
+    LIVE_FILE.write(
+        records.store, f"speed.1/{LIVE}", dataclasses.asdict(state) | {"updated": time.time() + 60}
+    )
     with driver_of(records.storage, "speed.1") as driver:
-        assert contrasweep(*words, folder=tmp_path).stdout.startswith(f"asked process {driver.pid} on ")
+        assert contrasweep(*words, folder=tmp_path).stdout.startswith(
+            f"asked process {driver.pid} on "
+        )
         assert driver.wait(30) == -signal.SIGTERM
 
 
 @pytest.mark.slow
-def test_a_process_that_a_storage_names_is_not_stopped_unless_it_runs_this_study_in_this_storage(records, tmp_path):
-    with subprocess.Popen(["sleep", "60"]) as bystander, driver_of(str(tmp_path / "other")) as elsewhere:
+def test_a_process_that_a_storage_names_is_not_stopped_unless_it_runs_this_study_in_this_storage(
+    records, tmp_path
+):
+    with (
+        subprocess.Popen(["sleep", "60"]) as bystander,
+        driver_of(str(tmp_path / "other")) as elsewhere,
+    ):
         for process in (bystander, elsewhere):
             hold(records, Holder("here", process.pid, process_identity(process.pid), "t"))
             done = stop(records, tmp_path)
             assert done.returncode == 2 and process.poll() is None
-            assert f"process {process.pid} on here" in done.stderr and "nothing is stopped" in done.stderr
+            assert (
+                f"process {process.pid} on here" in done.stderr
+                and "nothing is stopped" in done.stderr
+            )
         bystander.kill()
 
 
@@ -157,16 +205,25 @@ def test_the_sign_of_a_driver_that_another_process_shows_stops_nobody(records, t
         hold(records, holder)
         with _show_sign(records, holder):
             done = stop(records, tmp_path)
-        assert done.returncode == 2 and bystander.poll() is None and "nothing is stopped" in done.stderr
+        assert (
+            done.returncode == 2
+            and bystander.poll() is None
+            and "nothing is stopped" in done.stderr
+        )
         bystander.kill()
 
 
 def test_watch_shows_the_run_of_another_process(records, tmp_path):
     keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
     seen = contrasweep("watch", "s", "--storage", records.storage, "--once", folder=tmp_path)
-    assert "2/3 trials, 1 running, 1 failed" in seen.stderr and "f1 0.5 of ocl at step 4" in seen.stderr
+    assert (
+        "2/3 trials, 1 running, 1 failed" in seen.stderr
+        and "f1 0.5 of ocl at step 4" in seen.stderr
+    )
     assert "failed: ocl seed=1: ValueError" in seen.stderr
-    state = json.loads(contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout)["run"]
+    state = json.loads(
+        contrasweep("watch", "s", "--storage", records.storage, "--json", folder=tmp_path).stdout
+    )["run"]
     assert state["running"][TRIALS[2].id]["value"] == 0.5
 
 
@@ -181,7 +238,9 @@ def test_a_run_is_watched_from_another_process_on_an_object_store(s3, tmp_path):
         return done
 
     records = StudyRecords(s3.uri, "s")
-    records.claim(StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60))
+    records.claim(
+        StudyDocument(name="s", metric="f1", trials=3, arms=("ocl",), created=time.time() - 60)
+    )
     keep(records, events=[(time.time(), "failed: ocl seed=1: ValueError")])
     seen = watch_there("--once").stderr
     assert "2/3 trials, 1 running, 1 failed" in seen and "f1 0.5 of ocl at step 4" in seen
@@ -193,7 +252,9 @@ def test_a_run_is_watched_from_another_process_on_an_object_store(s3, tmp_path):
 def test_watch_ends_with_the_run_and_says_each_event_once(records):
     stream = io.StringIO()
     keep(records, events=[(1.0, "the first")])
-    watcher = threading.Thread(target=watch, args=(records, Lines(stream, every_s=0.0)), kwargs={"poll_s": 0.01})
+    watcher = threading.Thread(
+        target=watch, args=(records, Lines(stream, every_s=0.0)), kwargs={"poll_s": 0.01}
+    )
     watcher.start()
     while "the first" not in stream.getvalue():
         time.sleep(0.01)
@@ -217,7 +278,11 @@ def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
     failed = TRIALS[1].id
     shown = contrasweep("logs", "s", failed[:6], "--storage", records.storage, folder=tmp_path)
     assert shown.returncode == 0
-    assert shown.stdout.index("printed") < shown.stdout.index("--- failed on h1") < shown.stdout.index("on purpose")
+    assert (
+        shown.stdout.index("printed")
+        < shown.stdout.index("--- failed on h1")
+        < shown.stdout.index("on purpose")
+    )
     for words, says in (
         (["s", "zz"], "the id of one trial"),
         (["t", failed], "there is no such study"),
@@ -228,7 +293,8 @@ def test_a_trial_s_log_and_its_traceback_are_printed(records, tmp_path):
 
 
 def test_a_log_is_followed_until_the_trial_has_its_record(records, monkeypatch):
-    running, written = TRIALS[2], []
+    running = TRIALS[2]
+    written = []
     key = records.key(running.id, "log.txt")
     records.store.write(key, b"one\n")
     keep(records)
@@ -247,7 +313,8 @@ def test_a_log_is_followed_until_the_trial_has_its_record(records, monkeypatch):
 def test_an_id_that_is_none_is_answered_with_some_and_a_command_that_prints_them(records):
     records.store.write(records.key("abc123", "log.txt"), b"")
     with pytest.raises(
-        SpecError, match=r"such as .*abc123.* `contrasweep report s --storage .* --json` prints the tri"
+        SpecError,
+        match=r"such as .*abc123.* `contrasweep report s --storage .* --json` prints the tri",
     ):
         logs.find_trial(records, "zzzz")
 
@@ -255,7 +322,10 @@ def test_an_id_that_is_none_is_answered_with_some_and_a_command_that_prints_them
 def test_a_log_that_was_shortened_is_followed_from_where_it_was():
     begun = "a\n" + "x" * 300 + "the last that was read\n"
     assert logs._new(begun, begun + "more\n") == "more\n"
-    assert logs._new(begun, "a\n--- 40 bytes are left out here\n" + begun[-210:] + "more\n") == "more\n"
+    assert (
+        logs._new(begun, "a\n--- 40 bytes are left out here\n" + begun[-210:] + "more\n")
+        == "more\n"
+    )
     assert "too fast" in logs._new(begun, "a\n--- left out\nnothing that was read\n")
 
 

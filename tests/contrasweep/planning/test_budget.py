@@ -45,7 +45,9 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "w").write_text("w")
     saved = Extra(seconds=7200.0, started=0.0, gpus=0.25)
-    Checkpoints(records.store, records.key(record(0, 0, 0).trial_id, "checkpoint")).save(tmp_path / "weights", 3, saved)
+    Checkpoints(records.store, records.key(record(0, 0, 0).trial_id, "checkpoint")).save(
+        tmp_path / "weights", 3, saved
+    )
     budget = Budget(study(**ALL), records, [])
     assert budget.spent() == pytest.approx({"budget_hours": 2, "budget_gpu_hours": 0.5})
     budget.started(record(0, 0, 0).trial_id, 0.25)
@@ -53,20 +55,28 @@ def test_an_unfinished_trial_counts_up_to_its_checkpoint_and_is_not_counted_twic
     budget.ended(ended := record(0, time.time() - 3600, 10800, gpus=0.25))
     assert budget.spent()["budget_gpu_hours"] == pytest.approx(0.75)
     records.write(ended)
-    assert Budget(study(**ALL), records).spent()["budget_gpu_hours"] == pytest.approx(0.75), "its checkpoint is there"
+    assert Budget(study(**ALL), records).spent()["budget_gpu_hours"] == pytest.approx(0.75), (
+        "its checkpoint is there"
+    )
 
 
 def test_what_runs_now_counts_too(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
-    budget = Budget(study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), [])
+    budget = Budget(
+        study(budget_hours=2.0, budget_gpu_hours=2.0), StudyRecords(str(tmp_path), "s"), []
+    )
     budget.started("t0", 1.0)
     now[0] += 1800
     budget.started("t1", 0.5)
     now[0] += 1800
     budget.trained("t0", 3600.0)
     budget.trained("t1", 3600.0)
-    assert budget.spent()["budget_hours"] == 1 and budget.spent()["budget_gpu_hours"] == 1.5 and not budget.used_up()
+    assert (
+        budget.spent()["budget_hours"] == 1
+        and budget.spent()["budget_gpu_hours"] == 1.5
+        and not budget.used_up()
+    )
     budget.trained("t0", 5400.0)
     budget.trained("t1", 5400.0)
     assert budget.used_up() == (
@@ -85,10 +95,16 @@ def test_without_a_budget_nothing_is_read_and_nothing_is_used_up(tmp_path):
 
 def test_a_plan_says_what_will_not_do(tmp_path):
     budget = Budget(
-        study(budget_hours=3.0, budget_gpu_hours=100.0), StudyRecords(str(tmp_path), "s"), [record(0, 0, 7200)]
+        study(budget_hours=3.0, budget_gpu_hours=100.0),
+        StudyRecords(str(tmp_path), "s"),
+        [record(0, 0, 7200)],
     )
-    to_come = Makespan(hours=2, gpu_hours=9, cost=50, trials_cost=40, utilisation=1, finished=3, infeasible=0)
-    assert budget.warnings(to_come) == ["budget_hours=3 will be exceeded: 2 h spent, about 2 h to go"]
+    to_come = Makespan(
+        hours=2, gpu_hours=9, cost=50, trials_cost=40, utilisation=1, finished=3, infeasible=0
+    )
+    assert budget.warnings(to_come) == [
+        "budget_hours=3 will be exceeded: 2 h spent, about 2 h to go"
+    ]
     assert budget.warnings(None) == []
 
 

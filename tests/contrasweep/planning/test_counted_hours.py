@@ -24,7 +24,10 @@ CONFIG = {"loss": "supcon", "encoder": {"name": "resnet18"}, "epochs": 10, "batc
 def seconds(gpu, tmp_path, **config):
     """Of a trial on digits, as a plan for hosts with this GPU counts it."""
     study = AblationGrid(
-        "s", {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG | config)}, "digits", folds=5
+        "s",
+        {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG | config)},
+        "digits",
+        folds=5,
     )
     trial = plan(study, storage=str(tmp_path)).trials[0]
     inventory = Inventory((Node(16, 64, gpus=1 if gpu else 0, gpu=gpu),))
@@ -52,11 +55,19 @@ def test_a_plan_of_a_paper_has_hours_with_nothing_staged(tmp_path, monkeypatch):
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (
-        "\ntime      about " in done.stdout and "counted work of training steps at 0.3 of the GPUs' peak" in done.stdout
+        "\ntime      about " in done.stdout
+        and "counted work of training steps at 0.3 of the GPUs' peak" in done.stdout
     )
-    assert "missing   cifar10: 2 cells, 10 trials, planned by what its paper says; not staged: " in done.stdout
+    assert (
+        "missing   cifar10: 2 cells, 10 trials, planned by what its paper says; not staged: "
+        in done.stdout
+    )
     shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
-    assert shown["hours_are_counted"] and shown["hours"] > 1 and shown["makespan"]["gpu_hours"] > shown["hours"]
+    assert (
+        shown["hours_are_counted"]
+        and shown["hours"] > 1
+        and shown["makespan"]["gpu_hours"] > shown["hours"]
+    )
     assert [one["described"] for one in shown["missing"]] == [True, True] and shown["trials"] == 20
     assert list(tmp_path.iterdir()) == []
 
@@ -67,13 +78,23 @@ def test_the_hours_of_this_machine_stay_unknown_until_a_trial_has_finished(tmp_p
 
 
 def test_what_a_paper_says_of_a_dataset():
-    lt, half = described("cifar10-lt"), described("cifar10-lt?imbalance_factor=50")
-    assert (lt.rows("train"), lt.rows("test"), len(lt.classes)) == (12_406, 10_000, 10)  # LDAM-DRW, imbalance 100
+    lt = described("cifar10-lt")
+    half = described("cifar10-lt?imbalance_factor=50")
+    assert (lt.rows("train"), lt.rows("test"), len(lt.classes)) == (
+        12_406,
+        10_000,
+        10,
+    )  # LDAM-DRW, imbalance 100
     assert half.rows("train") == 13_996 and half.digest != lt.digest
     large = described("imagenet-lt?size=112")
-    assert large.columns["image"]["shape"] == [112, 112, 3] and large.columns["image"]["encoding"] == "image"
+    assert (
+        large.columns["image"]["shape"] == [112, 112, 3]
+        and large.columns["image"]["encoding"] == "image"
+    )
     pairs = described("hra")
-    assert pairs.rows("train") == 3_389 and pairs.kind == "image-pair" and not pairs.rows("test")  # LOCAL, section 4
+    assert (
+        pairs.rows("train") == 3_389 and pairs.kind == "image-pair" and not pairs.rows("test")
+    )  # LOCAL, section 4
     assert described("image-folder") is None
     with pytest.raises(SpecError, match="size"):
         described("imagenet-lt?size=0")
@@ -92,19 +113,36 @@ def test_what_a_paper_says_of_a_dataset():
 )
 def test_what_is_published_of_real_data_is_what_is_staged(tmp_path, shared, name, source):
     wanted = parse(name)
-    staged = stage(wanted.name, str(tmp_path / "to"), source=shared / "data" / source, settings=dict(wanted.settings))
+    staged = stage(
+        wanted.name,
+        str(tmp_path / "to"),
+        source=shared / "data" / source,
+        settings=dict(wanted.settings),
+    )
     published = described(name)
-    assert (published.kind, published.classes, published.columns) == (staged.kind, staged.classes, staged.columns)
-    assert {split: published.rows(split) for split in staged.splits} == {s: staged.rows(s) for s in staged.splits}
+    assert (published.kind, published.classes, published.columns) == (
+        staged.kind,
+        staged.classes,
+        staged.columns,
+    )
+    assert {split: published.rows(split) for split in staged.splits} == {
+        s: staged.rows(s) for s in staged.splits
+    }
 
 
 def test_a_described_dataset_is_as_it_will_be_staged(tmp_path, monkeypatch):
     """CIFAR-10's own class counts and shapes: all that a memory hook reads is the same as of staged data."""
     monkeypatch.delenv("CONTRASWEEP_DATA", raising=False)
     study = AblationGrid(
-        "s", {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG)}, "cifar10-lt", folds=5
+        "s",
+        {"a": Arm("contrasweep.trainables.contrastive:train", config=CONFIG)},
+        "cifar10-lt",
+        folds=5,
     )
     planned, (missing,) = plan_staged(study, storage=str(tmp_path))
     (data,) = planned.datasets.values()
     assert missing.described and data.folds.count == 5
-    assert data.kind == "image" and data.columns["image"] == {"dtype": "uint8", "shape": [32, 32, 3]}
+    assert data.kind == "image" and data.columns["image"] == {
+        "dtype": "uint8",
+        "shape": [32, 32, 3],
+    }

@@ -17,7 +17,13 @@ from contrasweep.planning.learned import CPU, MARGIN, MARGIN_UNMEASURED, Learned
 
 PIXELS = {name: {"dtype": "uint8", "shape": [64, 64, 3]} for name in ("pre", "post")}
 PAIRS = Manifest(
-    "pairs", "/nowhere", "image-pair", {"train": (Shard("a", 40, 1, "aa"),)}, ("same", "changed"), PIXELS, Folds(5)
+    "pairs",
+    "/nowhere",
+    "image-pair",
+    {"train": (Shard("a", 40, 1, "aa"),)},
+    ("same", "changed"),
+    PIXELS,
+    Folds(5),
 )
 GPUS = Inventory((Node(32, 256, 4, Gpu("T4", 14.7), count=2), Node(64, 512, 8, Gpu("H100", 79.2))))
 HOSTS = Inventory((Node(8, 32),))
@@ -74,7 +80,9 @@ def needs(arm, inventory=GPUS, peaks=(), **config):
     grid = AblationGrid("s", {"a": dataclasses.replace(arm, config=config)}, "d", folds=5)
     trial = make_plan(grid, lambda name: PAIRS).cells[0].trials[0]
     cell = cell_key(trial.trainable, trial.config.text, trial.data.digest)
-    footprints = Footprints(grid, inventory, Learned(dataclasses.replace(peak, cell=cell) for peak in peaks))
+    footprints = Footprints(
+        grid, inventory, Learned(dataclasses.replace(peak, cell=cell) for peak in peaks)
+    )
     return footprints.of(trial), footprints.options(trial)
 
 
@@ -97,16 +105,25 @@ def test_an_estimate_comes_before_what_is_declared_but_keeps_its_cores_and_types
     declared = Footprint(gpu_memory_gib=1, cpus=7, host_memory_gib=9, gpu_types=("H100",))
     need, options = needs(Arm(telling, resources=declared))
     assert need.source == "estimated" and 8 < need.footprint.gpu_memory_gib < 14
-    assert (need.footprint.cpus, need.footprint.host_memory_gib, list(shares(options))) == (7, 9, ["H100"])
-    assert needs(Arm(telling, resources=Footprint(gpus=1)))[1][0].share == 1, "who asks for a whole GPU gets one"
+    assert (need.footprint.cpus, need.footprint.host_memory_gib, list(shares(options))) == (
+        7,
+        9,
+        ["H100"],
+    )
+    assert needs(Arm(telling, resources=Footprint(gpus=1)))[1][0].share == 1, (
+        "who asks for a whole GPU gets one"
+    )
 
 
 def test_what_was_measured_comes_first_and_only_on_its_own_type():
     need, options = needs(
-        Arm(telling), peaks=[Peak("", "T4", "tiny fp32", 8, gpu_memory_gib=3, host_memory_gib=4.1, gpu_busy=0.6)]
+        Arm(telling),
+        peaks=[Peak("", "T4", "tiny fp32", 8, gpu_memory_gib=3, host_memory_gib=4.1, gpu_busy=0.6)],
     )
     on = need.footprint.on
-    assert need.source == "measured" and on("T4").gpu_memory_gib == 3 and on("H100").gpu_memory_gib > 3
+    assert (
+        need.source == "measured" and on("T4").gpu_memory_gib == 3 and on("H100").gpu_memory_gib > 3
+    )
     assert shares(options)["T4"] == "1", "busy for 0.6 of the time alone: two would be too many"
     assert need.footprint.host_memory_gib == 5.0, "4.1 GiB and a tenth, up to the next half"
 
@@ -118,7 +135,10 @@ def test_without_an_estimate_a_measured_peak_serves_other_types_too():
 
 def test_the_margin_narrows_with_the_fifth_measurement():
     margins = [
-        needs(Arm(silent), peaks=[Peak("", "T4", gpu_memory_gib=5)] * n)[0].footprint.on("T4").margin for n in (1, 4, 5)
+        needs(Arm(silent), peaks=[Peak("", "T4", gpu_memory_gib=5)] * n)[0]
+        .footprint.on("T4")
+        .margin
+        for n in (1, 4, 5)
     ]
     assert margins == [MARGIN_UNMEASURED, MARGIN_UNMEASURED, MARGIN]
 
@@ -138,15 +158,23 @@ def test_what_like_trials_took_moves_the_estimate():
 
 def test_on_hosts_without_gpus_the_host_is_what_counts():
     need, (only,) = needs(Arm(telling), HOSTS, gib=2)
-    assert (need.source, only.gpu, only.cpus) == ("estimated", None, 2) and 2.5 <= only.host_memory_gib <= 3.5
-    measured, _ = needs(Arm(telling), HOSTS, [Peak("", CPU, "tiny fp32", 2, host_memory_gib=5)], gib=2)
+    assert (need.source, only.gpu, only.cpus) == (
+        "estimated",
+        None,
+        2,
+    ) and 2.5 <= only.host_memory_gib <= 3.5
+    measured, _ = needs(
+        Arm(telling), HOSTS, [Peak("", CPU, "tiny fp32", 2, host_memory_gib=5)], gib=2
+    )
     assert (measured.source, measured.footprint.host_memory_gib) == ("measured", 5.5)
     assert needs(Arm(silent), HOSTS)[0].source == "default"
 
 
 def test_the_device_that_a_config_names_is_kept_to():
     assert needs(Arm(telling), device="cpu")[1][0].gpu is None
-    assert needs(Arm(telling), HOSTS, device="cuda")[1] == [], "there is no GPU, and this trial will not do without"
+    assert needs(Arm(telling), HOSTS, device="cuda")[1] == [], (
+        "there is no GPU, and this trial will not do without"
+    )
 
 
 def test_a_trainable_that_cannot_say_it_stops_no_plan():
@@ -157,7 +185,9 @@ def test_a_trainable_that_cannot_say_it_stops_no_plan():
 
 def test_a_shape_is_counted_once_for_all_cells():
     BUILT.clear()
-    grid = AblationGrid("s", {"a": Arm(telling)}, "d", folds=5, axes={"rate": list(range(300)), "gib": [1, 2]})
+    grid = AblationGrid(
+        "s", {"a": Arm(telling)}, "d", folds=5, axes={"rate": list(range(300)), "gib": [1, 2]}
+    )
     footprints = Footprints(grid, GPUS, Learned())
     for cell in make_plan(grid, lambda name: PAIRS).cells:
         footprints.of(cell.trials[0])
@@ -175,7 +205,9 @@ def test_the_plan_of_local_shows_its_table_1(monkeypatch, tmp_path):
 
     study = load_study("contrasweep.search_spaces.local:TABLE_1")
     the_plan = make_plan(study, lambda name: PAIRS)
-    (tmp_path / "gpus.yaml").write_text("nodes: [{cpus: 16, memory_gib: 128, gpus: 1, gpu: A100-80G}]")
+    (tmp_path / "gpus.yaml").write_text(
+        "nodes: [{cpus: 16, memory_gib: 128, gpus: 1, gpu: A100-80G}]"
+    )
     planned = forecast(the_plan, str(tmp_path), tmp_path / "gpus.yaml").to_dict()["table"]
     assert [(row["axes"]["batch_size"], row["axes"]["image_size"]) for row in planned] == [
         row for row, _ in TABLE_1_MIB

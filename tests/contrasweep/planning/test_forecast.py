@@ -47,7 +47,9 @@ def grid(**fields):
         "quarter": Arm(train, resources=Footprint(gpu_memory_gib=3)),
         "large": Arm(train, resources=Footprint(gpu_memory_gib=60)),
     }
-    return AblationGrid(**{"name": "s", "arms": arms, "data": "d", "folds": 2, "axes": {"p": [1, 2]}} | fields)
+    return AblationGrid(
+        **{"name": "s", "arms": arms, "data": "d", "folds": 2, "axes": {"p": [1, 2]}} | fields
+    )
 
 
 @pytest.fixture
@@ -64,7 +66,12 @@ def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
         trial = cell.trials[0]
         records.write(
             Record.of(
-                trial, status=Status.DONE, seconds=seconds, started=0.0, ended=seconds, notes=TrialNotes(**notes or {})
+                trial,
+                status=Status.DONE,
+                seconds=seconds,
+                started=0.0,
+                ended=seconds,
+                notes=TrialNotes(**notes or {}),
             )
         )
     return forecast(the_plan, str(tmp_path / "runs"), cluster)
@@ -73,8 +80,31 @@ def planned(study, tmp_path, cluster=None, seconds=None, notes=None):
 @pytest.mark.slow
 def test_memory_share_and_type_of_each_cell(tmp_path, cluster):
     lines = planned(grid(), tmp_path, cluster).to_text().splitlines()
-    assert lines[0].split() == ["arm", "p", "replicates", "done", "memory", "GiB", "share", "GPU", "per", "GPU"]
-    assert lines[1].split() == ["quarter", "1", "2", "0", "3.0", "declared", "1/4", "T4", "or", "H100", "4"]
+    assert lines[0].split() == [
+        "arm",
+        "p",
+        "replicates",
+        "done",
+        "memory",
+        "GiB",
+        "share",
+        "GPU",
+        "per",
+        "GPU",
+    ]
+    assert lines[1].split() == [
+        "quarter",
+        "1",
+        "2",
+        "0",
+        "3.0",
+        "declared",
+        "1/4",
+        "T4",
+        "or",
+        "H100",
+        "4",
+    ]
     assert lines[3].split() == ["large", "1", "2", "0", "60.0", "declared", "1", "H100", "1"]
 
 
@@ -91,10 +121,15 @@ def test_where_the_trials_to_run_go(tmp_path, cluster):
 @pytest.mark.slow
 def test_a_host_without_gpus_shows_the_host(tmp_path):
     text = planned(
-        grid(arms={"a": Arm(train), "b": Arm(train, resources=Footprint(cpus=1, host_memory_gib=2))}), tmp_path
+        grid(
+            arms={"a": Arm(train), "b": Arm(train, resources=Footprint(cpus=1, host_memory_gib=2))}
+        ),
+        tmp_path,
     ).to_text()
     first, _, _, declared, *_ = text.splitlines()
-    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[4:7] == [
+    assert first.split()[4:] == ["host", "GiB", "cores", "at", "once"] and declared.split()[
+        4:7
+    ] == [
         "2.0",
         "declared",
         "1",
@@ -138,7 +173,10 @@ def test_time_gpu_hours_and_cost_by_hand(tmp_path, cluster):
     assert as_dict["makespan"]["gpu_hours"] == pytest.approx(2 * 1 + 2 * 0.25)
     assert as_dict["makespan"]["cost"] == 22.0
     assert as_dict["makespan"]["trials_cost"] == pytest.approx(2 * 20 / 4 + 2 * 1 / 2 / 4)
-    assert "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them" in estimate.to_text()
+    assert (
+        "cost      22 for all hosts as long as it runs, 10.25 for the trials' parts of them"
+        in estimate.to_text()
+    )
 
 
 @pytest.mark.slow
@@ -146,8 +184,12 @@ def test_what_trials_take_beside_training_is_part_of_the_forecast(tmp_path, clus
     estimate = planned(grid(), tmp_path, cluster, seconds=3600.0)
     records = StudyRecords(str(tmp_path / "runs"), "s")
     for n, i in enumerate(records.finished()):
-        one, attempts = records.read_one(i), 1 + n % 2  # one that was interrupted has waited, too
-        records.write(dataclasses.replace(one, ended=one.ended + 360 * attempts**9, attempts=attempts))
+        # one that was interrupted has waited, too
+        one = records.read_one(i)
+        attempts = 1 + n % 2
+        records.write(
+            dataclasses.replace(one, ended=one.ended + 360 * attempts**9, attempts=attempts)
+        )
     assert forecast(estimate.plan, str(tmp_path / "runs"), cluster).hours == pytest.approx(1.1)
 
 
@@ -166,7 +208,10 @@ def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tm
     cluster.write_text(CLUSTER.replace("gpu: H100,", "gpu: H100, gpu_speed: 4,"))
     here = planned(grid(), tmp_path, cluster, seconds=900.0, notes={"gpu_type": "H100"})
     assert here.rows[0].seconds == 3600.0 and not any("time is" in text for text in here.warnings)
-    assert {row.planned.arm: row.capacity.placements[0].gpu for row in here.rows} == {"quarter": "T4", "large": "H100"}
+    assert {row.planned.arm: row.capacity.placements[0].gpu for row in here.rows} == {
+        "quarter": "T4",
+        "large": "H100",
+    }
     assert here.hours == 1.0, "an hour on a T4; on an H100 a quarter of one"
     cpu = planned(grid(name="t"), tmp_path, cluster, seconds=900.0)
     assert "time is what trials took on cpu; these hosts have H100, T4" in cpu.warnings
@@ -174,7 +219,9 @@ def test_times_from_other_hosts_are_scaled_by_speed_and_said_to_be_from_there(tm
 
 @pytest.mark.slow
 def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
-    over = planned(grid(budget_gpu_hours=3.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5})
+    over = planned(
+        grid(budget_gpu_hours=3.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5}
+    )
     assert (
         "warning   budget_gpu_hours=3 will be exceeded: 2 hours of a GPU or slot spent, about 2.5 hours of a GPU or "
         "slot to go" in over.to_text()
@@ -182,7 +229,9 @@ def test_a_forecast_over_budget_is_a_warning(tmp_path, cluster):
     assert over.to_dict()["budget"] == {"budget_gpu_hours": {"limit": 3.0, "spent": 2.0}}
     assert (
         "will be exceeded"
-        not in planned(grid(budget_gpu_hours=5.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5}).to_text()
+        not in planned(
+            grid(budget_gpu_hours=5.0), tmp_path, cluster, seconds=3600.0, notes={"gpus": 0.5}
+        ).to_text()
     )
 
 
@@ -206,7 +255,19 @@ def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
     )
     estimate = forecast(make_sweep_plan(study, lambda name: DATA), str(tmp_path), cluster)
     lines = estimate.to_text().splitlines()
-    assert lines[1].split() == ["a", "4", "0", "2", "0", "30.0", "declared", "1/2", "H100", "2", "x"]
+    assert lines[1].split() == [
+        "a",
+        "4",
+        "0",
+        "2",
+        "0",
+        "30.0",
+        "declared",
+        "1/2",
+        "H100",
+        "2",
+        "x",
+    ]
     assert estimate.to_dict()["table"][0]["share"] == "1/2" and estimate.slots == 8
 
 
@@ -217,7 +278,10 @@ def test_a_sweep_is_planned_for_by_arm(tmp_path, cluster):
             "nodes: [{cpus: 4, memory_gib: 16, gpu: T4, gpuz: 2}]",
             r"nodes\[0\]\.gpuz: there is no such field; known fields: ",
         ),
-        ("nodes: [{cpus: 4, memory_gib: 16, gpus: 2}]", r"nodes\[0\]\.gpu: a host with GPUs must name their type"),
+        (
+            "nodes: [{cpus: 4, memory_gib: 16, gpus: 2}]",
+            r"nodes\[0\]\.gpu: a host with GPUs must name their type",
+        ),
     ],
 )
 def test_a_wrong_inventory_is_one_line(tmp_path, text, says):
@@ -231,7 +295,14 @@ def test_the_inventory_in_the_documentation_works(tmp_path):
     inventory = Path(__file__).resolve().parents[3] / "docs/cluster/example-inventory.yaml"
     done = CliRunner().invoke(
         app,
-        ["plan", "contrasweep.search_spaces.quickstart:STUDY", "--cluster", str(inventory), "--storage", str(tmp_path)],
+        [
+            "plan",
+            "contrasweep.search_spaces.quickstart:STUDY",
+            "--cluster",
+            str(inventory),
+            "--storage",
+            str(tmp_path),
+        ],
     )
     assert done.exit_code == 0 and "L4 or H100" in done.output
 

@@ -18,10 +18,29 @@ def record(i, study="s", gpu="H100", gib=4.0, **fields):
     notes = TrialNotes(architecture="cnn", counted_gib=1.0)
     if gpu:
         notes = dataclasses.replace(notes, gpu_type=gpu, gpus=0.5)
-    base = {"config": {"batch_size": i % 2}, "data": DatasetRef("d", "dd"), "fold": 0, "seed": i, "status": Status.DONE}
-    measured = {"gpu_memory_gib": gib if gpu else None, "host_memory_gib": 2.0, "gpu_utilisation": 0.3 if gpu else None}
+    base = {
+        "config": {"batch_size": i % 2},
+        "data": DatasetRef("d", "dd"),
+        "fold": 0,
+        "seed": i,
+        "status": Status.DONE,
+    }
+    measured = {
+        "gpu_memory_gib": gib if gpu else None,
+        "host_memory_gib": 2.0,
+        "gpu_utilisation": 0.3 if gpu else None,
+    }
     made = Record(
-        **{"trial_id": "", "study": study, "arm": "a", "trainable": "m:f", "notes": notes, **base, **measured, **fields}
+        **{
+            "trial_id": "",
+            "study": study,
+            "arm": "a",
+            "trainable": "m:f",
+            "notes": notes,
+            **base,
+            **measured,
+            **fields,
+        }
     )
     return dataclasses.replace(made, trial_id=id_of(made, canonical.dumps(made.config)))
 
@@ -34,7 +53,8 @@ def stored(tmp_path, study, records):
 
 
 def test_every_study_learns_from_all_of_the_storage(tmp_path):
-    one, two = stored(tmp_path, "one", [record(0), record(2, gib=5.0)]), stored(tmp_path, "two", [record(1, gib=3.0)])
+    one = stored(tmp_path, "one", [record(0), record(2, gib=5.0)])
+    two = stored(tmp_path, "two", [record(1, gib=3.0)])
     for records in (one, two):
         learned.write(records, records.read(records.finished()).values())
     third = learned.read(StudyRecords(str(tmp_path), "three"), set())
@@ -77,7 +97,11 @@ def test_a_broken_file_costs_no_plan_and_is_one_line_that_says_what_to_do(tmp_pa
     (tmp_path / "calibration" / "other.json").write_text(text)
     assert learned.read(StudyRecords(str(tmp_path), "s"), set()).peaks == []
     [message] = caplog.messages
-    assert "calibration/other.json is broken (" in message and "; delete it" in message and "\n" not in message
+    assert (
+        "calibration/other.json is broken (" in message
+        and "; delete it" in message
+        and "\n" not in message
+    )
 
 
 def test_a_gpu_is_known_to_be_busy_only_by_whom_it_belonged_to_alone():

@@ -13,14 +13,23 @@ from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.trial import Trial
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(5), classes=("x", "y"))
+DATA = Manifest(
+    "d",
+    "/nowhere",
+    "image",
+    {"train": (Shard("a", 100, 1, "aa"),)},
+    folds=Folds(5),
+    classes=("x", "y"),
+)
 JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**40), 2**40)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -30,7 +39,12 @@ def train(trial, resume=None):
 
 
 def plan(**fields):
-    base = {"name": "s", "arms": {"a": Arm(train), "b": Arm(train, config={"x": 9})}, "data": "d", "folds": 5}
+    base = {
+        "name": "s",
+        "arms": {"a": Arm(train), "b": Arm(train, config={"x": 9})},
+        "data": "d",
+        "folds": 5,
+    }
     return make_plan(AblationGrid(**base | fields), lambda name: DATA)
 
 
@@ -55,7 +69,10 @@ def test_zipped_axes_vary_together_and_multiply_with_the_rest():
 
 def test_subgrids_add_cells_and_nest():
     inner = SubGrid(axes={"p": [7]}, config={"z": 2})
-    planned = plan(axes={"p": [1]}, subgrids=[SubGrid(arms=["b"], config={"w": 1}, axes={"p": [3]}, subgrids=[inner])])
+    planned = plan(
+        axes={"p": [1]},
+        subgrids=[SubGrid(arms=["b"], config={"w": 1}, axes={"p": [3]}, subgrids=[inner])],
+    )
     assert cells(planned) == [("a", 1), ("b", 1), ("b", 3), ("b", 7)]
     assert dict(planned.cells[-1].trials[0].config) == {"x": 9, "w": 1, "z": 2, "p": 7}
 
@@ -69,11 +86,19 @@ def test_a_cell_that_comes_twice_is_run_once():
 def test_replicates_are_paired_across_cells():
     planned = plan(axes={"p": [1, 2]}, seeds=[0, 3])
     assert len({tuple((t.fold, t.seed) for t in c.trials) for c in planned.cells}) == 1
-    assert [(t.arm, t.fold, t.seed) for t in planned.trials[:4]] == [("a", 0, 0), ("a", 0, 0), ("b", 0, 0), ("b", 0, 0)]
+    assert [(t.arm, t.fold, t.seed) for t in planned.trials[:4]] == [
+        ("a", 0, 0),
+        ("a", 0, 0),
+        ("b", 0, 0),
+        ("b", 0, 0),
+    ]
 
 
 def test_an_axis_of_datasets_varies_the_data():
-    manifests = {n: dataclasses.replace(DATA, name=n, splits={"train": (Shard("a", 100, 1, n),)}) for n in ("u", "v")}
+    manifests = {
+        n: dataclasses.replace(DATA, name=n, splits={"train": (Shard("a", 100, 1, n),)})
+        for n in ("u", "v")
+    }
     grid = AblationGrid("s", {"a": Arm(train)}, "u", axes={"data": ["u", "v"]}, folds=5)
     planned = make_plan(grid, manifests.__getitem__)
     assert [c.trials[0].data.name for c in planned.cells] == ["u", "v"]
@@ -84,7 +109,11 @@ def test_an_axis_of_datasets_varies_the_data():
     "asks", [{"mode": "min"}, {"metric": "loss"}, {"seeds": [0, 1]}, {"axes": {"p": [1]}}], ids=repr
 )
 def test_what_a_study_asks_is_in_the_digest_of_its_plan_and_what_it_says_is_not(asks):
-    assert plan(**asks).digest != plan().digest == plan(description="of digits", labels={"a": "A"}).digest
+    assert (
+        plan(**asks).digest
+        != plan().digest
+        == plan(description="of digits", labels={"a": "A"}).digest
+    )
 
 
 TRIAL = Trial("s", "a", "m:f", {"x": 1}, DATA, fold=0, seed=0)
@@ -106,7 +135,12 @@ def test_what_a_trial_is_changes_its_id(change):
 
 
 @pytest.mark.parametrize(
-    "change", [{"study": "t"}, {"config": {"x": 1.0}}, {"data": dataclasses.replace(DATA, uri="s3://b/d", name="e")}]
+    "change",
+    [
+        {"study": "t"},
+        {"config": {"x": 1.0}},
+        {"data": dataclasses.replace(DATA, uri="s3://b/d", name="e")},
+    ],
 )
 def test_where_a_trial_runs_does_not(change):
     assert dataclasses.replace(TRIAL, **change).id == TRIAL.id
@@ -126,23 +160,37 @@ def test_a_config_has_one_id_however_it_is_held(config):
 @given(JSON, JSON)
 @settings(max_examples=50, deadline=None)
 def test_digests_differ_where_values_do(a, b):
-    assert (digest(a) == digest(b)) == (canonical(a) == canonical(b) and repr(canonical(a)) == repr(canonical(b)))
+    assert (digest(a) == digest(b)) == (
+        canonical(a) == canonical(b) and repr(canonical(a)) == repr(canonical(b))
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"axes": {"p": []}}, "axes.p: list should have at least 1 item"),
-        ({"folds": 101}, "folds: there cannot be more folds than rows, got 101; d has 100 training rows"),
+        (
+            {"folds": 101},
+            "folds: there cannot be more folds than rows, got 101; d has 100 training rows",
+        ),
         ({"folds": None}, "data: the dataset has no rows in split 'test'"),
         ({"axes": {"x": [1]}}, "axes.x: axis 'x' and the config of arm 'b' both set it"),
         ({"zipped": [{"p": [1], "q": [1, 2]}]}, "zipped.0: zipped axes must be equally long"),
-        ({"subgrids": [{"arms": ["c"]}]}, "subgrids.0.arms: there is no such arm, got 'c'; known arms: a, b"),
+        (
+            {"subgrids": [{"arms": ["c"]}]},
+            "subgrids.0.arms: there is no such arm, got 'c'; known arms: a, b",
+        ),
         ({"seeds": [1, 1]}, "seeds must differ"),
         ({"reference": "z"}, "reference: the reference must be an arm"),
         ({"smallest_difference": -0.01}, "smallest_difference: input should be greater than 0"),
-        ({"smallest_difference": 2}, "smallest_difference: the smallest difference of interest is less than the range"),
-        ({"replicates": {"first": 6, "step": 1, "most": 6}}, "replicates.most: most must be larger than first"),
+        (
+            {"smallest_difference": 2},
+            "smallest_difference: the smallest difference of interest is less than the range",
+        ),
+        (
+            {"replicates": {"first": 6, "step": 1, "most": 6}},
+            "replicates.most: most must be larger than first",
+        ),
         ({"metrik": "x"}, "metrik: there is no such field; did you mean 'metric'?"),
         ({"folds": "five"}, "folds: input should be a valid integer"),
         ({"name": "a b"}, "name: string should match pattern"),
@@ -150,24 +198,51 @@ def test_digests_differ_where_values_do(a, b):
             {"arms": {"a": {"trainable": "m:f", "confg": {}}}},
             "arms.a.confg: there is no such field; did you mean 'config'?",
         ),
-        ({"arms": {"a": Arm("nowhere.at:all")}}, "arms.a.trainable: the trainable's module cannot be imported"),
-        ({"arms": {"a": Arm("math:cosinus")}}, "arms.a.trainable: the trainable's module has no such function"),
+        (
+            {"arms": {"a": Arm("nowhere.at:all")}},
+            "arms.a.trainable: the trainable's module cannot be imported",
+        ),
+        (
+            {"arms": {"a": Arm("math:cosinus")}},
+            "arms.a.trainable: the trainable's module has no such function",
+        ),
         ({"axes": {"p": [math.nan]}}, "a config value must be finite"),
         ({"axes": {"p": [object]}}, "a config value must be text, a number"),
-        ({"axes": {"p": ["\ud800"]}}, "p: a text must have a UTF-8 form, without lone surrogates, got '\\ud800'"),
+        (
+            {"axes": {"p": ["\ud800"]}},
+            "p: a text must have a UTF-8 form, without lone surrogates, got '\\ud800'",
+        ),
         ({"axes": {"p": [{"\ud800": 1}]}}, "p: a text must have a UTF-8 form"),
         ({"description": "\ud800"}, "description: a text must have a UTF-8 form"),
-        ({"axes": {"p": [1, 2, "1"]}}, "axes.p: two values of an axis are shown alike, got [1, '1']"),
-        ({"axes": {"p": [True, "true"]}}, "axes.p: two values of an axis are shown alike, got [True, 'true']"),
-        ({"axes": {"p": [1, True]}}, "axes.p: two values of an axis are shown alike, got [1, True]"),
-        ({"axes": {"p": ["none", None]}}, "axes.p: two values of an axis are shown alike, got ['none', None]"),
-        ({"axes": {"p": [[1, 2], "[1, 2]"]}}, "axes.p: two values of an axis are shown alike, got [[1, 2], '[1, 2]']"),
+        (
+            {"axes": {"p": [1, 2, "1"]}},
+            "axes.p: two values of an axis are shown alike, got [1, '1']",
+        ),
+        (
+            {"axes": {"p": [True, "true"]}},
+            "axes.p: two values of an axis are shown alike, got [True, 'true']",
+        ),
+        (
+            {"axes": {"p": [1, True]}},
+            "axes.p: two values of an axis are shown alike, got [1, True]",
+        ),
+        (
+            {"axes": {"p": ["none", None]}},
+            "axes.p: two values of an axis are shown alike, got ['none', None]",
+        ),
+        (
+            {"axes": {"p": [[1, 2], "[1, 2]"]}},
+            "axes.p: two values of an axis are shown alike, got [[1, 2], '[1, 2]']",
+        ),
         (
             {"axes": {"p": [1]}, "subgrids": [{"arms": ["b"], "axes": {"p": ["1"]}}]},
             "axes.p: two values of an axis are shown alike, got [1, '1']",
         ),
         (
-            {"axes": {"p": [1]}, "subgrids": [{"arms": ["b"], "axes": {"p": [1]}, "config": {"wd": 0.1}}]},
+            {
+                "axes": {"p": [1]},
+                "subgrids": [{"arms": ["b"], "axes": {"p": [1]}, "config": {"wd": 0.1}}],
+            },
             "subgrids: two cells of arm 'b' have the same axes, so that a table would show their mean, got {'p': 1}; "
             "they differ in wd",
         ),

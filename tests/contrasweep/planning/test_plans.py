@@ -33,8 +33,10 @@ def study(request):
 
 def ended(study, storage):
     """Hand out every trial of the study's source, each with a record."""
-    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    source, trials = planned.source(records, records.finished()), []
+    planned = plan(study, storage=str(storage))
+    records = StudyRecords(str(storage), study.name)
+    source = planned.source(records, records.finished())
+    trials = []
     while not isinstance(answer := source.next(), Finished):
         left = record_of(answer.trial, answer.notes)
         records.write(left)
@@ -56,14 +58,21 @@ def test_a_source_hands_out_as_many_trials_as_the_plan_says(study, tmp_path):
 
 def test_the_cells_are_those_of_the_table(study, tmp_path):
     planned, _, _ = ended(study, tmp_path)
-    assert [cell.arm for cell in planned.cells] == (["a", "a", "b", "b"] if study is GRID else ["short", "long"])
+    assert [cell.arm for cell in planned.cells] == (
+        ["a", "a", "b", "b"] if study is GRID else ["short", "long"]
+    )
     frame = planned.to_frame()
-    assert len(frame) == sum(len(planned.replicates) if study is not GRID else len(c.trials) for c in planned.cells)
+    assert len(frame) == sum(
+        len(planned.replicates) if study is not GRID else len(c.trials) for c in planned.cells
+    )
 
 
 def test_the_cells_of_a_sweep_are_its_confirmation(tmp_path):
     planned = plan(sweep(), storage=str(tmp_path))
-    assert [(cell.arm, cell.axes, cell.trials) for cell in planned.cells] == [("short", {}, ()), ("long", {}, ())]
+    assert [(cell.arm, cell.axes, cell.trials) for cell in planned.cells] == [
+        ("short", {}, ()),
+        ("long", {}, ()),
+    ]
     _, confirmed = drive(sweep(), tmp_path)
     known = confirmed[-1]
     assert [[(t.arm, t.fold, t.seed) for t in cell.trials] for cell in known.cells] == [
@@ -109,7 +118,10 @@ def test_a_plan_shows_itself_in_one_line_and_as_html(study, tmp_path):
 
 
 def test_html_of_a_plan_escapes_what_the_study_says(tmp_path):
-    plan = cs.plan({**to_plain(STUDY), "axes": {"augmentation": ["<b>"]}, "arms": {"x": _own()}}, storage=str(tmp_path))
+    plan = cs.plan(
+        {**to_plain(STUDY), "axes": {"augmentation": ["<b>"]}, "arms": {"x": _own()}},
+        storage=str(tmp_path),
+    )
     assert "<b>" not in plan._repr_html_()
 
 
@@ -123,7 +135,13 @@ def _own():
 def test_a_study_may_be_given_by_name_by_file_or_as_a_mapping(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(to_plain(STUDY)))
-    forms = ["contrasweep.search_spaces.quickstart:STUDY", file, str(file), to_plain(STUDY), load_study(str(file))]
+    forms = [
+        "contrasweep.search_spaces.quickstart:STUDY",
+        file,
+        str(file),
+        to_plain(STUDY),
+        load_study(str(file)),
+    ]
     assert {cs.plan(form, storage=str(tmp_path)).digest for form in forms} == {
         cs.plan(STUDY, storage=str(tmp_path)).digest
     }

@@ -14,7 +14,14 @@ from contrasweep.planning.sweep import make_sweep_plan
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.storage.record import RECORD_FILE, Record, Status
 
-DATA = Manifest("d", "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, ("u", "v", "w"), folds=Folds(5))
+DATA = Manifest(
+    "d",
+    "/nowhere",
+    "image",
+    {"train": (Shard("a", 100, 1, "aa"),)},
+    ("u", "v", "w"),
+    folds=Folds(5),
+)
 
 
 @checked
@@ -27,7 +34,9 @@ class Settings:
     def resolve(self, data):
         if data.kind != "image":
             raise SpecError("only images have a width", place="width", value=self.width)
-        return dataclasses.replace(self, width=8 * len(data.classes)) if self.width == "auto" else self
+        return (
+            dataclasses.replace(self, width=8 * len(data.classes)) if self.width == "auto" else self
+        )
 
 
 def train(trial, resume=None):
@@ -39,7 +48,9 @@ train.settings = Settings
 
 def plan(data=DATA, **fields):
     base = {"name": "s", "arms": {"a": Arm(train)}, "data": "d", "folds": 5}
-    return make_plan(AblationGrid(**base | fields), lambda name: dataclasses.replace(data, name=name))
+    return make_plan(
+        AblationGrid(**base | fields), lambda name: dataclasses.replace(data, name=name)
+    )
 
 
 def test_a_trial_keeps_every_setting_and_builds_the_same_from_them():
@@ -65,8 +76,12 @@ def test_a_changed_default_is_another_trial_and_a_setting_that_means_as_before_i
     assert {t.id for t in plan().trials}.isdisjoint(before)
     monkeypatch.setattr(train, "settings", More)
     assert [t.id for t in plan().trials] == before
-    assert {t.id for t in plan(arms={"a": Arm(train, config={"clip": 1.0})}).trials}.isdisjoint(before)
-    assert {t.id for t in plan(arms={"a": Arm(train, config={"device": "cpu"})}).trials}.isdisjoint(before)
+    assert {t.id for t in plan(arms={"a": Arm(train, config={"clip": 1.0})}).trials}.isdisjoint(
+        before
+    )
+    assert {t.id for t in plan(arms={"a": Arm(train, config={"device": "cpu"})}).trials}.isdisjoint(
+        before
+    )
 
 
 def test_what_cannot_be_resolved_is_said_with_its_place():
@@ -79,13 +94,17 @@ def test_one_content_under_two_names_is_not_planned_twice():
     with pytest.raises(SpecError) as caught:
         plan(axes={"data": ["faces", "mnist-faces"]})
     said = str(caught.value)
-    assert said.startswith("axes.data: two cells of arm 'a' are the same trials, got ['faces', 'mnist-faces'];")
+    assert said.startswith(
+        "axes.data: two cells of arm 'a' are the same trials, got ['faces', 'mnist-faces'];"
+    )
     assert "a dataset's name is no part of a trial" in said and "\n" not in said
     assert [t.id for t in plan(axes={"data": ["faces"]}).trials] == [t.id for t in plan().trials]
 
 
 def test_two_values_of_an_axis_that_come_to_the_same_are_refused():
-    with pytest.raises(SpecError, match=r"axes.width: two cells of arm 'a' are the same trials, got \['auto', 24\]"):
+    with pytest.raises(
+        SpecError, match=r"axes.width: two cells of arm 'a' are the same trials, got \['auto', 24\]"
+    ):
         plan(axes={"width": ["auto", 8, 24]})
 
 
@@ -116,7 +135,9 @@ def test_a_search_and_its_confirmation_keep_every_setting(tmp_path):
 def test_a_changed_default_is_another_search(monkeypatch):
     def digest(**config):
         arms = {"a": Arm(train, config=config, space={"lr": Float(0.01, 1.0)})}
-        planned = make_sweep_plan(sweep(arms=arms), lambda name: dataclasses.replace(DATA, folds=Folds(3)))
+        planned = make_sweep_plan(
+            sweep(arms=arms), lambda name: dataclasses.replace(DATA, folds=Folds(3))
+        )
         return planned.search_digest("a"), planned.digest
 
     before = digest()
@@ -139,7 +160,8 @@ def made_with(step):
 
 
 def test_two_functions_of_one_name_are_refused_in_grids_and_searches():
-    one, other = made_with(1), made_with(2)
+    one = made_with(1)
+    other = made_with(2)
     with pytest.raises(SpecError) as caught:
         plan(arms={"a": Arm(one), "b": Arm(other)})
     assert str(caught.value) == (
@@ -169,17 +191,24 @@ def test_a_whole_float_reaches_a_trainable_as_a_float():
     [cell] = plan(arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}).cells
     trial = cell.trials[0]
     declared = {**NUMBERS, "axis": 4.0}
-    assert repr(dict(pickle.loads(pickle.dumps(trial)).config)) == repr(dict(sorted(declared.items())))
+    assert repr(dict(pickle.loads(pickle.dumps(trial)).config)) == repr(
+        dict(sorted(declared.items()))
+    )
     read = RECORD_FILE.decode(Record.of(trial, status=Status.DONE).to_json(), "record.json")
     assert repr(dict(sorted(read.config.items()))) == repr(dict(sorted(declared.items())))
     by_hand = {"x": 1, "n": 1.0, "list": [2, 2], "inner": {"y": -3}}
-    assert [t.id for t in plan(arms={"a": Arm(free, config=by_hand)}, axes={"axis": [4]}).trials] == [
-        t.id for t in plan(arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}).trials
-    ]
+    assert [
+        t.id for t in plan(arms={"a": Arm(free, config=by_hand)}, axes={"axis": [4]}).trials
+    ] == [t.id for t in plan(arms={"a": Arm(free, config=NUMBERS)}, axes={"axis": [4.0]}).trials]
 
 
 def test_a_resumed_search_draws_the_floats_that_it_drew(tmp_path):
-    arm = Arm("toy:train", config={"epochs": 2}, space={"lr": Float(0, 2, step=1)}, start_points=[{"lr": 2}])
+    arm = Arm(
+        "toy:train",
+        config={"epochs": 2},
+        space={"lr": Float(0, 2, step=1)},
+        start_points=[{"lr": 2}],
+    )
     study = sweep(arms={"only": arm}, searcher="grid", trials_per_arm=3)
     tried = [*drive(study, tmp_path, stop_after=2)[0], *drive(study, tmp_path)[0]]
     assert {type(trial.config["lr"]) for trial, _ in tried} == {float} and len(tried) >= 3

@@ -31,7 +31,8 @@ MADE = {
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     """bundle(kind): the bytes of a bundle, packed once."""
-    folder, packed = tmp_path_factory.mktemp("bundles"), {}
+    folder = tmp_path_factory.mktemp("bundles")
+    packed = {}
     shutil.copytree(GOLDEN, folder / "runs")
 
     def pack(kind):
@@ -73,15 +74,22 @@ def signed(files):
     for entry in metadata["@graph"]:
         if entry["@type"] == "File":
             content = files[entry["@id"]]
-            entry |= {"sha256": hashlib.sha256(content).hexdigest(), "contentSize": str(len(content))}
+            entry |= {
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "contentSize": str(len(content)),
+            }
     files[verify.METADATA] = json.dumps(metadata).encode()
 
 
 def test_a_metric_that_is_named_as_an_axis_is_found_in_the_records(tmp_path):
-    plan, records = made(tmp_path, "axes", axes=(8, 16)), StudyRecords(str(tmp_path), "axes")
+    plan = made(tmp_path, "axes", axes=(8, 16))
+    records = StudyRecords(str(tmp_path), "axes")
     for record in records.read([trial.id for trial in plan.trials]).values():
         records.write(dataclasses.replace(record, metrics={**record.metrics, "batch_size": 0.5}))
-    assert contrasweep("bundle", "axes", "--storage", ".", "-o", "x.zip", folder=tmp_path).returncode == 0
+    assert (
+        contrasweep("bundle", "axes", "--storage", ".", "-o", "x.zip", folder=tmp_path).returncode
+        == 0
+    )
     differing, counted = verify.verify((tmp_path / "x.zip").read_bytes())
     assert not differing and counted["values"] > 2 * len(plan.trials)
 
@@ -92,7 +100,9 @@ def test_a_bundle_agrees_with_itself_and_is_the_same_bytes_again(bundle, kind):
     differing, counted = verify.verify(data)
     assert differing == [] and data == bundle(kind, again=True)
     assert counted["means"] and counted["differences"] and counted["records"] >= counted["statuses"]
-    assert ("p" in counted) == (kind not in ("many", "gaps"))  # 20 seeds are drawn; a gap counts as a loss too
+    assert ("p" in counted) == (
+        kind not in ("many", "gaps")
+    )  # 20 seeds are drawn; a gap counts as a loss too
     text = data.decode("latin-1")
     assert "/runs" not in text.replace("contrasweep-runs", ""), "a path of this machine"
 
@@ -101,12 +111,17 @@ def test_its_verifier_needs_no_package_and_ends_with_0_or_1(bundle, tmp_path):
     (tmp_path / "whole.zip").write_bytes(bundle("seeds"))
     (tmp_path / "verify.py").write_bytes(verify.read(bundle("seeds"))["verify.py"])
     done = python("-I", "-S", "verify.py", "whole.zip", cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.endswith("all that was recomputed agrees\n"), done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.endswith("all that was recomputed agrees\n"), (
+        done.stdout + done.stderr
+    )
     assert "p: 2" in done.stdout and not done.stderr
 
     def lower(files):
         files["table.json"] = re.sub(
-            rb'"mean": 0\.(\d)', lambda m: b'"mean": 0.%d' % ((int(m[1]) + 1) % 10), files["table.json"], count=1
+            rb'"mean": 0\.(\d)',
+            lambda m: b'"mean": 0.%d' % ((int(m[1]) + 1) % 10),
+            files["table.json"],
+            count=1,
         )
 
     (tmp_path / "whole.zip").write_bytes(changed(bundle("seeds"), lower))
@@ -137,7 +152,9 @@ def test_a_digit_that_is_changed_in_the_metadata_of_a_file_is_found(bundle, list
         before, found, after = files[verify.METADATA].partition(listed.encode())
         digit = re.search(rb"[0-9]", after)
         at = digit.start()
-        files[verify.METADATA] = before + found + after[:at] + (b"1" if digit[0] == b"0" else b"0") + after[at + 1 :]
+        files[verify.METADATA] = (
+            before + found + after[:at] + (b"1" if digit[0] == b"0" else b"0") + after[at + 1 :]
+        )
 
     assert verify.verify(changed(bundle("trained"), change))[0] != []
 
@@ -150,14 +167,21 @@ FORGED = {
     "status": lambda report: report["rows"][0].update(status="failed"),
     "difference": lambda report: report["comparisons"][0].update(difference=0.5),
     "gaps": lambda report: report["comparisons"][0].update(failed_a=1),
-    "scope": lambda report: report["comparisons"][0].update(scope="on new items like these", difference=0.5),
+    "scope": lambda report: report["comparisons"][0].update(
+        scope="on new items like these", difference=0.5
+    ),
     "p": lambda report: report["comparisons"][0].update(raw_p=0.01),
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "forgery"),
-    [(k, f) for k in ("seeds", "trained", "folds") for f in FORGED if (k, f) != ("trained", "scope")],
+    [
+        (k, f)
+        for k in ("seeds", "trained", "folds")
+        for f in FORGED
+        if (k, f) != ("trained", "scope")
+    ],
 )
 def test_a_table_that_was_forged_with_its_digests_is_found_by_the_records(bundle, kind, forgery):
     def forge(files):
@@ -188,7 +212,11 @@ def test_a_record_that_was_forged_with_its_digests_is_found(bundle, field):
         files[name] = b'{"format_version": 3, "digest": "%s",\n' % digest + body
         signed(files)
 
-    words = {"metrics": "by the records", "seed": "are those of trial", "digest": "is not in the bundle"}
+    words = {
+        "metrics": "by the records",
+        "seed": "are those of trial",
+        "digest": "is not in the bundle",
+    }
     assert words[field] in " ".join(verify.verify(changed(bundle("trained"), forge))[0])
 
 
@@ -206,7 +234,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_bundle_is_a_line_and_1(bundle, case, tmp_path, capsys):
-    (tmp_path / "x.zip").write_bytes(changed(bundle("trained"), lambda files: files.update(HOSTILE[case])))
+    (tmp_path / "x.zip").write_bytes(
+        changed(bundle("trained"), lambda files: files.update(HOSTILE[case]))
+    )
     assert verify.main([str(tmp_path / "x.zip")]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 310 and line.isprintable() for line in lines) and len(lines) <= 8
@@ -224,7 +254,9 @@ def test_a_zip_of_too_much_is_refused_before_it_is_read(monkeypatch, bundle):
     monkeypatch.setattr(verify, "MOST_BYTES", 1000)
     with pytest.raises(ValueError, match="holds too much"):
         verify.verify(bundle("trained"))
-    with zipfile.ZipFile(sink := io.BytesIO(), "w", zipfile.ZIP_BZIP2) as archive:  # may be more than it says
+    with zipfile.ZipFile(
+        sink := io.BytesIO(), "w", zipfile.ZIP_BZIP2
+    ) as archive:  # may be more than it says
         archive.writestr("x", "")
     with pytest.raises(ValueError, match="are compressed"):
         verify.verify(sink.getvalue())
@@ -237,17 +269,28 @@ def test_the_published_reader_of_ro_crates_reads_it(bundle, tmp_path):
     crate = ROCrate(tmp_path / "x.zip")
     assert crate.name == "golden-grid"
     files = {entity.id: entity for entity in crate.get_by_type("File")}
-    assert files["table.json"]["sha256"] == hashlib.sha256(verify.read(bundle("trained"))["table.json"]).hexdigest()
-    assert {mention.id for mention in crate.root_dataset["mentions"]} == {"#" + data_digest(bundle("trained"))}
+    assert (
+        files["table.json"]["sha256"]
+        == hashlib.sha256(verify.read(bundle("trained"))["table.json"]).hexdigest()
+    )
+    assert {mention.id for mention in crate.root_dataset["mentions"]} == {
+        "#" + data_digest(bundle("trained"))
+    }
 
 
 def data_digest(data):
     files = verify.read(data)
-    return json.loads(files[min(name for name in files if name.startswith("records/"))])["data"]["digest"]
+    return json.loads(files[min(name for name in files if name.startswith("records/"))])["data"][
+        "digest"
+    ]
 
 
 def test_a_study_that_has_not_ended_is_refused_in_a_line(tmp_path):
     made(tmp_path / "runs", "open", ends=(None, "pending"))
     done = contrasweep("bundle", "open", "--storage", "runs", "-o", "x.zip", folder=tmp_path)
-    assert done.returncode == 2 and "whose trials have all ended" in done.stderr and done.stderr.count("\n") == 1
+    assert (
+        done.returncode == 2
+        and "whose trials have all ended" in done.stderr
+        and done.stderr.count("\n") == 1
+    )
     assert not (tmp_path / "x.zip").exists()

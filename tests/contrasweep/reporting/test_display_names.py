@@ -20,7 +20,13 @@ from contrasweep.results.rendering import display_names
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
-LABELS = {"scl": "SupCon [1]", "ocl": "OCL (ours)", "lr": "learning rate", "0.2": "a fifth", "accuracy": "Top-1"}
+LABELS = {
+    "scl": "SupCon [1]",
+    "ocl": "OCL (ours)",
+    "lr": "learning rate",
+    "0.2": "a fifth",
+    "accuracy": "Top-1",
+}
 LABELS |= {"digits-lt": "long-tailed digits"}
 DECLARED = re.compile(r"\b(scl|ocl|lr|accuracy)\b")
 
@@ -31,12 +37,22 @@ def storage(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("named"))
     arms = {"scl": cs.Arm(train), "ocl": cs.Arm(train)}
     axes = {"lr": [0.1, 0.2]}
-    grid = cs.AblationGrid("named", arms, "digits-lt", axes=axes, seeds=[0, 1, 2], reference="scl", labels=LABELS)
+    grid = cs.AblationGrid(
+        "named", arms, "digits-lt", axes=axes, seeds=[0, 1, 2], reference="scl", labels=LABELS
+    )
     plan, records = declared(cs.plan(grid, storage=folder), folder)
     for trial in plan.trials:
-        value = 0.5 + 0.2 * (trial.arm == "ocl") + 0.1 * (trial.config["lr"] == 0.2) + 0.01 * trial.seed
-        records.write_metrics(trial.id, [{"step": s, "time": 1.0, "accuracy": value * s / 2} for s in (1, 2)])
-        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": value}, step=2, ended=time.time()))
+        value = (
+            0.5 + 0.2 * (trial.arm == "ocl") + 0.1 * (trial.config["lr"] == 0.2) + 0.01 * trial.seed
+        )
+        records.write_metrics(
+            trial.id, [{"step": s, "time": 1.0, "accuracy": value * s / 2} for s in (1, 2)]
+        )
+        records.write(
+            Record.of(
+                trial, status=Status.DONE, metrics={"accuracy": value}, step=2, ended=time.time()
+            )
+        )
     return folder
 
 
@@ -54,13 +70,17 @@ def test_the_report_shows_display_names(storage):
     results = cs.load("named", storage=storage)
     html = html_report(report_data(results, results.table()))
     main = html[html.index("<header") : html.index("<script>")]
-    shown = re.sub(r'<section id="again">.*?</section>', "", main, flags=re.S)  # commands and the declaration
+    shown = re.sub(
+        r'<section id="again">.*?</section>', "", main, flags=re.S
+    )  # commands and the declaration
     assert not DECLARED.search(re.sub("<[^>]*>", "", shown))
     assert 'data-name="OCL (ours)"' in html and "learning rate" in html and "a fifth" in html
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "latex"])
-def test_a_table_for_a_paper_shows_display_names_in_its_legend_and_verdicts_too(storage, format, tmp_path):
+def test_a_table_for_a_paper_shows_display_names_in_its_legend_and_verdicts_too(
+    storage, format, tmp_path
+):
     results = cs.load("named", storage=storage)
     write_report(results, format, output=tmp_path / "table", style=cs.TableStyle(percent=True))
     text = (tmp_path / "table").read_text().replace(r"\cmidrule(lr)", "")
@@ -85,7 +105,9 @@ def test_a_run_is_shown_with_display_names(storage, tmp_path):
     now = time.time()
     running = {"t": RunningTrial("t", "ocl", {"lr": "0.2"}, None, 0, now, 3, 9, 0.5, now)}
     arms = {"ocl": ArmState(1, 2, 1, 0.7, 0.7, "learning rate=a fifth seed=0")}
-    state = RunState("named", "accuracy", "max", storage, 2, 0, 1, now, running=running, arms=arms, labels=LABELS)
+    state = RunState(
+        "named", "accuracy", "max", storage, 2, 0, 1, now, running=running, arms=arms, labels=LABELS
+    )
     for width in (80, 200):
         console = Console(file=io.StringIO(), width=width, height=40)
         console.print(View(state))
@@ -96,7 +118,9 @@ def test_a_run_is_shown_with_display_names(storage, tmp_path):
     LIVE_FILE.write(StudyRecords(storage, "named").store, f"named/{LIVE}", asdict(state))
     seen = contrasweep("watch", "named", "--storage", storage, "--once", folder=tmp_path)
     assert "Top-1 0.5 of OCL (ours) at step 3" in seen.stderr
-    printed = json.loads(contrasweep("watch", "named", "--storage", storage, "--json", folder=tmp_path).stdout)["run"]
+    printed = json.loads(
+        contrasweep("watch", "named", "--storage", storage, "--json", folder=tmp_path).stdout
+    )["run"]
     assert printed["metric"] == "accuracy" and printed["running"]["t"]["arm"] == "ocl"
     listed = contrasweep("status", "named", "--storage", storage, folder=tmp_path).stdout
     assert "Top-1 0.82 (OCL (ours))" in listed

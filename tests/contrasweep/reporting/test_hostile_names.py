@@ -40,7 +40,9 @@ from contrasweep.tracking.tracker import TrackedStudy
 SCRIPT = "<script>alert(1)</script>"
 PICTURE = "![x](http://evil/x.png)"
 commonmark = MarkdownIt("commonmark").enable("table")
-DATA = Manifest(f'd"{SCRIPT}', "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2))
+DATA = Manifest(
+    f'd"{SCRIPT}', "/nowhere", "image", {"train": (Shard("a", 100, 1, "aa"),)}, folds=Folds(2)
+)
 
 
 def train(trial, resume=None):
@@ -50,9 +52,15 @@ def train(trial, resume=None):
 @pytest.fixture
 def records(tmp_path):
     """A study whose owner writes what they like into each text that a report shows."""
-    grid = AblationGrid("s", {"a": Arm(train), "b": Arm(train)}, "d", axes={"kind": [f"{SCRIPT}", "=1+1"]}, folds=2)
-    plan, records = make_plan(grid, lambda name: DATA), StudyRecords(str(tmp_path), "s")
-    texts = {"description": f"x{SCRIPT}\\input{{/etc/passwd}}", "commands": (f"contrasweep run {shlex.quote(SCRIPT)}",)}
+    grid = AblationGrid(
+        "s", {"a": Arm(train), "b": Arm(train)}, "d", axes={"kind": [f"{SCRIPT}", "=1+1"]}, folds=2
+    )
+    plan = make_plan(grid, lambda name: DATA)
+    records = StudyRecords(str(tmp_path), "s")
+    texts = {
+        "description": f"x{SCRIPT}\\input{{/etc/passwd}}",
+        "commands": (f"contrasweep run {shlex.quote(SCRIPT)}",),
+    }
     records.claim(replace(study_document(plan), **texts))
     write_planned(records, plan.to_frame())
     for i, trial in enumerate(plan.trials):
@@ -60,8 +68,16 @@ def records(tmp_path):
         metrics = {"accuracy": 0.5 + i / 100, f"m{SCRIPT}": 1.0}
         error = f"Traceback\n{SCRIPT}\\end{{table}}" if failed else None
         status = Status.FAILED if failed else Status.DONE
-        records.write(Record.of(trial, status=status, metrics=metrics, error=error, host=f"h{SCRIPT}", ended=10.0))
-    NOTE_FILE.write(records.store, "s/notes/0000.json", asdict(Note(trial.id, f"\x1b[2J{SCRIPT}\nSupCon is better")))
+        records.write(
+            Record.of(
+                trial, status=status, metrics=metrics, error=error, host=f"h{SCRIPT}", ended=10.0
+            )
+        )
+    NOTE_FILE.write(
+        records.store,
+        "s/notes/0000.json",
+        asdict(Note(trial.id, f"\x1b[2J{SCRIPT}\nSupCon is better")),
+    )
     add_note(records, PICTURE)
     return records
 
@@ -73,17 +89,23 @@ def test_every_format_shows_hostile_names_as_text(records, format):
         assert SCRIPT not in shown and "&lt;script&gt;alert(1)" in shown
         assert not re.search(r"<[^>]*\son\w+=[^>]*alert", shown)
     if format == "latex":
-        assert "\\input{/etc" not in shown and "\\end{table}" not in shown.replace("\\end{table}\n", "", 1)
+        assert "\\input{/etc" not in shown and "\\end{table}" not in shown.replace(
+            "\\end{table}\n", "", 1
+        )
     if format == "csv":
         assert {"'=1+1"} <= {cell for row in csv.reader(io.StringIO(shown)) for cell in row}
     if format == "markdown":
         assert "<script" not in shown.replace("\\<", "") and PICTURE not in shown
-    assert "\x1b" not in shown and ("note on s/" in shown) == (format in ("html", "markdown", "text"))
+    assert "\x1b" not in shown and ("note on s/" in shown) == (
+        format in ("html", "markdown", "text")
+    )
 
 
 def test_a_note_is_bounded_and_changes_nothing_else(records):
     def note(*words):
-        return CliRunner().invoke(app, ["note", "s", *words, "--storage", records.storage]).exception
+        return (
+            CliRunner().invoke(app, ["note", "s", *words, "--storage", records.storage]).exception
+        )
 
     trial = next(iter(records.etags()))
     records.store.write(records.key(trial, "log.txt"), b"")
@@ -92,7 +114,9 @@ def test_a_note_is_bounded_and_changes_nothing_else(records):
     assert read_notes(records)[2:] == (("", "the first"), (trial, "#odd jumps"))
     for words in (["x" * 501], [" "], ["nobody", "x"], ["a", "b", "c"]):
         assert isinstance(note(*words), SpecError), words
-    assert others == {key: records.store.read(key) for key in others} and len(read_notes(records)) == 4
+    assert (
+        others == {key: records.store.read(key) for key in others} and len(read_notes(records)) == 4
+    )
     with ThreadPoolExecutor() as pool:  # at the same moment
         list(pool.map(lambda text: add_note(records, text), "abcdefgh"))
     assert {text for _, text in read_notes(records)[4:]} == set("abcdefgh")
@@ -112,7 +136,16 @@ def test_every_name_in_a_chart_is_text(name):
     ]
     for chart, named in charts:
         drawn = ElementTree.fromstring(str(draw(chart)))
-        assert {e.tag for e in drawn.iter()} <= {"svg", "g", "line", "text", "path", "circle", "rect", "title"}
+        assert {e.tag for e in drawn.iter()} <= {
+            "svg",
+            "g",
+            "line",
+            "text",
+            "path",
+            "circle",
+            "rect",
+            "title",
+        }
         assert [e.get("data-name") for e in drawn.iter() if e.get("data-name")] == [name] * named
         assert not any(e.get("onload") for e in drawn.iter())
 
@@ -131,13 +164,33 @@ def test_a_table_for_a_paper_shows_hostile_names_as_text(records, format, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "text", [PICTURE, "[x][y]", "[y]: http://evil", SCRIPT, "\\<b>", "<http://evil>", "a|b", "a\\|b", "<!-- ", "a\n# b"]
+    "text",
+    [
+        PICTURE,
+        "[x][y]",
+        "[y]: http://evil",
+        SCRIPT,
+        "\\<b>",
+        "<http://evil>",
+        "a|b",
+        "a\\|b",
+        "<!-- ",
+        "a\n# b",
+    ],
 )
 def test_markdown_shows_hostile_text_letter_by_letter(text):
     html = commonmark.render(f"a {markdown_text(text)} b")
-    assert html == f"<p>a {escape(' '.join(text.split()), quote=False).replace(chr(34), '&quot;')} b</p>\n"
+    assert (
+        html
+        == f"<p>a {escape(' '.join(text.split()), quote=False).replace(chr(34), '&quot;')} b</p>\n"
+    )
     table = commonmark.render(f"| head |\n|---|\n| {markdown_text(text)} | cut off |\n")
-    assert table.count("<td>") == 1 and "<a" not in table and "<img" not in table and "<script" not in table
+    assert (
+        table.count("<td>") == 1
+        and "<a" not in table
+        and "<img" not in table
+        and "<script" not in table
+    )
 
 
 @pytest.mark.parametrize("text", ["f1_macro +0.135 [+0.100, +0.171], p < 0.05 (3 of 5)", "*"])
@@ -152,27 +205,43 @@ def test_the_note_of_a_failed_run_stays_one_block_of_code():
 
 
 def test_the_note_of_a_study_in_mlflow_has_no_markup_of_others():
-    study = TrackedStudy(f"s{PICTURE}", metric=f"m{SCRIPT}", description=f"one\n{PICTURE}", extra={PICTURE: SCRIPT})
+    study = TrackedStudy(
+        f"s{PICTURE}", metric=f"m{SCRIPT}", description=f"one\n{PICTURE}", extra={PICTURE: SCRIPT}
+    )
     html = commonmark.render(study_note(study))
-    assert "<img" not in html and "<script" not in html and "<td>![x](http://evil/x.png)</td>" in html
+    assert (
+        "<img" not in html and "<script" not in html and "<td>![x](http://evil/x.png)</td>" in html
+    )
 
 
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "http://x y", "//x"])
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "http://x y", "//x"]
+)
 def test_a_page_that_is_no_http_is_no_link(records, url):
     trial = sorted(records.finished())[0]
-    LINKS_FILE.write(records.store, "s/mlflow.json", {"runs": {trial: url}, "study": "", "tracking": ""})
+    LINKS_FILE.write(
+        records.store, "s/mlflow.json", {"runs": {trial: url}, "study": "", "tracking": ""}
+    )
     assert read_links(records).runs == {}
     assert url not in render(load("s", storage=records.storage), "html").decode()
 
 
-@given(st.lists(st.one_of(st.text(max_size=8), st.floats(), st.integers(-(2**53), 2**53), st.none()), min_size=1))
+@given(
+    st.lists(
+        st.one_of(st.text(max_size=8), st.floats(), st.integers(-(2**53), 2**53), st.none()),
+        min_size=1,
+    )
+)
 def test_no_cell_is_a_formula_and_numbers_stay_numbers(values):
     for value in values:
         cell = inert_cell(value)
         if isinstance(value, str):
             assert cell == value or cell == f"'{value}"
             assert (
-                cell[:1] not in tuple("=+-@\t\r\n") or not math.isnan(float(cell) * 0) or "nan" in cell or "inf" in cell
+                cell[:1] not in tuple("=+-@\t\r\n")
+                or not math.isnan(float(cell) * 0)
+                or "nan" in cell
+                or "inf" in cell
             )
         else:
             assert cell is value

@@ -21,7 +21,10 @@ def grid(tmp_path):
     planned, records = declared(plan(study, storage=str(tmp_path)), tmp_path)
     for trial in planned.trials:
         value = VALUES[trial.arm] + 0.1 * trial.config["lr"] + 0.01 * trial.fold
-        steps = [{"step": step, "time": float(step), "accuracy": value - 0.1 * (3 - step)} for step in (1, 2, 3)]
+        steps = [
+            {"step": step, "time": float(step), "accuracy": value - 0.1 * (3 - step)}
+            for step in (1, 2, 3)
+        ]
         records.write_metrics(trial.id, steps)
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": value}, step=3))
     return cs.load("g", storage=str(tmp_path))
@@ -36,7 +39,8 @@ def test_importance_says_what_noise_would_show_in_text_frame_json_and_figure(tmp
     assert ((frame["share"] > frame["noise"]) == (frame["verdict"] == "matters")).all()
     text = render(results, "text").decode()
     assert all(
-        f"{arm}" in text and verdict in text for arm, verdict in zip(frame["arm"], frame["verdict"], strict=True)
+        f"{arm}" in text and verdict in text
+        for arm, verdict in zip(frame["arm"], frame["verdict"], strict=True)
     )
     assert summary(results)["importance"][0]["noise"] == frame["noise"].iloc[0]
     page = render(results, "html").decode()
@@ -52,11 +56,13 @@ def test_three_configurations_are_too_few_in_words(tmp_path):
 
 
 def test_comparisons_show_themselves_in_a_line_and_as_html(grid):
-    versus, comparison = grid.versus("a", "b"), grid.compare("a", "b")
+    versus = grid.versus("a", "b")
+    comparison = grid.compare("a", "b")
     for shown in (versus, comparison):
         assert len(repr(shown)) < 250 and "\n" not in repr(shown)
     assert f"{comparison.difference:+.4g}"[:6] in repr(comparison)
     assert versus._repr_html_().count("<tr>") == 1 + len(versus.pairs)
     assert (
-        "<td>undecided</td>" in comparison._repr_html_() or f"<td>{comparison.verdict}</td>" in comparison._repr_html_()
+        "<td>undecided</td>" in comparison._repr_html_()
+        or f"<td>{comparison.verdict}</td>" in comparison._repr_html_()
     )

@@ -26,8 +26,15 @@ def score(trial, k):
 def results(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("paper"))
     arms = {arm: cs.Arm("toy:train") for arm in ("scl", "ocl")}
-    fields = {"axes": {"lr": [0.1, 0.5]}, "seeds": list(range(8)), "metric": "knn1", "labels": NAMES}
-    plan, records = declared(cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder), folder)
+    fields = {
+        "axes": {"lr": [0.1, 0.5]},
+        "seeds": list(range(8)),
+        "metric": "knn1",
+        "labels": NAMES,
+    }
+    plan, records = declared(
+        cs.plan(cs.AblationGrid("paper", arms, "digits-lt", **fields), storage=folder), folder
+    )
     for trial in plan.trials:
         metrics = {"knn1": score(trial, 1), "knn5": score(trial, 5)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
@@ -51,8 +58,12 @@ def test_two_metrics_stand_side_by_side_under_their_names(results, tmp_path, for
 
 
 def test_the_legend_names_the_mark_that_is_used(results, tmp_path):
-    assert "- **bold** not shown to be worse than the best" in written(results, tmp_path, "markdown", "knn1,knn5")
-    assert "Bold: not shown to be worse than the best" in written(results, tmp_path, "latex", "knn1,knn5")
+    assert "- **bold** not shown to be worse than the best" in written(
+        results, tmp_path, "markdown", "knn1,knn5"
+    )
+    assert "Bold: not shown to be worse than the best" in written(
+        results, tmp_path, "latex", "knn1,knn5"
+    )
 
 
 def test_percent_and_digits(results, tmp_path):
@@ -62,7 +73,9 @@ def test_percent_and_digits(results, tmp_path):
 
 
 def test_latex_has_a_number_and_an_interval_column_each(results, tmp_path):
-    text = written(results, tmp_path, "latex", "knn1,knn5", caption="50 % & more", label="tab:main", digits=3)
+    text = written(
+        results, tmp_path, "latex", "knn1,knn5", caption="50 % & more", label="tab:main", digits=3
+    )
     layout = re.search(r"\\begin\{tabular\}\{(.*)\}", text)[1]
     assert layout.count("S[table-format=1.3") == layout.count("]@{\\,}l") == 4
     rows = [line for line in text.splitlines() if re.match(r"(0\.1|0\.5) &", line)]
@@ -99,9 +112,13 @@ def test_bad_input_is_one_line(results, tmp_path):
         written(results, tmp_path, "csv", "knn1,knn5")
 
 
-@pytest.mark.parametrize(("cell", "divisor"), [("mean-std", 1), ("mean-se", 8**0.5), ("mean", None)])
+@pytest.mark.parametrize(
+    ("cell", "divisor"), [("mean-std", 1), ("mean-se", 8**0.5), ("mean", None)]
+)
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html"])
-def test_another_number_than_the_interval_may_stand_behind_a_mean(results, tmp_path, format, cell, divisor):
+def test_another_number_than_the_interval_may_stand_behind_a_mean(
+    results, tmp_path, format, cell, divisor
+):
     style = TableStyle(cell=cell, digits=5)
     text = (
         results.table(style=style).to_html()
@@ -125,7 +142,16 @@ def test_a_cell_that_there_is_not_is_refused_by_its_name():
 
 @pytest.mark.slow
 def test_a_wide_table_of_two_metrics_compiles(results, tmp_path):
-    text = written(results, tmp_path, "latex", "knn1,knn5", cell="mean-std", wide=True, label="tab:main", caption="A.")
+    text = written(
+        results,
+        tmp_path,
+        "latex",
+        "knn1,knn5",
+        cell="mean-std",
+        wide=True,
+        label="tab:main",
+        caption="A.",
+    )
     assert r"\begin{table*}" in text and r"\end{table*}" in text
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed, so that the table compiles was not checked")
@@ -135,5 +161,7 @@ def test_a_wide_table_of_two_metrics_compiles(results, tmp_path):
     (tmp_path / "t.tex").write_text(
         rf"\documentclass[twocolumn]{{article}}{packages}\begin{{document}}{text}\end{{document}}"
     )
-    done = subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True)
+    done = subprocess.run(
+        ["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
+    )
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]

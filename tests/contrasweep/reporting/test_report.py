@@ -55,7 +55,9 @@ def frame():
 FOLDS = DecisionRule(Design(folds=5), question="cells")
 
 
-def table(frame, rows=("batch_size",), columns=("arm",), rule=FOLDS, axes=("batch_size",), **options):
+def table(
+    frame, rows=("batch_size",), columns=("arm",), rule=FOLDS, axes=("batch_size",), **options
+):
     layout = {"rows": rows, "columns": columns, "axes": axes, "metric": "f1_macro"}
     return build_table(frame, rule=rule, **layout, **options)
 
@@ -73,16 +75,21 @@ def test_a_cell_holds_mean_and_interval_of_its_replicates(frame):
 
 
 def test_the_outermost_trials_stand_beside_the_interval_where_asked(frame):
-    extra = frame.assign(seed=1, f1_macro=frame["f1_macro"] + 0.1, trial_id=frame["trial_id"] + "-1")
+    extra = frame.assign(
+        seed=1, f1_macro=frame["f1_macro"] + 0.1, trial_id=frame["trial_id"] + "-1"
+    )
     built = replace(table(pd.concat([frame, extra])), style=TableStyle(spread=True))
-    least, most = values(frame, "ocl", 4).min(), values(frame, "ocl", 4).max() + 0.1
+    least = values(frame, "ocl", 4).min()
+    most = values(frame, "ocl", 4).max() + 0.1
     cell = built.cells[("4",), ("ocl",)]
     assert (cell.min, cell.max) == pytest.approx((least, most))
     shown = f"({least:.{built.decimals}f}–{most:.{built.decimals}f})"
     assert all(shown in form for form in (built.to_text(200), built.to_markdown(), built.to_html()))
     assert shown.replace("–", "--") in built.to_latex()
     plain = table(frame)
-    assert "–" not in plain.to_text() and plain.to_frame()["max"].max() == pytest.approx(frame["f1_macro"].max())
+    assert "–" not in plain.to_text() and plain.to_frame()["max"].max() == pytest.approx(
+        frame["f1_macro"].max()
+    )
 
 
 def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
@@ -90,23 +97,34 @@ def test_every_pair_is_compared_within_its_row_and_judged_by_holm(frame):
     assert len(built.pairs) == 6
     raw = [
         compare_paired(
-            values(frame, p.a, int(p.context[0][1])), values(frame, p.b, int(p.context[0][1])), train_fraction=0.8
+            values(frame, p.a, int(p.context[0][1])),
+            values(frame, p.b, int(p.context[0][1])),
+            train_fraction=0.8,
         ).p_value
         for p in built.pairs
     ]
     assert [p.comparison.raw_p for p in built.pairs] == pytest.approx(raw)
     assert [p.comparison.p_value for p in built.pairs] == pytest.approx(holm(raw))
-    assert built.cells[("4",), ("supcon",)].mark == "worse" and built.cells[("4",), ("ocl",)].mark == ""
+    assert (
+        built.cells[("4",), ("supcon",)].mark == "worse"
+        and built.cells[("4",), ("ocl",)].mark == ""
+    )
 
 
 def test_marks_against_a_reference(frame):
     built = table(frame, rule=replace(FOLDS, reference="supcon"))
     assert len(built.pairs) == 4
-    assert built.cells[("8",), ("ocl",)].mark == "better" and built.cells[("8",), ("supcon",)].mark == ""
+    assert (
+        built.cells[("8",), ("ocl",)].mark == "better"
+        and built.cells[("8",), ("supcon",)].mark == ""
+    )
     for arm, shift in (("supcon", -0.2), ("ocl", 0.2)):
         frame.loc[frame["arm"] == arm, "f1_macro"] += shift
     cells = table(frame, rule=replace(FOLDS, reference="sincere")).cells
-    assert [(arm, cells[("4",), (arm,)].mark) for arm in ("supcon", "ocl")] == [("supcon", "worse"), ("ocl", "better")]
+    assert [(arm, cells[("4",), (arm,)].mark) for arm in ("supcon", "ocl")] == [
+        ("supcon", "worse"),
+        ("ocl", "better"),
+    ]
     assert [arm for arm in ("supcon", "sincere", "ocl") if cells[("4",), (arm,)].best] == ["ocl"]
 
 
@@ -123,7 +141,9 @@ def test_what_is_missing_is_shown_and_stands_for_no_number(frame):
     assert built.cells[("4",), ("supcon",)].n == 3
     text = built.to_text()
     assert "3/5" in text and "infeasible" in text and "not finite" in text and "1 failed" in text
-    assert f"{built.cells[('4',), ('supcon',)].n}/5: finished/planned" in text  # the legend shows a cell of this table
+    assert (
+        f"{built.cells[('4',), ('supcon',)].n}/5: finished/planned" in text
+    )  # the legend shows a cell of this table
     assert built.cells[("8",), ("sincere",)].mean is None
     assert "nan" not in built.to_text() + built.to_html() + built.to_latex() + built.to_markdown()
 
@@ -142,7 +162,9 @@ def test_axes_left_out_are_averaged_within_a_replicate(frame):
     built = table(frame, rows=["arm"], columns=[])
     whole = frame[frame["arm"] == "ocl"].groupby("fold")["f1_macro"].mean()
     cell = built.cells[("ocl",), ()]
-    assert (cell.mean, cell.low) == pytest.approx((whole.mean(), contrast(whole, folds=range(5)).interval()[0]))
+    assert (cell.mean, cell.low) == pytest.approx(
+        (whole.mean(), contrast(whole, folds=range(5)).interval()[0])
+    )
     assert "means over batch_size" in built.to_text()
 
 
@@ -169,7 +191,10 @@ def test_verdicts_are_sentences(frame):
     text = table(frame).to_text()
     assert "batch_size 4: ocl is better than supcon: +" in text and "undecided" in text
     said = " ".join(text.split())
-    assert "Verdicts: f1_macro in each cell, for new training sets of this size (corrected t-test over 5 folds" in said
+    assert (
+        "Verdicts: f1_macro in each cell, for new training sets of this size (corrected t-test over 5 folds"
+        in said
+    )
     assert said.count("Holm over 6 comparisons") == 1 == said.count("alpha")
 
 
@@ -200,7 +225,9 @@ def test_latex_compiles(frame, tmp_path):
     document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{latex}\end{{document}}"
     (tmp_path / "t.tex").write_text(document)
     done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
+        cwd=tmp_path,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
@@ -212,13 +239,16 @@ class _Checker(html.parser.HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.fetched, self.open = [], []
+        self.fetched = []
+        self.open = []
 
     def handle_starttag(self, tag, attrs):
         named = dict(attrs)
         if tag != "a":
             self.fetched += [
-                v for k, v in named.items() if k in ("src", "href", "srcset") and not str(v).startswith("data:")
+                v
+                for k, v in named.items()
+                if k in ("src", "href", "srcset") and not str(v).startswith("data:")
             ]
         if tag not in self.VOID:
             self.open.append(tag)
@@ -248,7 +278,9 @@ def _importance(arm, shares):
         (arm, name, share, 0.5, 20, "matters" if share > 0.5 else "no more than noise")
         for name, share in shares.items()
     ]
-    return pd.DataFrame(rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"])
+    return pd.DataFrame(
+        rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"]
+    )
 
 
 def source(frame, document=DOCUMENT, **more):
@@ -282,7 +314,10 @@ def source(frame, document=DOCUMENT, **more):
 def test_the_html_report_is_whole_and_asks_nothing_of_the_network(frame):
     frame = frame.assign(error=None, host="node-1")
     frame["error"] = frame["error"].astype(object)
-    frame.loc[0, ["status", "error"]] = ["failed", "Traceback ...\nValueError: <script>alert(1)</script>"]
+    frame.loc[0, ["status", "error"]] = [
+        "failed",
+        "Traceback ...\nValueError: <script>alert(1)</script>",
+    ]
     page = html_report(source(frame))
     checker = _Checker()
     checker.feed(page)
@@ -348,25 +383,33 @@ def test_the_interval_of_a_share_stays_between_0_and_1(frame):
     cells = table(high).cells.values()
     assert max(cell.high for cell in cells) == 1
     loss = high.rename(columns={"f1_macro": "loss"})
-    unbounded = build_table(loss, rows=["batch_size"], columns=["arm"], axes=["batch_size"], metric="loss", rule=FOLDS)
+    unbounded = build_table(
+        loss, rows=["batch_size"], columns=["arm"], axes=["batch_size"], metric="loss", rule=FOLDS
+    )
     assert max(cell.high for cell in unbounded.cells.values()) > 1
 
 
 def test_the_legend_explains_only_marks_that_are_there(frame):
     same = frame.assign(f1_macro=np.tile([0.8, 0.9, 0.85, 0.7, 0.95], 6))
     text = " ".join(table(same).to_text().split())
-    assert "↓" not in text and "*" not in text and "no arm is shown to be worse than another" in text
+    assert (
+        "↓" not in text and "*" not in text and "no arm is shown to be worse than another" in text
+    )
     assert text.count("is undecided: all values are equal") == 6
 
 
 def test_a_report_of_the_smallest_study(frame):
     """One arm, one seed, one report: no metric has a course, nothing is compared, and nothing of it is an error."""
     one = frame.head(1).drop(columns="batch_size").assign(fold=None)
-    steps = pd.DataFrame({"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5})
+    steps = pd.DataFrame(
+        {"trial_id": one["trial_id"], "step": 1, "f1_macro": one["f1_macro"], "loss": 0.5}
+    )
     document = dataclasses.replace(DOCUMENT, axes=(), folds=None, arms=tuple(one["arm"]))
     page = html_report(report_of(one, document, curves=steps))
     assert 'id="table"' in page and 'id="curves"' not in page
-    with_a_course = html_report(report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)])))
+    with_a_course = html_report(
+        report_of(one, document, curves=pd.concat([steps, steps.assign(step=2, loss=0.4)]))
+    )
     assert 'id="curves"' in with_a_course
 
 
@@ -374,7 +417,12 @@ def test_no_template_lets_text_become_markup(frame):
     """Names and notes from a user's study, wherever a section shows them."""
     attack = "</script><script>alert(1)</script>\"'&"
     frame = frame.assign(
-        arm=frame["arm"] + attack, trial_id=frame["trial_id"] + attack, host=attack, started=1.0, ended=9.0, error=None
+        arm=frame["arm"] + attack,
+        trial_id=frame["trial_id"] + attack,
+        host=attack,
+        started=1.0,
+        ended=9.0,
+        error=None,
     ).rename(columns={"batch_size": attack})
     frame["error"] = frame["error"].astype(object)
     frame.loc[0, ["status", "error"]] = ["failed", attack]
@@ -393,7 +441,9 @@ def test_no_template_lets_text_become_markup(frame):
             source(frame, document),
             images=[(attack, attack, "")],
             search_notes=SearchNotes((attack,), attack, ((attack,), (attack,))),
-            importance=pd.concat([_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]),
+            importance=pd.concat(
+                [_importance(arm, {attack: 1.0}) for arm in frame["arm"].unique()]
+            ),
             links=dict.fromkeys(frame["trial_id"], f"http://127.0.0.1/{attack}"),
             study_link=f"http://127.0.0.1/{attack}",
             served=attack,
@@ -406,7 +456,13 @@ def test_no_template_lets_text_become_markup(frame):
 
 
 def test_no_text_of_bars_is_cut_off():
-    chart = Bars("importance", ["lr", "width"], [1.0, 0.2], ["100 %", "20 %"], ["too few configurations", "matters"])
+    chart = Bars(
+        "importance",
+        ["lr", "width"],
+        [1.0, 0.2],
+        ["100 %", "20 %"],
+        ["too few configurations", "matters"],
+    )
     texts = re.findall(r'<text class="tick" x="([\d.]+)"[^>]*>([^<]+)</text>', str(draw(chart)))
     assert len(texts) == 4 and all(float(x) + LETTER * len(words) <= WIDTH for x, words in texts)
 
@@ -415,9 +471,15 @@ def seen_by(matrix, colour):
     """CIE L*a*b* of a colour as a reader sees it, by Machado's matrices of 2009 for a whole loss of a cone."""
     parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     linear = np.clip(
-        np.array(matrix) @ np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4), 0, 1
+        np.array(matrix)
+        @ np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4),
+        0,
+        1,
     )
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ linear
+    xyz = (
+        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+        @ linear
+    )
     x, y, z = np.cbrt(xyz / [0.9505, 1, 1.089])
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 

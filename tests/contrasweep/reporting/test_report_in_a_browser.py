@@ -15,7 +15,9 @@ from contrasweep.reporting import html_report
 from contrasweep.storage.study_document import StudyDocument
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
-DOCUMENT = StudyDocument(name="read-by-people", metric="f1_macro", arms=("a", "b"), axes=("batch_size",), folds=5)
+DOCUMENT = StudyDocument(
+    name="read-by-people", metric="f1_macro", arms=("a", "b"), axes=("batch_size",), folds=5
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +41,18 @@ def page_file(tmp_path_factory):
     ]
     rows[3] |= {"status": "failed", "error": "Traceback\nValueError: no"}
     steps = [
-        {"trial_id": r["trial_id"], "step": s, "f1_macro": 0.1 * s, "loss": 1 / s} for r in rows for s in range(1, 8)
+        {"trial_id": r["trial_id"], "step": s, "f1_macro": 0.1 * s, "loss": 1 / s}
+        for r in rows
+        for s in range(1, 8)
     ]
     links = {r["trial_id"]: f"http://127.0.0.1:5000/#/runs/{r['trial_id']}" for r in rows}
     path = tmp_path_factory.mktemp("page") / "report.html"
     images = [(f"{arm}-8-0", f"centres: {arm}", "") for arm in "ab"]
-    frame, curves = pd.DataFrame(rows), pd.DataFrame(steps)
-    path.write_text(html_report(report_of(frame, DOCUMENT, curves=curves, links=links, images=images)))
+    frame = pd.DataFrame(rows)
+    curves = pd.DataFrame(steps)
+    path.write_text(
+        html_report(report_of(frame, DOCUMENT, curves=curves, links=links, images=images))
+    )
     return path
 
 
@@ -60,9 +67,13 @@ def seen():
         errors = "window.wrong = []; onerror = (...all) => wrong.push(String(all))"
         loop.run(page.call("Page.addScriptToEvaluateOnNewDocument", source=errors))
 
-        async def look(page_file: Path, width: int, height: int, *codes: str, part: str = "") -> list:
+        async def look(
+            page_file: Path, width: int, height: int, *codes: str, part: str = ""
+        ) -> list:
             await page.resize(width, height)
-            await page.open("about:blank")  # an address that differs in its part alone would load nothing
+            await page.open(
+                "about:blank"
+            )  # an address that differs in its part alone would load nothing
             await page.open(page_file.as_uri() + part)
             return [*[await page.js(code) for code in codes], await page.js("wrong")]
 
@@ -88,7 +99,9 @@ def test_the_page_fits(page_file, width, height, seen):
 
 @pytest.mark.slow
 def test_trials_are_filtered_sorted_and_linked(page_file, seen):
-    column = "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[5].innerText)"
+    column = (
+        "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[5].innerText)"
+    )
     result, order, link, same, wrong = seen(
         page_file,
         *LAPTOP,
@@ -121,18 +134,29 @@ def test_trials_are_selected_in_the_plot_and_the_address_keeps_what_is_shown(pag
     """The upper half of a scatter is dragged over: fewer trials, all of them above the middle; the same by a link."""
     drag = DRAG.replace("FROM", "0.07, 0.0").replace("TO", "0.99, 0.45")
     choose = (
-        "const k = document.querySelector('select[name=kind]'); k.value = '{}'; k.dispatchEvent(new Event('change'))"
+        "const k = document.querySelector('select[name=kind]'); k.value = '{}'; "
+        "k.dispatchEvent(new Event('change'))"
     )
-    scores = "[...document.querySelectorAll('.trials tbody tr')].map(row => +row.children[5].innerText)"
+    scores = (
+        "[...document.querySelectorAll('.trials tbody tr')].map(row => +row.children[5].innerText)"
+    )
     hide = "document.querySelector('.columns input').click(); document.querySelectorAll('.trials th').length"
     picked, high, address, head, box, wrong = seen(
-        page_file, *LAPTOP, drag, scores, "location.hash", hide, f"{choose.format('parallel')}; {drag}"
+        page_file,
+        *LAPTOP,
+        drag,
+        scores,
+        "location.hash",
+        hide,
+        f"{choose.format('parallel')}; {drag}",
     )
     assert wrong == [] and 0 < len(high) < 40 and picked == f"{len(high)} of 40 trials"
     everything = seen(page_file, *LAPTOP, scores)[0]
     assert len(everything) == 40 and min(high) > float(np.median([v for v in everything if v == v]))
     assert head == 7 and box != picked, "a range on one axis is another selection"
-    linked, wrong = seen(page_file, *LAPTOP, "document.querySelector('.count').innerText", part=address)
+    linked, wrong = seen(
+        page_file, *LAPTOP, "document.querySelector('.count').innerText", part=address
+    )
     assert linked == picked and wrong == []
 
 
@@ -180,14 +204,18 @@ def pick(kind: str, x: str = "") -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trials", [50, 10_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(tmp_path, trials, seen):
+def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(
+    tmp_path, trials, seen
+):
     """Sorted, brushed in the curves and in the boxes, given as files, and again by the link."""
     page_file = tmp_path / "report.html"
     page_file.write_text(search_page(trials))
     drag = f"(async () => +(await {DRAG}).split(' ')[0])()"
     upper = drag.replace("FROM", "0.9, 0.02").replace("TO", "0.99, 0.12")
     left = drag.replace("FROM", "0.07, 0.0").replace("TO", "0.5, 0.99")
-    column = "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[{}].innerText)"
+    column = (
+        "[...document.querySelectorAll('.trials tbody tr')].map(row => row.children[{}].innerText)"
+    )
     kinds = ["parallel", "scatter", "contour", "curves"]
     selected, *linked, scores, arms, both, ring, png, svg, address, wrong = seen(
         page_file,
@@ -205,17 +233,26 @@ def test_all_plots_of_a_search_show_one_selection_however_many_trials_there_are(
     )
     assert wrong == [] and 0 < selected < trials and linked == [selected] * len(kinds)
     values = list(map(float, scores))
-    assert values == sorted(values, reverse=True) and len(values) == min(selected, 40), "rows as they are scrolled to"
+    assert values == sorted(values, reverse=True) and len(values) == min(selected, 40), (
+        "rows as they are scrolled to"
+    )
     assert set(arms) == {"a", "b"}
     assert ring == 1 and bytes(png).startswith(b"\x89PNG") and bytes(svg).startswith(b"<svg ")
     again, of_arms, kind, wrong = seen(
-        page_file, *LAPTOP, COUNT, column.format(0), "document.querySelector('select[name=kind]').value", part=address
+        page_file,
+        *LAPTOP,
+        COUNT,
+        column.format(0),
+        "document.querySelector('select[name=kind]').value",
+        part=address,
     )
     assert again == both and set(of_arms) == {"a"} and kind == "box" and wrong == []
 
 
 @pytest.mark.slow
-def test_very_many_trials_are_pixels_on_the_screen_and_vectors_on_paper_and_in_files(tmp_path, seen):
+def test_very_many_trials_are_pixels_on_the_screen_and_vectors_on_paper_and_in_files(
+    tmp_path, seen
+):
     """In the colours of the arms that are shown, light or dark; sorting draws nothing again."""
     page_file = tmp_path / "report.html"
     page_file.write_text(search_page(10_000))
@@ -241,8 +278,13 @@ def test_very_many_trials_are_pixels_on_the_screen_and_vectors_on_paper_and_in_f
         f"{arm}; {SAVE.replace('TYPE', 'svg+xml').replace('BUTTON', 'svg').replace('.slice(0, 8)', '.length')}",
         f"{sort}; (async () => {{ {frames} return c === document.querySelector('.plot canvas'); }})()",
     )
-    blue, orange, light_orange = (37, 99, 168), (209, 88, 15), (255, 148, 80)
-    has = [[any(np.allclose(a, b, atol=2) for b in found) for a in (blue, orange)] for found in (both, one)]
+    blue = (37, 99, 168)
+    orange = (209, 88, 15)
+    light_orange = (255, 148, 80)
+    has = [
+        [any(np.allclose(a, b, atol=2) for b in found) for a in (blue, orange)]
+        for found in (both, one)
+    ]
     assert wrong == [] and has == [[True, True], [False, True]]
     assert any(np.allclose(light_orange, found, atol=2) for found in dark)
     assert paper == [[0, 3], [1, 0]] and file > 10_000 * len("M1 1h0") and same
@@ -253,7 +295,9 @@ def test_a_link_shows_the_trials_below_pictures_of_any_height(tmp_path, seen):
     tall = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='9' height='4000'/>"
     page_file = tmp_path / "report.html"
     page_file.write_text(
-        str(search_page(50)).replace('<section id="trials"', f'<img src="{tall}"><section id="trials"')
+        str(search_page(50)).replace(
+            '<section id="trials"', f'<img src="{tall}"><section id="trials"'
+        )
     )
     top = """(async () => { for (let i = 0; i < 5; i++) await new Promise(requestAnimationFrame);
         return document.getElementById('trials').getBoundingClientRect().top; })()"""
@@ -285,13 +329,17 @@ def test_an_arm_is_hidden_and_values_are_read_off_a_chart(page_file, seen):
         const at = {bubbles: true, clientX: box.right - 14, clientY: box.y + box.height / 2};
         svg.dispatchEvent(new PointerEvent('pointermove', at));
         return document.getElementById('tip').innerText; })()"""
-    both, _, one, wrong = seen(page_file, *LAPTOP, point, "document.querySelector('.key').click()", point)
+    both, _, one, wrong = seen(
+        page_file, *LAPTOP, point, "document.querySelector('.key').click()", point
+    )
     assert both.split("\n")[0] == "step 7" and both.count("0.700") == 2
     assert one.count("0.700") == 1 and wrong == []
 
 
 @pytest.mark.slow
-def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(page_file, tmp_path, seen):
+def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(
+    page_file, tmp_path, seen
+):
     searched = tmp_path / "search.html"
     searched.write_text(search_page(50))
     head = "document.querySelectorAll('.trials th button')"
@@ -312,11 +360,16 @@ def test_the_table_is_sorted_by_keyboard_and_two_trials_stand_side_by_side(page_
         "return ['stroke', 'strokeDasharray'].map(name => new Set(lines.map(line => line[name])).size)})()",
     )
     assert named and focused == ["learning_rate", "descending"] and wrong == []
-    assert len(pair) > 8 and pair[0].split()[0] == "arm" and len(pair[2].split()) == 3 and strokes == 2
+    assert (
+        len(pair) > 8 and pair[0].split()[0] == "arm" and len(pair[2].split()) == 3 and strokes == 2
+    )
     assert colours[0] >= 6 and colours[1] == 2, "by value, and pruned ones dotted"
     beside = "[...document.querySelectorAll('.pair .pictures > *')].map(part => part.innerText)"
     both, alone, wrong = seen(
-        page_file, *LAPTOP, f"{rows}[0].{enter}; {rows}[20].{enter}; {beside}", f"{rows}[1].{enter}; {beside}"
+        page_file,
+        *LAPTOP,
+        f"{rows}[0].{enter}; {rows}[20].{enter}; {beside}",
+        f"{rows}[1].{enter}; {beside}",
     )
     assert both == ["centres: a", "centres: b"] and wrong == []
     assert alone[0] == "centres: b" and alone[1].startswith("no picture of a-8-1")

@@ -28,7 +28,9 @@ SEARCH = pd.DataFrame(
 
 def slices():
     figures = slice_figures(TrialData(SEARCH, DOCUMENT, search=SEARCH))
-    assert all("2 that were pruned or have no score are left out" in figure.caption for figure in figures)
+    assert all(
+        "2 that were pruned or have no score are left out" in figure.caption for figure in figures
+    )
     return {figure.title.removeprefix("Slice: "): figure.chart for figure in figures}
 
 
@@ -38,7 +40,11 @@ def test_the_score_at_which_a_trial_was_pruned_is_no_point_of_a_slice():
 
 
 def test_a_scale_is_logarithmic_where_the_space_is():
-    assert {name: chart.log_x for name, chart in slices().items()} == {"lr": True, "dropout": False, "act": False}
+    assert {name: chart.log_x for name, chart in slices().items()} == {
+        "lr": True,
+        "dropout": False,
+        "act": False,
+    }
 
 
 def test_a_choice_has_a_slice_of_its_options():
@@ -58,6 +64,8 @@ def test_importance_is_sorted_within_each_arm():
             "verdict": "matters",
         }
     )
-    (figure,) = importance_figures(TrialData(SEARCH, DOCUMENT, search=SEARCH, importance=importance))
+    (figure,) = importance_figures(
+        TrialData(SEARCH, DOCUMENT, search=SEARCH, importance=importance)
+    )
     assert isinstance(figure.chart, Bars)
     assert list(figure.chart.names) == ["act", "lr"]

@@ -32,7 +32,9 @@ def test_a_meter_notes_what_is_in_use_every_so_often():
 def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path):
     def train(trial, resume=None):
         for step in (1, 2):
-            execution.use.meter.timeline.append({"time": time.time(), "process_memory_gib": float(step)})
+            execution.use.meter.timeline.append(
+                {"time": time.time(), "process_memory_gib": float(step)}
+            )
             yield Report(step, {"accuracy": 0.5})
 
     records = StudyRecords(str(tmp_path), "s")
@@ -42,7 +44,9 @@ def test_it_is_kept_beside_the_reports_and_read_for_all_trials_at_once(tmp_path)
     assert [row["process_memory_gib"] for row in records.system(trial.id)] == [1.0]
     while execution.advance().record is None:
         pass
-    frame = compact.read_curves(records, records.etags(), [trial.id, "another"], [], compact.SYSTEMS)
+    frame = compact.read_curves(
+        records, records.etags(), [trial.id, "another"], [], compact.SYSTEMS
+    )
     assert list(frame["process_memory_gib"]) == [1.0, 2.0] and set(frame["trial_id"]) == {trial.id}
     assert records.metrics(trial.id)[0].keys() == {"step", "time", "accuracy"}
     assert system_metrics(records.system(trial.id)[0]) == {"system/process_memory_gib": 1.0}

@@ -22,7 +22,10 @@ from contrasweep.storage.records import StudyRecords
 
 
 def grid(count=6, arms="abc", **fields):
-    base = {"arms": {arm: Arm("toy:train", config={"epochs": 1}) for arm in arms}, "data": "digits-lt"}
+    base = {
+        "arms": {arm: Arm("toy:train", config={"epochs": 1}) for arm in arms},
+        "data": "digits-lt",
+    }
     return AblationGrid("advised", **base | {"seeds": list(range(count))} | fields)
 
 
@@ -44,7 +47,9 @@ def results(tmp_path_factory):
 def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
     advice = results.advice(lambda trials: sum(trials.values()) / 10)
     undecided = {frozenset((p.a, p.b)) for p in results.answer.pairs if not p.decided}
-    assert {frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts} == undecided and undecided
+    assert {
+        frozenset((one.pair.a, one.pair.b)) for one in advice.forecasts
+    } == undecided and undecided
     assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
     assert [size.hours for size in advice.sizes] == [1.8, 5.4]
     for one in advice.forecasts:
@@ -55,8 +60,12 @@ def test_advice_names_what_is_undecided_with_the_price_of_deciding_it(results):
 
 
 def test_every_form_of_the_report_has_it(results):
-    text, page = render(results, "text").decode(), render(results, "html").decode()
-    assert "What would decide: the chance of a verdict with more seeds." in text and "18 trials" in text
+    text = render(results, "text").decode()
+    page = render(results, "html").decode()
+    assert (
+        "What would decide: the chance of a verdict with more seeds." in text
+        and "18 trials" in text
+    )
     assert max(map(len, text.splitlines())) <= 100
     assert "What would decide" in page and "18 trials" in page
     assert "the 2nd look at the table, at alpha / 4" in " ".join(text.split())
@@ -67,11 +76,21 @@ def test_every_form_of_the_report_has_it(results):
 
 def test_a_notebook_shows_the_advice_and_not_its_fields(results, tmp_path):
     advice = results.advice()
-    assert len(advice.forecasts) > 1 and repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
+    assert (
+        len(advice.forecasts) > 1
+        and repr(advice) == f"Advice(on {len(advice.forecasts)} undecided comparisons)"
+    )
     shown = advice._repr_html_()
-    assert shown.count("<tr>") == len(advice.forecasts) + 4 and "18 trials" in shown and "--extend" in shown
+    assert (
+        shown.count("<tr>") == len(advice.forecasts) + 4
+        and "18 trials" in shown
+        and "--extend" in shown
+    )
     unfinished = run(tmp_path, grid(), stop_after=10).advice()
-    assert repr(unfinished) == "Advice(none yet: 8 pending trials)" and unfinished._repr_html_() is None
+    assert (
+        repr(unfinished) == "Advice(none yet: 8 pending trials)"
+        and unfinished._repr_html_() is None
+    )
     assert not unfinished and unfinished.pending == 8 and unfinished.to_text() == ""
 
 
@@ -89,10 +108,16 @@ def test_over_folds_seeds_and_repeats_are_weighed_against_each_other(tmp_path):
     (one,) = results.advice().forecasts
     assert one.enough and {size.unit for size, _ in one.enough} <= {"seeds", "repeats"}
     for size, _ in one.enough:
-        assert size.trials == (20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1))
+        assert size.trials == (
+            20 * (size.count - 4) if size.unit == "seeds" else 80 * (size.count - 1)
+        )
     single = run(tmp_path / "single", grid(1, "ab", folds=5), calm).advice()
     (one,) = single.forecasts
-    assert one.degrees[:3] == (0, 1, 3) and one.chances == () and one.enough_as_estimated == Size("seeds", 2, 10, None)
+    assert (
+        one.degrees[:3] == (0, 1, 3)
+        and one.chances == ()
+        and one.enough_as_estimated == Size("seeds", 2, 10, None)
+    )
     said = single.to_text().replace("\n  ", " ")
     assert "a second seed gives one" in said and "the first look, as nothing was tested yet" in said
 
@@ -110,7 +135,10 @@ def test_following_the_advice_is_counted_as_a_look(tmp_path):
     after = run(tmp_path, grid(12), extend=True)
     (look,) = read_looks(StudyRecords(str(tmp_path), "advised")).looks
     assert look.replicates == 6 and {one.decision for one in look.comparisons} == {"open"}
-    assert next(one.p_value for one in look.comparisons if {one.a, one.b} == {"a", "b"}) == before.raw_p
+    assert (
+        next(one.p_value for one in look.comparisons if {one.a, one.b} == {"a", "b"})
+        == before.raw_p
+    )
     fresh = run(tmp_path / "at once", grid(12))
     for pair in fresh.answer.pairs:
         counted = after.compare(pair.a, pair.b)
@@ -130,8 +158,12 @@ def test_what_was_decided_before_is_a_sentence_of_its_own_beside_what_all_data_s
     assert first.verdict == "better"
     lost = lambda t: clear(t) if t.seed < 6 else 0.5 + 0.3 * noise(t.id)  # noqa: E731
     lost_again = run(tmp_path, grid(9), lost, extend=True)
-    now, fresh = lost_again.compare("c", "a"), run(tmp_path / "at once", grid(9), lost).compare("c", "a")
-    assert now.p_value == pytest.approx(min(1.0, 4 * fresh.p_value)) and now.difference == fresh.difference
+    now = lost_again.compare("c", "a")
+    fresh = run(tmp_path / "at once", grid(9), lost).compare("c", "a")
+    assert (
+        now.p_value == pytest.approx(min(1.0, 4 * fresh.p_value))
+        and now.difference == fresh.difference
+    )
     assert (now.verdict == "better") == (now.low > 0) == (now.p_value <= 0.05)
     earlier = now.before
     assert (earlier.look, earlier.replicates, earlier.verdict) == (1, 6, "better")
@@ -150,14 +182,22 @@ def test_an_earlier_equivalence_is_told_with_its_own_p_and_its_margin(tmp_path):
     first = run(tmp_path, study(8), close).compare("b", "a")
     assert first.decision == "equivalent"
     now = run(tmp_path, study(10), close, extend=True).compare("b", "a")
-    assert now.before.verdict == "equivalent" and now.before.p_value == first.equivalence_p <= 0.05 < first.p_value
-    assert "b and a are equivalent within ±0.02: " in now.sentence("b", "a").split("Decided at look 1")[1]
+    assert (
+        now.before.verdict == "equivalent"
+        and now.before.p_value == first.equivalence_p <= 0.05 < first.p_value
+    )
+    assert (
+        "b and a are equivalent within ±0.02: "
+        in now.sentence("b", "a").split("Decided at look 1")[1]
+    )
     undecided = replace(now.judgement, verdict="undecided")
     other = replace(now, family=replace(now.family, margin=None), judgement=undecided)
     assert "equivalent within ±0.02, which was withdrawn: " in other.sentence("b", "a")
 
 
-def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_that_says_so(tmp_path):
+def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_that_says_so(
+    tmp_path,
+):
     """Two seeds decide, three do not: the verdict, the interval and p of a line are those of all data."""
     study = lambda count: grid(count, "ab", folds=5)  # noqa: E731
     seeds = {0: 0.35, 1: 0.35, 2: 0.05}
@@ -168,7 +208,10 @@ def test_a_comparison_that_more_replicates_undo_is_undecided_with_an_interval_th
     now = results.compare("b", "a")
     assert now.verdict == "undecided" and now.low < 0 < now.high and now.p_value > 0.05
     line = next(line for line in results.answer.sentences())
-    assert line.startswith(f"b against a is undecided: {now.span()}, p = ") and f"better than a: {first.span()}" in line
+    assert (
+        line.startswith(f"b against a is undecided: {now.span()}, p = ")
+        and f"better than a: {first.span()}" in line
+    )
 
 
 def test_more_arms_or_an_unfinished_study_are_no_look(tmp_path):
@@ -190,7 +233,10 @@ def test_a_plan_says_what_larger_studies_decide_and_what_its_other_question_coul
         and "seeds would decide" in other_question(few, study_power(few))[0]
     )
     text = forecast(plan(study, storage=str(tmp_path)), str(tmp_path)).to_text(100)
-    assert "x2      10 seeds (60 trials more): " in text and "x4      20 seeds (180 trials more): " in text
+    assert (
+        "x2      10 seeds (60 trials more): " in text
+        and "x4      20 seeds (180 trials more): " in text
+    )
     assert " spreads stays undecided with this design" in text.replace("\n          ", " ")
 
 
@@ -200,10 +246,18 @@ def test_a_plan_speaks_in_units_of_the_metric_where_earlier_trials_tell_the_nois
     own = forecast(plan(grid(6), storage=str(tmp_path)), str(tmp_path))
     now = f"{statistics.median_high(one.detectable[0] for one in results.advice().forecasts):.2g}"
     text = own.to_text(200)
-    assert f"a difference below {now} stays undecided with this design" in text and "noise as in advised" in text
-    assert own.sizes[0].in_units > own.sizes[1].in_units > own.sizes[2].in_units and "spread" not in text
+    assert (
+        f"a difference below {now} stays undecided with this design" in text
+        and "noise as in advised" in text
+    )
+    assert (
+        own.sizes[0].in_units > own.sizes[1].in_units > own.sizes[2].in_units
+        and "spread" not in text
+    )
     other = replace(grid(6), name="other")
-    assert f"a difference below {now} stays" in forecast(plan(other, storage=str(tmp_path)), str(tmp_path)).to_text(200)
+    assert f"a difference below {now} stays" in forecast(
+        plan(other, storage=str(tmp_path)), str(tmp_path)
+    ).to_text(200)
     folds = replace(grid(2, folds=3), name="folds")
     assert forecast(plan(folds, storage=str(tmp_path)), str(tmp_path)).noise is None
 
@@ -211,7 +265,9 @@ def test_a_plan_speaks_in_units_of_the_metric_where_earlier_trials_tell_the_nois
 def test_advice_is_of_the_first_of_very_many(tmp_path):
     results = run(tmp_path, grid(4, arms="abcdef"))
     advice = results.advice()
-    assert len(advice.forecasts) == 12 and advice.omitted == 15 - 12 - sum(p.decided for p in results.answer.pairs)
+    assert len(advice.forecasts) == 12 and advice.omitted == 15 - 12 - sum(
+        p.decided for p in results.answer.pairs
+    )
     assert np.all(np.diff([one.pair.comparison.raw_p for one in advice.forecasts]) >= 0)
     assert f"and {advice.omitted} more" in advice.to_text()
 
@@ -219,7 +275,8 @@ def test_advice_is_of_the_first_of_very_many(tmp_path):
 def test_what_is_detectable_now_is_at_the_level_of_the_present_look(tmp_path):
     run(tmp_path, grid())
     extended = run(tmp_path, grid(12), extend=True)
-    family, advice = extended.answer.pairs[0].comparison.family, extended.advice()
+    family = extended.answer.pairs[0].comparison.family
+    advice = extended.advice()
     level = family.levels(sum(pair.decided for pair in extended.answer.pairs)) / 4
     for one in advice.forecasts:
         now = one.pair.comparison.evidence.common
@@ -228,7 +285,12 @@ def test_what_is_detectable_now_is_at_the_level_of_the_present_look(tmp_path):
 
 def test_what_is_undecided_without_any_noise_does_not_make_the_rest_easier(tmp_path):
     """Three equal differences are no proof, and leave the others the share of alpha that they had."""
-    same = lambda t: 0.5 + 0.1 * (t.arm == "b") + 0.02 * noise(t.seed) + 0.02 * (t.arm == "c") * noise(t.id)  # noqa: E731
+
+    def same(t):
+        return (
+            0.5 + 0.1 * (t.arm == "b") + 0.02 * noise(t.seed) + 0.02 * (t.arm == "c") * noise(t.id)
+        )
+
     results = run(tmp_path, grid(3), same)
     undecided = [pair for pair in results.answer.pairs if not pair.decided]
     assert any(pair.comparison.evidence.common.standard_error < 1e-12 for pair in undecided)
@@ -240,9 +302,13 @@ def test_what_is_undecided_without_any_noise_does_not_make_the_rest_easier(tmp_p
 
 def test_a_new_study_is_priced_with_all_arms_though_looks_stopped_some_early(tmp_path):
     study = grid(arms="abcd", replicates=Replicates(first=4, step=4, most=16), seeds=[0])
-    apart = lambda t: 0.5 + 0.1 * (t.arm in "bc") + 0.3 * (t.arm == "c") + 0.02 * noise(t.arm, t.seed)  # noqa: E731
+
+    def apart(t):
+        return 0.5 + 0.1 * (t.arm in "bc") + 0.3 * (t.arm == "c") + 0.02 * noise(t.arm, t.seed)
+
     results = run(tmp_path, study, apart)
-    advice, taken = results.advice(), results.planned["arm"].value_counts()
+    advice = results.advice()
+    taken = results.planned["arm"].value_counts()
     assert advice.fresh and taken.min() < taken.max() == advice.present.count
     assert all(size.trials == 4 * size.count for size in advice.sizes)
 
@@ -253,13 +319,18 @@ def test_a_price_counts_no_time_of_failed_trials(tmp_path):
     for record in records.read(sorted(records.finished())).values():
         records.write(replace(record, started=0.0, ended=3.6e3 if record.status.counts else 3.6e6))
     sizes = Results.load("advised", str(tmp_path)).advice().sizes
-    assert [size.hours for size in sizes] == pytest.approx([18 / 17, 54 / 17]), "an hour a trial, 17 at a time"
+    assert [size.hours for size in sizes] == pytest.approx([18 / 17, 54 / 17]), (
+        "an hour a trial, 17 at a time"
+    )
 
 
 def test_a_failed_trial_makes_the_study_no_smaller(tmp_path):
     results = run(tmp_path, grid(), failed=lambda trial: trial.arm == "a" and trial.seed == 2)
     advice = results.advice()
-    assert advice.present.count == 6 and {pair.comparison.n for pair in results.answer.pairs} == {5, 6}
+    assert advice.present.count == 6 and {pair.comparison.n for pair in results.answer.pairs} == {
+        5,
+        6,
+    }
     assert [(size.count, size.trials) for size in advice.sizes] == [(12, 18), (24, 54)]
     for one in advice.forecasts:
         lost = 6 - one.pair.comparison.n
@@ -271,7 +342,11 @@ REVIEW = {0: 0.355, 1: 0.245, 2: 0.32, 3: 0.27}
 
 
 def seeds_matter(trial):
-    return 0.6 + (trial.arm == "supcon") * REVIEW[trial.seed] + 0.002 * noise(trial.arm, trial.fold, trial.seed)
+    return (
+        0.6
+        + (trial.arm == "supcon") * REVIEW[trial.seed]
+        + 0.002 * noise(trial.arm, trial.fold, trial.seed)
+    )
 
 
 def reviewed(count, name="advised", trainable="toy:train"):
@@ -283,7 +358,9 @@ def test_one_seed_that_all_folds_may_share_decides_nothing_and_says_so(tmp_path)
     results = run(tmp_path, reviewed(1), seeds_matter)
     one = results.compare("supcon", "simclr")
     within = np.abs(one.evidence.common.of_this_seed.interval())
-    assert one.difference == pytest.approx(0.355, abs=0.01) and within.min() > 0.3  # as sure as it was said to be
+    assert (
+        one.difference == pytest.approx(0.355, abs=0.01) and within.min() > 0.3
+    )  # as sure as it was said to be
     assert one.verdict == "undecided" and one.p_value == 1 and one.to_dict()["low"] is None
     text = " ".join(str(results).split())
     assert "is of this one seed" in text and "what another seed would change is not known" in text
@@ -293,7 +370,9 @@ def test_one_seed_that_all_folds_may_share_decides_nothing_and_says_so(tmp_path)
     )
     two = run(tmp_path, reviewed(2), seeds_matter, extend=True)
     assert two.compare("supcon", "simclr").difference == pytest.approx(0.30, abs=0.01)
-    assert read_looks(two.records) is None and "look" not in str(two.table())  # nothing was tested, so nothing is spent
+    assert read_looks(two.records) is None and "look" not in str(
+        two.table()
+    )  # nothing was tested, so nothing is spent
 
 
 def test_one_seed_is_as_sure_as_an_earlier_study_of_the_storage_lets_it_be(tmp_path):
@@ -302,11 +381,15 @@ def test_one_seed_is_as_sure_as_an_earlier_study_of_the_storage_lets_it_be(tmp_p
     assert one.low < 0.30 < one.high and one.evidence.common.components.seed == pytest.approx(
         np.var(list(REVIEW.values()), ddof=1), rel=0.2
     )
-    assert one.notes == ("one seed on all folds: what another seed would change is taken from study pilot",)
+    assert one.notes == (
+        "one seed on all folds: what another seed would change is taken from study pilot",
+    )
 
 
 def test_methods_that_draw_anew_for_each_fold_decide_with_one_seed(tmp_path):
-    one = run(tmp_path, reviewed(1, trainable="contrastive"), seeds_matter).compare("supcon", "simclr")
+    one = run(tmp_path, reviewed(1, trainable="contrastive"), seeds_matter).compare(
+        "supcon", "simclr"
+    )
     assert one.verdict == "better" and one.notes == ()
 
 
@@ -314,29 +397,53 @@ def test_a_large_difference_over_few_seeds_is_told_what_would_decide_it(tmp_path
     """27 points in each pair of 3 folds x 2 seeds: seeds buy degrees of freedom, and no chance or interval says all."""
     results = run(tmp_path, reviewed(2), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"))
     (pair,), advice = results.answer.pairs, results.advice(lambda trials: sum(trials.values()) / 60)
-    assert pair.comparison.verdict == "undecided" and round(pair.comparison.evidence.common.degrees) == 1
+    assert (
+        pair.comparison.verdict == "undecided"
+        and round(pair.comparison.evidence.common.degrees) == 1
+    )
     (one,) = advice.forecasts
     assert one.chances == () and one.enough == () and 2 < one.enough_as_estimated.count <= 16
-    assert one.degrees[0] == pytest.approx(1, abs=0.1) and one.degrees[1] > 1.5 > one.degrees[3]  # seeds, not repeats
-    assert one.detectable[1] < one.detectable[0] and advice.others[-1] == Size("folds", 10, 40, 40 / 60)
+    assert (
+        one.degrees[0] == pytest.approx(1, abs=0.1) and one.degrees[1] > 1.5 > one.degrees[3]
+    )  # seeds, not repeats
+    assert one.detectable[1] < one.detectable[0] and advice.others[-1] == Size(
+        "folds", 10, 40, 40 / 60
+    )
     text = " ".join(advice.to_text().split())
-    assert advice.rows()[1][4:6] == ["not computed"] * 2 and "the rows below are of all sizes" in text
-    assert "Most of the noise is between seeds" in text and "3 folds leave at most 2 degrees of freedom" in text
+    assert (
+        advice.rows()[1][4:6] == ["not computed"] * 2 and "the rows below are of all sizes" in text
+    )
+    assert (
+        "Most of the noise is between seeds" in text
+        and "3 folds leave at most 2 degrees of freedom" in text
+    )
     assert "not known" in text and "[0, 100]" not in text and "[0.00, 1.00]" not in str(results)
-    four = run(tmp_path, reviewed(4), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"), extend=True)
+    four = run(
+        tmp_path, reviewed(4), lambda t: seeds_matter(t) - 0.03 * (t.arm == "supcon"), extend=True
+    )
     assert four.compare("supcon", "simclr").verdict == "better"
 
 
 def test_no_interval_holds_every_value_of_a_bounded_metric(tmp_path):
     """Two seeds far apart on three folds: where one degree of freedom leaves all open, that is what is said."""
-    far = lambda t: 0.5 + 0.4 * (1 - 2 * t.seed) * (1 if t.arm == "supcon" else -1) + 0.01 * noise(t.id)  # noqa: E731
+
+    def far(t):
+        return 0.5 + 0.4 * (1 - 2 * t.seed) * (1 if t.arm == "supcon" else -1) + 0.01 * noise(t.id)
+
     results = run(tmp_path, reviewed(2), far)
     (pair,), rows = results.answer.pairs, results.table().to_frame()
     text = " ".join(str(results).split())
-    assert text.count("[one degree of freedom]") == 2 and "one degree of freedom, which leaves every difference" in text
+    assert (
+        text.count("[one degree of freedom]") == 2
+        and "one degree of freedom, which leaves every difference" in text
+    )
     assert "one degree of freedom a cell, so there are no intervals" in text
     assert not np.isfinite(rows["low"]).any() and pair.comparison.to_dict()["low"] is None
     assert "[one degree of freedom]" in results.table().to_markdown() and "0.000, 1.000" not in text
-    near = run(tmp_path / "near", reviewed(2), lambda t: 0.9 + 0.05 * t.seed * (t.arm == "supcon") + 0.01 * noise(t.id))
+    near = run(
+        tmp_path / "near",
+        reviewed(2),
+        lambda t: 0.9 + 0.05 * t.seed * (t.arm == "supcon") + 0.01 * noise(t.id),
+    )
     comparison = near.compare("supcon", "simclr")
     assert -1 <= comparison.low < 0 < comparison.high <= 1

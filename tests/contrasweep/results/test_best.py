@@ -36,7 +36,9 @@ def test_a_configuration_has_failed_where_one_of_its_folds_has(tmp_path):
     results, _ = finished(sweep(search_folds=[0, 2]), tmp_path)
     records = list(results.search_records.values())
     for bad in records:
-        frame = search_frame([replace(r, status=Status.FAILED) if r is bad else r for r in records], results.document)
+        frame = search_frame(
+            [replace(r, status=Status.FAILED) if r is bad else r for r in records], results.document
+        )
         assert list(frame["status"]).count("failed") == 1 and 2 * len(frame) == len(records)
 
 
@@ -60,14 +62,21 @@ def test_the_terminal_and_json_end_with_the_best_settings(tmp_path):
 
 def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
     """On the study's own seeds the settings have a score already, on the searched fold one that is too good."""
-    study = sweep(arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, search_seed=1001)
+    study = sweep(
+        arms={**ARMS, "more": cs.Arm("toy:train", space={"epochs": cs.Int(2, 3)})}, search_seed=1001
+    )
     results, trials = finished(study, tmp_path)
     file = tmp_path / "best.yaml"
     file.write_bytes(render(results, "yaml"))
-    assert "# The settings were chosen on fold 0, where scores are too good by the choice." in file.read_text()
+    assert (
+        "# The settings were chosen on fold 0, where scores are too good by the choice."
+        in file.read_text()
+    )
     again = cs.plan(file, storage=str(tmp_path))
     confirmed = {(t.arm, t.fold): t.config for t in trials if t.seed in study.confirm_seeds}
-    planned = {(t.arm, t.fold): t.config for t in again.trials}  # on all folds; confirmed is on unsearched ones
+    planned = {
+        (t.arm, t.fold): t.config for t in again.trials
+    }  # on all folds; confirmed is on unsearched ones
     assert confirmed and {key: planned[key] for key in confirmed} == confirmed
     assert len({t.seed for t in again.trials}) == len(study.confirm_seeds)
     assert not {t.seed for t in again.trials} & {t.seed for t in trials}
@@ -76,7 +85,10 @@ def test_yaml_is_a_study_of_the_confirmed_settings_on_fresh_seeds(tmp_path):
 @pytest.mark.slow
 def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path):
     grid = cs.AblationGrid(
-        "g", {"a": cs.Arm("toy:train"), "b": cs.Arm("toy:train")}, "digits-lt", axes={"lr": [0.1, 1.0]}
+        "g",
+        {"a": cs.Arm("toy:train"), "b": cs.Arm("toy:train")},
+        "digits-lt",
+        axes={"lr": [0.1, 1.0]},
     )
     planned, records = declared(cs.plan(grid, storage=str(tmp_path)), tmp_path)
     for t in planned.trials:
@@ -86,14 +98,18 @@ def test_the_best_of_a_grid_is_the_best_cell_of_each_arm(tmp_path):
     assert dict(results.best()[["arm", "lr"]].to_numpy()) == {"a": 1.0, "b": 0.1}
     assert "Best settings" not in render(results, "text").decode()  # a grid's table says it
     assert 'id="search"' not in render(results, "html").decode()
-    assert {arm: x["config"]["lr"] for arm, x in yaml.safe_load(render(results, "yaml"))["arms"].items()} == {
+    assert {
+        arm: x["config"]["lr"] for arm, x in yaml.safe_load(render(results, "yaml"))["arms"].items()
+    } == {
         "a": 1.0,
         "b": 0.1,
     }
 
 
 def test_a_grid_over_datasets_has_no_one_best_cell(tmp_path):
-    grid = cs.AblationGrid("g", {"a": cs.Arm("toy:train")}, "digits-lt", axes={"data": ["digits-lt", "digits"]})
+    grid = cs.AblationGrid(
+        "g", {"a": cs.Arm("toy:train")}, "digits-lt", axes={"data": ["digits-lt", "digits"]}
+    )
     declared(cs.plan(grid, storage=str(tmp_path)), tmp_path)
     with pytest.raises(cs.SpecError, match="no one best cell"):
         render(cs.load("g", storage=str(tmp_path)), "yaml")

@@ -30,27 +30,49 @@ def rows(found):
 def storage(tmp_path):
     folder = str(tmp_path / "runs")
     shipped = {"loss": "supcon", "epochs": 3}
-    made(folder, "one", {"x": cs.Arm("contrastive", shipped), "y": cs.Arm("toy:train")}, {"torch": "2.6"}, "aa")
+    made(
+        folder,
+        "one",
+        {"x": cs.Arm("contrastive", shipped), "y": cs.Arm("toy:train")},
+        {"torch": "2.6"},
+        "aa",
+    )
     more = shipped | {"optimizer": {"name": "adamw"}, "transfer": ["digits"]}
-    arms = {"x": cs.Arm("contrastive", more), "y": cs.Arm("toy:train"), "z": cs.Arm("toy:train", {"epochs": 2})}
+    arms = {
+        "x": cs.Arm("contrastive", more),
+        "y": cs.Arm("toy:train"),
+        "z": cs.Arm("toy:train", {"epochs": 2}),
+    }
     made(folder, "two", arms, {"torch": "2.7"}, "bb", seeds=[0, 1, 2])
     return folder
 
 
 def test_two_studies_differ_in_settings_with_their_defaults_and_in_versions_and_code(storage):
     found = rows(study_difference("one", "two", storage))
-    assert ("study", "", "seeds", "[0, 1]", "[0, 1, 2]") in found and ("arm", "", "z", "–", "yes") in found
+    assert ("study", "", "seeds", "[0, 1]", "[0, 1, 2]") in found and (
+        "arm",
+        "",
+        "z",
+        "–",
+        "yes",
+    ) in found
     assert ("version", "", "torch", "2.6", "2.7") in found
     assert ("code", "", "sources were not kept", "aa", "bb") in found
     settings = {name: (arms, a, b) for kind, arms, name, a, b in found if kind == "setting"}
-    assert settings["optimizer.name"] == ("x", "sgd", "adamw"), "the default of an arm that names none"
+    assert settings["optimizer.name"] == ("x", "sgd", "adamw"), (
+        "the default of an arm that names none"
+    )
     assert settings["transfer"][1] == "(default)", "what a method leaves out of a trial's identity"
-    assert not {"epochs", "loss.name"} & set(settings) and not any(kind == "data" for kind, *_ in found)
+    assert not {"epochs", "loss.name"} & set(settings) and not any(
+        kind == "data" for kind, *_ in found
+    )
 
 
 def test_of_an_arm_whose_code_changed_meanwhile_the_newest_is_compared(storage):
     records = StudyRecords(storage, "two")
-    record = next(one for one in records.read(sorted(records.finished())).values() if one.arm == "x")
+    record = next(
+        one for one in records.read(sorted(records.finished())).values() if one.arm == "x"
+    )
     records.write(replace(record, ended=record.ended + 9, code=CodeRef("cc")))
     found = rows(study_difference("one:x", "two:x", storage))
     assert [(a, b) for kind, *_, a, b in found if kind == "code"] == [("aa", "cc")]
@@ -59,15 +81,24 @@ def test_of_an_arm_whose_code_changed_meanwhile_the_newest_is_compared(storage):
 def test_a_study_does_not_differ_from_itself_and_two_arms_of_it_do(storage, tmp_path):
     assert rows(study_difference("one", "one", storage)) == []
     found = rows(study_difference("two:y", "two:z", storage))
-    assert [(kind, arms, name, b) for kind, arms, name, _, b in found] == [("setting", "y and z", "epochs", "2")]
+    assert [(kind, arms, name, b) for kind, arms, name, _, b in found] == [
+        ("setting", "y and z", "epochs", "2")
+    ]
     shown = contrasweep("diff", "one:x", "two", "--storage", storage, folder=tmp_path)
-    assert shown.returncode == 0 and "optimizer.name" in shown.stdout and "seeds" in shown.stdout, shown.stderr
-    told = json.loads(contrasweep("diff", "one", "one", "--json", "--storage", storage, folder=tmp_path).stdout)
+    assert shown.returncode == 0 and "optimizer.name" in shown.stdout and "seeds" in shown.stdout, (
+        shown.stderr
+    )
+    told = json.loads(
+        contrasweep("diff", "one", "one", "--json", "--storage", storage, folder=tmp_path).stdout
+    )
     assert told["rows"] == [] and told["a"] == "one"
 
 
 def test_an_unknown_arm_and_studies_without_common_arms_are_one_line(storage, tmp_path):
     made(storage, "apart", {"q": cs.Arm("toy:train")})
-    for words, said in ((("one:nothing", "two"), "no such arm"), (("one", "apart"), "no arm in common")):
+    for words, said in (
+        (("one:nothing", "two"), "no such arm"),
+        (("one", "apart"), "no arm in common"),
+    ):
         done = contrasweep("diff", *words, "--storage", storage, folder=tmp_path)
         assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1

@@ -14,7 +14,11 @@ DATA = nowhere(2)
 
 def value(trial):
     """Of what is asked for alone, so that each cell of a table says which trials it holds."""
-    return 10 * trial.config["loss"]["temperature"] + trial.config["encoder"]["width"] + 0.001 * trial.fold
+    return (
+        10 * trial.config["loss"]["temperature"]
+        + trial.config["encoder"]["width"]
+        + 0.001 * trial.fold
+    )
 
 
 @pytest.fixture
@@ -35,13 +39,17 @@ def results(tmp_path):
 def test_rows_and_columns_are_dotted_keys(results):
     table = results.table(rows="loss.temperature", columns=["encoder.width"])
     means = {(row[0], column[0]): cell.mean for (row, column), cell in table.cells.items()}
-    assert means == {(str(t), str(w)): pytest.approx(10 * t + w + 0.0005) for t in (0.1, 0.2) for w in (4, 8)}
+    assert means == {
+        (str(t), str(w)): pytest.approx(10 * t + w + 0.0005) for t in (0.1, 0.2) for w in (4, 8)
+    }
     assert {cell.n for cell in table.cells.values()} == {4}, "two arms on two folds"
 
 
 def test_arms_beside_dotted_columns_name_their_axis(results):
     table = results.table(rows="arm", columns=["loss.temperature", "encoder.width"])
-    assert {column for _, column in table.cells} == {(t, w) for t in ("0.1", "0.2") for w in ("4", "8")}
+    assert {column for _, column in table.cells} == {
+        (t, w) for t in ("0.1", "0.2") for w in ("4", "8")
+    }
     text = render(results, "text").decode()
     assert "temperature" in text and "width" in text
     assert list(results.to_frame()["loss.temperature"].unique()) == [0.1, 0.2]

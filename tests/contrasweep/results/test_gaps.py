@@ -15,7 +15,10 @@ from contrasweep.reporting.paper import PaperTable
 
 def told(line):
     """The counts in a line of a legend, by status."""
-    return {status: int(n) for n, status in re.findall(r"(\d+) ([a-z ]+)", line.partition("not in the table: ")[2])}
+    return {
+        status: int(n)
+        for n, status in re.findall(r"(\d+) ([a-z ]+)", line.partition("not in the table: ")[2])
+    }
 
 
 def lacking(results, metric):
@@ -43,8 +46,16 @@ def test_each_trial_that_is_not_in_a_table_is_counted_once(ends, question, axes)
             assert bool(tables[0].averages) == (question == "overall" and len(axes) > 1)
             for table in (*tables, *layouts):
                 lost = lacking(results, table.metric)
-                assert [told(line) for line in table.legend if "not in the table" in line] == [lost] * bool(lost)
+                assert [told(line) for line in table.legend if "not in the table" in line] == [
+                    lost
+                ] * bool(lost)
             lines = [line for line in PaperTable(tables).legend if "not in the table" in line]
             by_metric = {line.partition(":")[0]: told(line) for line in lines}
-            lost = {metric: found for metric in ("accuracy", "even") if (found := lacking(results, metric))}
-            assert by_metric == lost or (len(lines) == 1 and lost["accuracy"] == lost["even"] == told(lines[0]))
+            lost = {
+                metric: found
+                for metric in ("accuracy", "even")
+                if (found := lacking(results, metric))
+            }
+            assert by_metric == lost or (
+                len(lines) == 1 and lost["accuracy"] == lost["even"] == told(lines[0])
+            )

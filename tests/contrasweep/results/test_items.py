@@ -12,7 +12,8 @@ from contrasweep.storage.record import Status
 
 def test_what_is_read_ahead_is_read_at_once_and_never_again():
     """Each reader waits for another one: alone it would wait for ever."""
-    both, asked = threading.Barrier(2, timeout=300), []
+    both = threading.Barrier(2, timeout=300)
+    asked = []
 
     def read(trial_id):
         asked.append(trial_id)
@@ -39,14 +40,20 @@ def test_a_folder_is_read_as_it_is_asked_for():
 
 def test_scores_of_a_single_item_or_group_are_no_items_to_draw():
     frame = pd.DataFrame({"trial_id": ["a"], "status": [Status.DONE]})
-    one = SimpleNamespace(metrics={"accuracy": 0.5}, items=("accuracy",), data=SimpleNamespace(digest="d"))
+    one = SimpleNamespace(
+        metrics={"accuracy": 0.5}, items=("accuracy",), data=SimpleNamespace(digest="d")
+    )
     for scores, found in (([0.5], None), ([0.0, 1.0], [1.0, 1.0])):
-        values = item_values(lambda _, s=scores: {"accuracy": np.array(s)}, frame, {"a": one}, "accuracy")
+        values = item_values(
+            lambda _, s=scores: {"accuracy": np.array(s)}, frame, {"a": one}, "accuracy"
+        )
         assert (values and list(values.sizes["d"])) == found
     records = {i: SimpleNamespace(**vars(one) | {"data": SimpleNamespace(digest=i)}) for i in "ab"}
     scores = {"a": {"accuracy": np.array([0.0, 1.0])}, "b": {"accuracy": np.array([0.5])}}
     frame = pd.DataFrame({"trial_id": list("ab"), "status": [Status.DONE] * 2})
-    assert item_values(scores.get, frame, records, "accuracy") is None, "of one of two test parts there is one item"
+    assert item_values(scores.get, frame, records, "accuracy") is None, (
+        "of one of two test parts there is one item"
+    )
 
 
 def test_where_the_first_trial_says_that_none_is_wanted_no_other_is_read():

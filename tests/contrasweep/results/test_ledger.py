@@ -31,44 +31,83 @@ def asked(name):
 
 
 def decided(number, incumbent, *, kept, stage="confirm", p=0.5):
-    return Decided(number, incumbent, "keep" if kept else "discard", stage, kept, 8, 16, 0.1, 0.4, p=p)
+    return Decided(
+        number, incumbent, "keep" if kept else "discard", stage, kept, 8, 16, 0.1, 0.4, p=p
+    )
 
 
 def test_what_was_written_is_read_by_another_process(tmp_path):
-    book = ledger(tmp_path, BEGAN, asked("a"), Granted(1, 0, 0.025, tuple(range(12, 44))), decided(1, 0, kept=True))
+    book = ledger(
+        tmp_path,
+        BEGAN,
+        asked("a"),
+        Granted(1, 0, 0.025, tuple(range(12, 44))),
+        decided(1, 0, kept=True),
+    )
     other = Ledger(str(tmp_path), "speed").read()
-    assert other.entries == book.entries and other.incumbent == 1 and campaign_names(str(tmp_path)) == ["speed"]
-    assert other.screening_seeds(0) == list(range(12)) and other.screening_seeds(1) == list(range(44, 56))
+    assert (
+        other.entries == book.entries
+        and other.incumbent == 1
+        and campaign_names(str(tmp_path)) == ["speed"]
+    )
+    assert other.screening_seeds(0) == list(range(12)) and other.screening_seeds(1) == list(
+        range(44, 56)
+    )
     assert other.fresh_seeds(3) == (56, 57, 58) and other.spent == Spent(16, 0.1, 0.4)
     assert other.confirmations == [(0.025, True, 0.5)]
 
 
 def test_a_superseded_decision_does_not_stand_and_the_next_one_does(tmp_path):
     between = decided(2, 0, kept=True)
-    book = ledger(tmp_path, BEGAN, asked("a"), asked("b"), between, replace(decided(1, 0, kept=False), superseded=True))
+    book = ledger(
+        tmp_path,
+        BEGAN,
+        asked("a"),
+        asked("b"),
+        between,
+        replace(decided(1, 0, kept=False), superseded=True),
+    )
     assert book.decision(1) is None and book.decision(2).kept and book.incumbent == 2
     assert book.append(decided(1, 2, kept=False)) and book.decision(1).incumbent == 2
 
 
 @pytest.mark.parametrize(("verdict", "trials"), [("undecided", 20), ("discard", 16)])
-def test_what_an_undecided_candidate_trains_further_is_spent_before_it_is_decided(tmp_path, verdict, trials):
+def test_what_an_undecided_candidate_trains_further_is_spent_before_it_is_decided(
+    tmp_path, verdict, trials
+):
     records = StudyRecords(str(tmp_path), "speed.1")
     for seed in range(20):
         trial = Trial("speed.1", "a", "m:f", {}, Manifest("d", "/nowhere", "image", {}), None, seed)
         records.write(Record.of(trial, status=Status.DONE, seconds=36.0))
-    spent = ledger(tmp_path, BEGAN, asked("a"), replace(decided(1, 0, kept=False), verdict=verdict)).spent
-    assert (spent.trials, spent.gpu_hours) == (trials, pytest.approx(0.01 * trials if trials == 20 else 0.1))
+    spent = ledger(
+        tmp_path, BEGAN, asked("a"), replace(decided(1, 0, kept=False), verdict=verdict)
+    ).spent
+    assert (spent.trials, spent.gpu_hours) == (
+        trials,
+        pytest.approx(0.01 * trials if trials == 20 else 0.1),
+    )
 
 
 def test_clocks_that_are_wrong_change_neither_order_nor_level(tmp_path, monkeypatch):
     """One runs backwards, one is years off, one is before 1970, one beyond any date."""
     clocks = iter([2e9, 1e9, -5.0, 4e9, 1e300, 100.0, float("inf")])
     monkeypatch.setattr("time.time", lambda: next(clocks))
-    written = [BEGAN, asked("a"), Granted(1, 0, 0.025, (12, 13)), decided(1, 0, kept=True), asked("b"), asked("c")]
+    written = [
+        BEGAN,
+        asked("a"),
+        Granted(1, 0, 0.025, (12, 13)),
+        decided(1, 0, kept=True),
+        asked("b"),
+        asked("c"),
+    ]
     book = ledger(tmp_path, *written)
     other = Ledger(str(tmp_path), "speed").read()
     assert [replace(entry, after="", at=0.0) for entry in other.entries] == written
-    assert (other.incumbent, other.confirmations, other.fresh_seeds(1)) == (1, [(0.025, True, 0.5)], (26,))
+    assert (other.incumbent, other.confirmations, other.fresh_seeds(1)) == (
+        1,
+        [(0.025, True, 0.5)],
+        (26,),
+    )
     assert other.entries == book.entries and book.append(asked("d"))
 
 
@@ -107,7 +146,14 @@ def test_a_changed_a_missing_and_a_broken_entry_are_a_line_that_names_it(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"\x00" * 100, b'{"format_version": 9, "digest": "' + b"0" * 64 + b'",\n}', b"[" * 100_000]
+    "content",
+    [
+        b"",
+        b"{}",
+        b"\x00" * 100,
+        b'{"format_version": 9, "digest": "' + b"0" * 64 + b'",\n}',
+        b"[" * 100_000,
+    ],
 )
 def test_a_hostile_entry_is_a_line(content, tmp_path):
     ledger(tmp_path, BEGAN)

@@ -58,7 +58,9 @@ class Generated:
         self.stop = int(rng.integers(4, 30)) if rng.uniform() < 0.2 else 10**9
         self.replicates = None
         most = int(rng.integers(1, 5) if self.folds else rng.integers(5, 12))
-        self.metric = ["score", "accuracy"][rng.integers(2)]  # of an accuracy everybody knows the range
+        self.metric = ["score", "accuracy"][
+            rng.integers(2)
+        ]  # of an accuracy everybody knows the range
         if self.kind == "looks":
             first = 2 if self.folds else 4
             spending = ["obrien-fleming", "power"][rng.integers(2)]
@@ -66,9 +68,13 @@ class Generated:
         self.sizes = [most, most + int(rng.integers(1, 4)), 2 * most + 4][: rng.integers(2, 4)]
         self.sizes = self.sizes if self.kind == "extended" else self.sizes[:1]
         arms = int(rng.integers(2, 5))
-        few = self.kind == "looks" and self.folds == 3  # a plan refuses looks that can decide hardly anything
+        few = (
+            self.kind == "looks" and self.folds == 3
+        )  # a plan refuses looks that can decide hardly anything
         self.fields = {
-            "arms": {arm: Arm("toy:train", config={"epochs": 1}) for arm in "abcd"[: 2 if few else arms]},
+            "arms": {
+                arm: Arm("toy:train", config={"epochs": 1}) for arm in "abcd"[: 2 if few else arms]
+            },
             "axes": {"batch_size": [16, 32]} if rng.uniform() < 0.4 else {},
             "data": "digits-lt",
             "folds": self.folds,
@@ -85,7 +91,9 @@ class Generated:
         return AblationGrid("generated", **self.fields, **seeds)
 
     def draw(self, *names):
-        return np.random.default_rng([sum(map(ord, str(name))) + 7919 * i for i, name in enumerate(names)])
+        return np.random.default_rng(
+            [sum(map(ord, str(name))) + 7919 * i for i, name in enumerate(names)]
+        )
 
     def value(self, trial):
         rng = self.draw(trial.id)
@@ -117,9 +125,15 @@ def shown_cells(text, form):
         body = text[text.index(r"\midrule") :]
         rows = [line.split(" & ") for line in body.splitlines() if line.endswith(r" \\")]
     elif form == "markdown":
-        rows = [re.split(r"\s*\|\s*", line.strip().strip("|").strip()) for line in lines if line.startswith("|")][2:]
+        rows = [
+            re.split(r"\s*\|\s*", line.strip().strip("|").strip())
+            for line in lines
+            if line.startswith("|")
+        ][2:]
     else:
-        first = next(i for i, line in enumerate(lines) if re.fullmatch(r"[─\s]+", line) and line.strip())
+        first = next(
+            i for i, line in enumerate(lines) if re.fullmatch(r"[─\s]+", line) and line.strip()
+        )
         block = lines[first + 1 :]
         rows = [re.split(r"\s{2,}", line.strip()) for line in block[: block.index("")]]
     return [NUMBER.findall(cell) for row in rows for cell in row[1:]]
@@ -131,7 +145,11 @@ def one_line(text):
 
 def never_contradicts_itself(sentence, comparison, mode):
     """Of the printed digits alone: better or worse exactly where the interval leaves out 0 and p is at most alpha."""
-    parts = [part for part in re.split(r"\. Decided at look \d+ \(\d+ \w+\): ", sentence) if "all values" not in part]
+    parts = [
+        part
+        for part in re.split(r"\. Decided at look \d+ \(\d+ \w+\): ", sentence)
+        if "all values" not in part
+    ]
     for part in parts:
         found = SAID.search(part)
         assert found, part
@@ -139,7 +157,9 @@ def never_contradicts_itself(sentence, comparison, mode):
         if found["other"]:  # exploratory: an interval and a p, and no verdict
             continue
         verdict = (
-            f"{found['word']}{found['size'] or ''}" if found["word"] else found["undecided"] or found["equivalent"]
+            f"{found['word']}{found['size'] or ''}"
+            if found["word"]
+            else found["undecided"] or found["equivalent"]
         )
         assert part is not parts[0] or verdict == comparison.verdict, part
         excludes = low is not None and (low > 0 or high < 0)
@@ -155,7 +175,10 @@ def never_contradicts_itself(sentence, comparison, mode):
         if found["word"]:
             assert bool(found["size"]) == (margin is not None), part
         if found["size"]:  # rounded ends may be the margin itself
-            held = {" and it matters": max(low, -high) >= margin, ", by less than matters": max(-low, high) <= margin}
+            held = {
+                " and it matters": max(low, -high) >= margin,
+                ", by less than matters": max(-low, high) <= margin,
+            }
             assert held.get(found["size"], True), part
 
 
@@ -163,22 +186,34 @@ def holds_for(row, alpha, mode):
     """The same of unrounded numbers."""
     low, high = (row[end] for end in ("low", "high"))
     known = low is not None and np.isfinite(low) and high is not None and np.isfinite(high)
-    above, below = bool(known and low > 0), bool(known and high < 0)
+    above = bool(known and low > 0)
+    below = bool(known and high < 0)
     better, worse = (above, below) if mode == "max" else (below, above)
     assert (row["direction"] == "better") == better and (row["direction"] == "worse") == worse, row
-    assert row["verdict"].split(" and ")[0].split(",")[0] in (row["direction"], "equivalent", "undecided"), row
+    assert row["verdict"].split(" and ")[0].split(",")[0] in (
+        row["direction"],
+        "equivalent",
+        "undecided",
+    ), row
     assert (row["p_value"] <= alpha) == (better or worse), row
     if row["verdict"] == "equivalent":
-        assert -row["smallest_difference"] < low <= high < row["smallest_difference"] and row["equivalence_p"] <= alpha
+        assert (
+            -row["smallest_difference"] < low <= high < row["smallest_difference"]
+            and row["equivalence_p"] <= alpha
+        )
 
 
 def check(results):
-    frame, mode, alpha = results.to_frame(), results.document.mode, results.document.alpha
+    frame = results.to_frame()
+    mode = results.document.mode
+    alpha = results.document.alpha
     metric = results.metric
     done = frame[(frame["status"] == "done") & np.isfinite(frame[metric])]
     axes = results.axes
     means = done.groupby("arm")[metric].mean()
-    published = publish._means(results)  # what MLflow's page of the study shows beside its group rows
+    published = publish._means(
+        results
+    )  # what MLflow's page of the study shows beside its group rows
     assert published == pytest.approx({f"{metric}/{arm}": mean for arm, mean in means.items()})
     in_the_page = []
     for table in [results.table(), *([results.table(["arm"], [])] if axes else [])]:
@@ -202,7 +237,11 @@ def check(results):
                 assert cell.mean == pytest.approx(means[arm]) if arm in means else cell.mean is None
                 expected.append(numbers_of(vars(cell), table))
         in_the_page += expected
-        texts = {"text": table.to_text(2000), "markdown": table.to_markdown(), "latex": table.to_latex()}
+        texts = {
+            "text": table.to_text(2000),
+            "markdown": table.to_markdown(),
+            "latex": table.to_latex(),
+        }
         texts["html"] = table.to_html()
         for form, text in texts.items():
             assert shown_cells(text, form) == expected, form
@@ -217,10 +256,16 @@ def check(results):
             labels = tuple(row["factors"].values())
             place = labels[: len(table.row_factors)], labels[len(table.row_factors) :]
             row["statuses"] = {status: n for status, n in row["statuses"].items() if n}
-            shared = {name: value for name, value in vars(table.cells[place]).items() if name in row}
-            assert len(shared) == 11 and shared == {name: row[name] for name in shared}, "a field has one name"
+            shared = {
+                name: value for name, value in vars(table.cells[place]).items() if name in row
+            }
+            assert len(shared) == 11 and shared == {name: row[name] for name in shared}, (
+                "a field has one name"
+            )
         for pair in table.answer.pairs:
-            assert pair.sentence() == pair.place(NONE) + str(pair.comparison).removesuffix("."), "it knows its arms"
+            assert pair.sentence() == pair.place(NONE) + str(pair.comparison).removesuffix("."), (
+                "it knows its arms"
+            )
             never_contradicts_itself(pair.sentence(), pair.comparison, mode)
         if table.answer.decisive:
             for pair in table.answer.pairs:
@@ -231,7 +276,9 @@ def check(results):
     page = render(results, "html", table).decode()
     assert shown_cells(page, "html") == in_the_page
     page = one_line(page)
-    few = results.answer.pairs if len(results.answer.pairs) <= 8 else ()  # of more the page has rows in place of these
+    few = (
+        results.answer.pairs if len(results.answer.pairs) <= 8 else ()
+    )  # of more the page has rows in place of these
     assert all(pair.sentence(results.names) in page for pair in few)
     csv = pd.read_csv(io.BytesIO(render(results, "csv", table)))
     assert list(csv["mean"].dropna()) == pytest.approx(list(table.to_frame()["mean"].dropna()))
@@ -242,13 +289,19 @@ def numbers_of(row, table):
     if row["mean"] is None or not np.isfinite(row["mean"]):
         return []
     digits = lambda value: f"{value:.{table.decimals}f}"  # noqa: E731
-    span = [digits(row["low"]), digits(row["high"])] if np.isfinite(row["low"]) and row["low"] != row["high"] else []
+    span = (
+        [digits(row["low"]), digits(row["high"])]
+        if np.isfinite(row["low"]) and row["low"] != row["high"]
+        else []
+    )
     return [number for number in [digits(row["mean"]), *span] if "." in number]
 
 
 def lists_have_their_mean(page, table):
     """What a cell of the page opens on: the mean of the listed trials is the cell's, and its range is theirs."""
-    for cell, listed in re.findall(r"<summary>(.*?)</summary><ul class=\"runs\">(.*?)</ul>", page, re.DOTALL):
+    for cell, listed in re.findall(
+        r"<summary>(.*?)</summary><ul class=\"runs\">(.*?)</ul>", page, re.DOTALL
+    ):
         values = [float(v) for v in re.findall(r"seed [^:<]*: (-?\d+\.\d+)", listed)]
         if not values or not (shown := NUMBER.findall(re.sub(r"<[^>]*>", "", cell))):
             continue
@@ -262,7 +315,9 @@ def legend_tells_replicates(table):
     """Every number of replicates that a cell has stands in the legend."""
     said = " ".join(table.legend)
     if "no intervals" not in said and "other cells have another number" not in said:
-        assert all(cell.over in said for cell in table.cells.values() if cell.interval not in ("", "none"))
+        assert all(
+            cell.over in said for cell in table.cells.values() if cell.interval not in ("", "none")
+        )
 
 
 def told_alike(results, pair):
@@ -276,7 +331,9 @@ def told_alike(results, pair):
     decimals = len(comparison.span().split(" ")[0].partition(".")[2])
     for name in ("difference", "low", "high", "p_value", "raw_p"):
         assert row[name] is None or row[name] == getattr(comparison, name)
-        assert (row[name] is None and np.isnan(from_csv[name])) or from_csv[name] == pytest.approx(row[name])
+        assert (row[name] is None and np.isnan(from_csv[name])) or from_csv[name] == pytest.approx(
+            row[name]
+        )
     assert f"{row['difference']:+.{decimals}f}" in comparison.span() or row["low"] is None
     for form in ("text", "markdown"):
         said = one_line(render_comparison(versus, form).decode()).replace("\\", "")
@@ -301,7 +358,8 @@ class GeneratedSweep:
         rng = np.random.default_rng([seed, 11])
         self.sd = float(rng.choice([0.002, 0.05]))
         self.mode = ["max", "min"][seed % 2]
-        self.pruned, self.lost = float(rng.choice([0.3, 0.6])), float([0.15, 0.0, 0.3][seed % 3])
+        self.pruned = float(rng.choice([0.3, 0.6]))
+        self.lost = float([0.15, 0.0, 0.3][seed % 3])
         self.stop = int(rng.integers(12, 24)) if seed % 4 == 3 else 10**9
         space = {"lr": cs.Float(0.003, 3.0, log=True), "batch_size": cs.Choice([16, 32])}
         more = {"budget": {"trials": 5}, "trials_per_arm": None} if seed % 2 else {}
@@ -318,13 +376,18 @@ class GeneratedSweep:
         )  # fmt: skip
 
     def record(self, trial, notes, status):
-        return dataclasses.replace(self.ended(trial, notes, status), warnings=int(trial.id[0] < "4"))
+        return dataclasses.replace(
+            self.ended(trial, notes, status), warnings=int(trial.id[0] < "4")
+        )
 
     def ended(self, trial, notes, status):
         rng = np.random.default_rng(list(trial.id.encode()))
-        draw, value = rng.uniform(), 0.5 + 0.3 * (trial.arm == "b") * self.sd + rng.normal(0, self.sd)
+        draw = rng.uniform()
+        value = 0.5 + 0.3 * (trial.arm == "b") * self.sd + rng.normal(0, self.sd)
         if draw < self.lost:  # after a report, far from what others come to
-            return record_of(trial, notes, "failed", metrics={"accuracy": value + 0.3}, error="lost\n", step=1)
+            return record_of(
+                trial, notes, "failed", metrics={"accuracy": value + 0.3}, error="lost\n", step=1
+            )
         if notes.phase == Phase.SEARCH and draw < self.lost + self.pruned:
             return record_of(trial, notes, "pruned", metrics={"accuracy": value + 0.2}, step=1)
         return record_of(trial, notes, "done", metrics={"accuracy": float(value)})
@@ -340,8 +403,12 @@ def means_of_views(results, uri):
     for view in ("trials", "trials-all"):
         shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
         *_, group = shown["groupBy"]["groupByKeys"]
-        assert {*results.document.space("a")} <= {column[8:-1] for column in shown["selectedColumns"]}  # params.`KEY`
-        runs = client.search_runs([experiment.experiment_id], shown.get("searchFilter", ""), max_results=1000)
+        assert {*results.document.space("a")} <= {
+            column[8:-1] for column in shown["selectedColumns"]
+        }  # params.`KEY`
+        runs = client.search_runs(
+            [experiment.experiment_id], shown.get("searchFilter", ""), max_results=1000
+        )
         values = {}
         for run in runs:
             if results.metric in run.data.metrics and "trial_id" in run.data.tags:
@@ -353,15 +420,18 @@ def means_of_views(results, uri):
 
 def check_sweep(results, searched):
     """Of the search and of the confirmation: frames, JSON, the page's list, and the tables of best settings."""
-    metric, frame = results.metric, results.to_frame()
+    metric = results.metric
+    frame = results.to_frame()
     shown = json.loads(json.dumps(summary(results), default=str))
     assert shown["statuses"] == results.statuses == frame["status"].value_counts().to_dict()
     cells = {row["factors"]["arm"]: row for row in shown["table"]}
     best = {row["arm"]: row for row in shown["best"]}
-    text, html_page = render(results, "text").decode(), render(results, "html").decode()
+    text = render(results, "text").decode()
+    html_page = render(results, "html").decode()
     page = one_line(html_page)
     for row in results.best().to_dict("records"):
-        arm, cell = row["arm"], cells.get(row["arm"])
+        arm = row["arm"]
+        cell = cells.get(row["arm"])
         tried = [r for r in searched if r.arm == arm and r.status == "done"]
         chosen = (max if results.document.mode == "max" else min)(r.metrics[metric] for r in tried)
         assert row["searched"] == best[arm]["searched"] == pytest.approx(chosen)
@@ -373,15 +443,25 @@ def check_sweep(results, searched):
         confirmed = "not yet" if row["n"] == 0 else f"{done[metric].mean():.4g}"
         for form in (text[text.index("Best settings") :], page):
             named = [line for line in form.splitlines() if results.names(arm) in line]
-            assert any(f"{row['searched']:.4g}" in line and confirmed in line for line in named), (arm, form[:99])
+            assert any(f"{row['searched']:.4g}" in line and confirmed in line for line in named), (
+                arm,
+                form[:99],
+            )
     chips = {status: int(n) for n, status in re.findall(r"<b>(\d+)</b> (\w+)</span>", html_page)}
     ended = Counter(str(record.status) for record in searched)
     assert chips == ended + Counter(results.statuses), "one page has one count of trials"
-    stored = next(entry for entry in overviews(results.records.storage) if entry.study == results.name)
+    stored = next(
+        entry for entry in overviews(results.records.storage) if entry.study == results.name
+    )
     assert stored.statuses == {status: n for status, n in chips.items() if status != "pending"}
     warned = [record.trial_id for record in results.trial_records.values() if record.warnings]
     told = f"{len(warned)} of {len(frame)} trials have warnings in their logs"
-    forms = [*(render(results, form).decode() for form in ("csv", "latex", "markdown")), *shown["notes"], page, text]
+    forms = [
+        *(render(results, form).decode() for form in ("csv", "latex", "markdown")),
+        *shown["notes"],
+        page,
+        text,
+    ]
     assert sum(told in form for form in forms) == 6 * bool(warned)
     logs = f"contrasweep logs {results.name} "
     assert (logs in text) == (logs in page.replace(f"{logs}TRIAL", "")) == bool(warned)
@@ -390,7 +470,10 @@ def check_sweep(results, searched):
     columns = {column["name"]: column for column in listed["columns"]}
     words = {name: [c["words"][i] for i in c["at"]] for name, c in columns.items() if "words" in c}
     page_rows = pd.DataFrame({**words, "value": columns[results.names(metric)]["values"]})
-    counts = {"confirmation": results.statuses, "search": pd.Series([str(r.status) for r in searched]).value_counts()}
+    counts = {
+        "confirmation": results.statuses,
+        "search": pd.Series([str(r.status) for r in searched]).value_counts(),
+    }
     for phase, rows in page_rows.groupby("phase"):
         assert rows["status"].value_counts().to_dict() == dict(counts[phase]), phase
     confirmed = page_rows[(page_rows["phase"] == "confirmation") & (page_rows["status"] == "done")]
@@ -400,20 +483,28 @@ def check_sweep(results, searched):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(STUDIES))
-def test_every_form_of_a_sweep_says_the_same_of_its_search_and_of_its_confirmation(seed, tmp_path, mlflow_uri):
+def test_every_form_of_a_sweep_says_the_same_of_its_search_and_of_its_confirmation(
+    seed, tmp_path, mlflow_uri
+):
     generated = GeneratedSweep(seed)
-    results, _ = finished(generated.study, tmp_path / "runs", record=generated.record, stop_after=generated.stop)
+    results, _ = finished(
+        generated.study, tmp_path / "runs", record=generated.record, stop_after=generated.stop
+    )
     check(results)
     searched = list(results.search_records.values())
     check_sweep(results, searched)
     trackers = checked_tracking(mlflow_uri)
     publish.publish(results, trackers, TrackedStudy.stored(results.records))
-    views, done = means_of_views(results, mlflow_uri), results.done.groupby("arm")[results.metric].mean()
+    views = means_of_views(results, mlflow_uri)
+    done = results.done.groupby("arm")[results.metric].mean()
     assert views["trials"] == pytest.approx(dict(done))
-    for arm, cell in ((row[0], cell) for (row, _), cell in results.table(["arm"], []).cells.items()):
+    for arm, cell in (
+        (row[0], cell) for (row, _), cell in results.table(["arm"], []).cells.items()
+    ):
         assert views["trials"].get(arm) == (None if cell.mean is None else pytest.approx(cell.mean))
     tools = Tools(str(tmp_path / "runs"), tmp_path, None, None)
-    asked, printed = tools.table(results.name), json.loads(dumps("report", summary(results)))
+    asked = tools.table(results.name)
+    printed = json.loads(dumps("report", summary(results)))
     assert asked == {name: value for name, value in printed.items() if name != "rows"}
     for pair in results.answer.pairs[:1]:
         shown = json.loads(dumps("compare", {"overall": pair.to_dict()}))["overall"]

@@ -14,7 +14,13 @@ from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.cli.reports import summary
 from contrasweep.code import code_of
 from contrasweep.planning.grid import make_plan
-from contrasweep.reporting import COMPARISON_FORMATS, render, render_comparison, write_files, write_report
+from contrasweep.reporting import (
+    COMPARISON_FORMATS,
+    render,
+    render_comparison,
+    write_files,
+    write_report,
+)
 from contrasweep.reporting.trials import figures
 from contrasweep.results.results import Results
 from contrasweep.rows import row_tuples
@@ -44,12 +50,22 @@ def value(trial):
 def study(tmp_path):
     """A finished study of 2 arms x 2 batch sizes x 5 folds x 2 seeds with made-up scores, and its plan."""
     grid = AblationGrid(
-        "made-up", {"a": Arm(train), "b": Arm(train)}, "d", axes={"batch_size": [8, 16]}, folds=5, seeds=[0, 1]
+        "made-up",
+        {"a": Arm(train), "b": Arm(train)},
+        "d",
+        axes={"batch_size": [8, 16]},
+        folds=5,
+        seeds=[0, 1],
     )
     plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path)
     for trial in plan.trials:
         records.write(
-            Record.of(trial, status=Status.DONE, metrics={"accuracy": value(trial), "seconds": 3.0}, seconds=1.5)
+            Record.of(
+                trial,
+                status=Status.DONE,
+                metrics={"accuracy": value(trial), "seconds": 3.0},
+                seconds=1.5,
+            )
         )
     return plan, records
 
@@ -110,7 +126,9 @@ def test_a_table_says_where_ocl_was_scl(format, study, tmp_path):
     for number, trial in enumerate(trials):
         metrics = {"accuracy": value(trial), "seconds": 3.0, "ocl_equals_scl": float(number < 3)}
         records.write(Record.of(trial, status=Status.DONE, metrics=metrics, seconds=1.5))
-    said = "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials, "
+    said = (
+        "OCL equals SCL at every step: no cosine of two negatives was negative (b: 3 of 20 trials, "
+    )
     (notice,) = load("made-up", storage=str(tmp_path)).notices
     assert notice.startswith(said) and notice.endswith(
         "; the embeddings lie close together, so raise the temperature, lower the learning rate, or call it SCL"
@@ -122,9 +140,12 @@ REMEDY = "lower the learning rate, check the augmentations, or raise the tempera
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "html", "csv"])
-def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(format, study, tmp_path):
+def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(
+    format, study, tmp_path
+):
     plan, records = study
-    labels, document = {"b": "SupCon", "batch_size": "batch size"}, records.document()
+    labels = {"b": "SupCon", "batch_size": "batch size"}
+    document = records.document()
     records.claim(dataclasses.replace(document, spec={**document.spec, "labels": labels}))
     for trial in plan.trials:
         stuck = trial.arm == "b" and trial.config["batch_size"] == 8
@@ -137,7 +158,9 @@ def test_every_format_counts_collapsed_trials_by_arm_and_cell_with_the_remedy(fo
     assert said in shown
     assert said in " ".join(summary(results)["notes"])
     (pair,) = results.answer.pairs
-    assert "; b collapsed in 10 replicates" in pair.sentence(), "half of them, which the median does not show"
+    assert "; b collapsed in 10 replicates" in pair.sentence(), (
+        "half of them, which the median does not show"
+    )
 
 
 def test_a_sound_study_has_neither_notices_nor_notes(study, tmp_path):
@@ -147,10 +170,19 @@ def test_a_sound_study_has_neither_notices_nor_notes(study, tmp_path):
 
 def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
     results = load("made-up", storage=str(tmp_path))
-    comparison, table = results.versus("a", "b"), results.table()
-    assert [dict(pair.context) for pair in comparison.pairs] == [{}, {"batch_size": "8"}, {"batch_size": "16"}]
-    assert comparison.overall.comparison.difference == pytest.approx(results.compare("a", "b").difference)
-    assert comparison.overall.comparison.to_dict() == results.compare("a", "b").to_dict(), "one computation"
+    comparison = results.versus("a", "b")
+    table = results.table()
+    assert [dict(pair.context) for pair in comparison.pairs] == [
+        {},
+        {"batch_size": "8"},
+        {"batch_size": "16"},
+    ]
+    assert comparison.overall.comparison.difference == pytest.approx(
+        results.compare("a", "b").difference
+    )
+    assert comparison.overall.comparison.to_dict() == results.compare("a", "b").to_dict(), (
+        "one computation"
+    )
     assert comparison.overall.comparison.verdict == "worse" and table.verdicts[1].startswith(
         "b is better than a: +0.02"
     )
@@ -160,20 +192,28 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
         assert pair.comparison.p_value == pair.comparison.raw_p == shown.comparison.raw_p
         assert pair.comparison.verdict == "exploratory", "the question is overall"
     assert results.versus("a", "b", at={"batch_size": 8}).cells == ()
-    assert results.versus("a", "b", at={"batch_size": 8}).overall.comparison.difference == pytest.approx(
-        comparison.cells[0].comparison.difference
-    )
+    assert results.versus(
+        "a", "b", at={"batch_size": 8}
+    ).overall.comparison.difference == pytest.approx(comparison.cells[0].comparison.difference)
 
 
 @pytest.mark.parametrize("format", COMPARISON_FORMATS)
 def test_a_comparison_in_every_format_names_every_cell(study, tmp_path, format):
-    text = render_comparison(load("made-up", storage=str(tmp_path)).versus("b", "a"), format).decode()
+    text = render_comparison(
+        load("made-up", storage=str(tmp_path)).versus("b", "a"), format
+    ).decode()
     assert all(word in text for word in ("batch", "8", "16", "better", "difference"))
     if format == "csv":
-        assert list(pd.read_csv(io.StringIO(text))["verdict"]) == ["better", "exploratory", "exploratory"]
+        assert list(pd.read_csv(io.StringIO(text))["verdict"]) == [
+            "better",
+            "exploratory",
+            "exploratory",
+        ]
     if format == "json":
         shown = json.loads(text)
-        assert shown["overall"]["verdict"] == "better" and [cell["batch_size"] for cell in shown["cells"]] == [
+        assert shown["overall"]["verdict"] == "better" and [
+            cell["batch_size"] for cell in shown["cells"]
+        ] == [
             "8",
             "16",
         ]
@@ -185,7 +225,9 @@ def test_comparisons_lie_beside_the_table(study, tmp_path, format):
     write_report(results, format, output=tmp_path / f"table.{format}")
     path = tmp_path / f"table.comparisons.{format}"
     rows = pd.read_csv(path) if format == "csv" else pd.read_parquet(path)
-    assert list(rows["difference"]) == pytest.approx([pair.comparison.difference for pair in results.table().pairs])
+    assert list(rows["difference"]) == pytest.approx(
+        [pair.comparison.difference for pair in results.table().pairs]
+    )
 
 
 def test_a_replicate_that_one_arm_lacks_is_left_out_and_shown(study, tmp_path):
@@ -242,7 +284,11 @@ def test_the_report_shows_trials_figures(study, tmp_path):
     image = bytes.fromhex("89504e470d0a1a0a") + b"figure"
     for trial in plan.trials:
         records.store.write(records.key(trial.id, "artifacts/histogram.png"), image)
-        records.write(dataclasses.replace(records.read_one(trial.id), artifacts=("histogram.png", "state.parquet")))
+        records.write(
+            dataclasses.replace(
+                records.read_one(trial.id), artifacts=("histogram.png", "state.parquet")
+            )
+        )
     results = load("made-up", storage=str(tmp_path))
     shown = figures(records, results.to_frame(), results.trial_records, results.axes)
     assert [caption for _, caption, _ in shown] == [
@@ -253,7 +299,9 @@ def test_the_report_shows_trials_figures(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_changed(study, tmp_path, monkeypatch):
+def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_changed(
+    study, tmp_path, monkeypatch
+):
     plan, records = study
     (method := tmp_path / "code" / "own_method.py").parent.mkdir()
     monkeypatch.syspath_prepend(str(method.parent))
@@ -266,9 +314,13 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     trials = plan.trials
     for i, trial in enumerate(trials):
         old = trial.arm == "a" and trial.config["batch_size"] == 8 and trial.fold == 0
-        record = dataclasses.replace(records.read_one(trial.id), ended=float(i), code=CodeRef(digests[not old]))
+        record = dataclasses.replace(
+            records.read_one(trial.id), ended=float(i), code=CodeRef(digests[not old])
+        )
         records.write(record)
-    newest = dataclasses.replace(records.read_one(trials[-1].id), code=CodeRef(digests[1], earlier=(digests[0],)))
+    newest = dataclasses.replace(
+        records.read_one(trials[-1].id), code=CodeRef(digests[1], earlier=(digests[0],))
+    )
     results = load("made-up", storage=str(tmp_path))
     table = results.table()
     note = "† 2 of 40 trials ran other code than the newest: own_method.py changed (1 line)"
@@ -280,7 +332,9 @@ def test_cells_of_older_code_are_marked_and_every_form_of_the_table_says_what_ch
     assert list(table.to_frame()["other_code"]) == [2, 0, 0, 0]
     records.write(newest)
     marked = load("made-up", storage=str(tmp_path)).table().cells
-    assert sum(cell.other_code for cell in marked.values()) == 3, "a trial that went on under other code is of both"
+    assert sum(cell.other_code for cell in marked.values()) == 3, (
+        "a trial that went on under other code is of both"
+    )
 
 
 @pytest.mark.slow
@@ -324,11 +378,19 @@ def test_the_html_report_and_mlflows_tags_have_the_code_and_what_was_archived(st
     for trial in plan.trials:
         records.write(dataclasses.replace(records.read_one(trial.id), code=code))
     tags = final_tags(records.read_one(plan.trials[0].id))
-    assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == (code.digest, code.commit, "true")
+    assert (tags["code"], tags["mlflow.source.git.commit"], tags["code.dirty"]) == (
+        code.digest,
+        code.commit,
+        "true",
+    )
     archive_trials(records, [plan.trials[0].id], "removed")
     page = render(load("made-up", storage=str(tmp_path)), "html").decode()
     again = " ".join(page[page.index("To run it again</h2>") :].split())
-    assert code.digest in again and f"{code.commit} with changes" in again and "1 trial was archived" in again
+    assert (
+        code.digest in again
+        and f"{code.commit} with changes" in again
+        and "1 trial was archived" in again
+    )
 
 
 def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path):
@@ -339,14 +401,22 @@ def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path)
     for number, cell in enumerate(plan.cells):
         scores[tuple(cell.axes.values())] = number / 10
         for trial in cell.trials:
-            records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": number / 10 + 0.001 * trial.fold}))
+            records.write(
+                Record.of(
+                    trial,
+                    status=Status.DONE,
+                    metrics={"accuracy": number / 10 + 0.001 * trial.fold},
+                )
+            )
     results = load("near", storage=str(tmp_path))
     rows = {row: cell.mean for (row, _), cell in results.table(["lr", "u", "v"], []).cells.items()}
     assert {row: round(mean - 0.002, 6) for row, mean in rows.items()} == {
         (str(lr), u, v): score for (lr, u, v), score in scores.items()
     }
     pairs = results.table("lr", ["u", "v"]).pairs
-    assert len({(pair.context, frozenset((pair.a, pair.b))) for pair in pairs}) == len(pairs) == 2 * 6
+    assert (
+        len({(pair.context, frozenset((pair.a, pair.b))) for pair in pairs}) == len(pairs) == 2 * 6
+    )
     assert len({pair.a for pair in pairs} | {pair.b for pair in pairs}) == 4
     assert len(results.at(results.frame, {"lr": 0.12345679})) == 20
     page = render(results, "html").decode()

@@ -38,7 +38,12 @@ def study(tmp_path, value, *, items=None, status=lambda trial: Status.DONE, arms
         metrics = {"accuracy": float(np.mean(scores["accuracy"])) if scores else value(trial)}
         ended = status(trial)
         records.write(
-            Record.of(trial, status=ended, metrics=metrics if ended == Status.DONE else {}, items=tuple(scores))
+            Record.of(
+                trial,
+                status=ended,
+                metrics=metrics if ended == Status.DONE else {},
+                items=tuple(scores),
+            )
         )
     return load("s", storage=str(tmp_path))
 
@@ -50,7 +55,14 @@ def noise(trial, scale=0.01):
 def frame(values, seeds=12):
     """One row a trial of arms -> values by seed; NaN is not finite."""
     rows = [
-        {"trial_id": f"{arm}{s}", "arm": arm, "fold": None, "seed": s, "status": "done", "accuracy": by_seed[s]}
+        {
+            "trial_id": f"{arm}{s}",
+            "arm": arm,
+            "fold": None,
+            "seed": s,
+            "status": "done",
+            "accuracy": by_seed[s],
+        }
         for arm, by_seed in values.items()
         for s in range(seeds)
     ]
@@ -71,9 +83,14 @@ def table(values, **rule):
 def test_pairs_are_of_one_seed_in_whatever_order_the_trials_stand():
     values = {"a": np.arange(12.0), "b": np.arange(12.0) + 0.5}
     trials = frame(values)
-    mixed = pd.concat([trials[trials["arm"] == "a"], trials[trials["arm"] == "b"][::-1].iloc[2:]], ignore_index=True)
+    mixed = pd.concat(
+        [trials[trials["arm"] == "a"], trials[trials["arm"] == "b"][::-1].iloc[2:]],
+        ignore_index=True,
+    )
     rule = DecisionRule(question="overall")
-    (pair,) = build_table(mixed, rows=["arm"], columns=[], axes=[], metric="accuracy", rule=rule).pairs
+    (pair,) = build_table(
+        mixed, rows=["arm"], columns=[], axes=[], metric="accuracy", rule=rule
+    ).pairs
     assert pair.comparison.n == 10
     assert abs(pair.comparison.difference) == 0.5 and pair.comparison.low == pair.comparison.high
 
@@ -88,9 +105,13 @@ def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path)
         folds=5,
         seeds=[0, 1, 2, 3],
     )
-    assert results.compare("b", "a").to_dict() == results.versus("b", "a").overall.comparison.to_dict()
+    assert (
+        results.compare("b", "a").to_dict() == results.versus("b", "a").overall.comparison.to_dict()
+    )
     again = results.versus("a", "b").overall.comparison
-    assert results.compare("b", "a").difference == -again.difference == pytest.approx(0.05, abs=0.02)
+    assert (
+        results.compare("b", "a").difference == -again.difference == pytest.approx(0.05, abs=0.02)
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,12 +129,17 @@ def test_compare_and_versus_are_one_computation_with_a_quarter_missing(tmp_path)
 def test_one_trial_of_eight_that_ended_is_a_loss_if_the_method_ended_it_and_else_is_missing(
     tmp_path, status, cause, verdict
 ):
-    results = study(tmp_path, lambda t: 0.8 + 0.03 * (t.arm == "b") + noise(t), folds=None, seeds=list(range(8)))
+    results = study(
+        tmp_path, lambda t: 0.8 + 0.03 * (t.arm == "b") + noise(t), folds=None, seeds=list(range(8))
+    )
     [ended] = [r for r in results.trial_records.values() if (r.arm, r.seed) == ("b", 3)]
     results.records.write(replace(ended, status=status, cause=cause, metrics={}))
     results = load("s", storage=str(tmp_path))
-    comparison, text = results.compare("b", "a"), render(results, "text").decode()
-    assert comparison.verdict == verdict and (comparison.gaps.missing_a == 1) == (verdict == "better")
+    comparison = results.compare("b", "a")
+    text = render(results, "text").decode()
+    assert comparison.verdict == verdict and (comparison.gaps.missing_a == 1) == (
+        verdict == "better"
+    )
     assert (verdict == "better") == ("is missing for a cause outside the method" in text)
     assert ("b is missing in 1 of 8" in text) != ("b failed in 1 of 8" in text)
     [row] = results.to_frame().query("arm == 'b' and seed == 3").to_dict("records")
@@ -144,14 +170,23 @@ def test_text_and_html_say_the_same_of_one_family(tmp_path):
         question="cells",
     )
     text, page = (re.sub(r"\s+", " ", render(cells, form).decode()) for form in ("text", "html"))
-    assert text.count("is better than") == page.count("is better than") == 2 and "Holm over 2" in text
-    assert "x 1: b is better than a" in text and cells.versus("a", "b").overall.comparison.verdict == "exploratory"
+    assert (
+        text.count("is better than") == page.count("is better than") == 2 and "Holm over 2" in text
+    )
+    assert (
+        "x 1: b is better than a" in text
+        and cells.versus("a", "b").overall.comparison.verdict == "exploratory"
+    )
 
 
 def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):
     seeds = {"folds": None, "seeds": list(range(8))}
-    alone = study(tmp_path / "seeds", lambda t: 0.8 + 0.02 * (t.arm == "b") + noise(t, 0.001), **seeds)
-    assert "accuracy, on this split (sign-flip test over 8 seeds" in " ".join(alone.table().to_text().split())
+    alone = study(
+        tmp_path / "seeds", lambda t: 0.8 + 0.02 * (t.arm == "b") + noise(t, 0.001), **seeds
+    )
+    assert "accuracy, on this split (sign-flip test over 8 seeds" in " ".join(
+        alone.table().to_text().split()
+    )
     assert alone.compare("b", "a").verdict == "better"
 
     def items(trial):  # b is better on these items; a third of them turn the other way
@@ -161,7 +196,10 @@ def test_seeds_on_one_split_say_so_and_items_of_it_speak_of_new_ones(tmp_path):
     crossed = study(tmp_path / "items", None, items=items, **seeds)
     said = " ".join(crossed.table().to_text().split())
     assert "on new items like these (t-test over 8 seeds x 40 items" in said
-    assert crossed.compare("b", "a").verdict == "undecided" and alone.compare("b", "a").scope == "on this split"
+    assert (
+        crossed.compare("b", "a").verdict == "undecided"
+        and alone.compare("b", "a").scope == "on this split"
+    )
 
 
 def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better_and_the_difference_says_its_pairs():
@@ -190,7 +228,10 @@ def test_every_arm_that_is_not_worse_than_the_best_is_marked_and_none_where_noth
     }
     assert "* not shown to be worse than the best arm" in built.to_text()
     equal = table({arm: base + rng.normal(0, 0.003, 12) for arm in "abc"})
-    assert not any(cell.best for cell in equal.cells.values()) and "nothing is marked" in equal.to_text()
+    assert (
+        not any(cell.best for cell in equal.cells.values())
+        and "nothing is marked" in equal.to_text()
+    )
 
 
 def test_equivalent_arms_are_called_so_within_the_smallest_difference():
@@ -198,25 +239,40 @@ def test_equivalent_arms_are_called_so_within_the_smallest_difference():
     base = rng.normal(0.8, 0.01, 12)
     built = table({"a": base, "b": base + rng.normal(0, 0.002, 12)}, margin=0.01)
     assert built.pairs[0].comparison.verdict == "equivalent" and "are equivalent" in built.to_text()
-    assert "within ±0.01" in built.to_text() and built.comparisons()["smallest_difference"][0] == 0.01
+    assert (
+        "within ±0.01" in built.to_text() and built.comparisons()["smallest_difference"][0] == 0.01
+    )
 
 
 @pytest.mark.slow
 def test_the_plan_and_the_table_have_one_family(tmp_path):
     fields = {"axes": {"x": list(range(6))}, "folds": None, "seeds": list(range(8))}
-    cells = study(tmp_path, lambda t: 0.5 + 0.2 * (t.arm == "b") + noise(t), arms="abc", question="cells", **fields)
-    plan = study_power(AblationGrid("s", {a: Arm(train) for a in "abc"}, "d", question="cells", **fields))
+    cells = study(
+        tmp_path,
+        lambda t: 0.5 + 0.2 * (t.arm == "b") + noise(t),
+        arms="abc",
+        question="cells",
+        **fields,
+    )
+    plan = study_power(
+        AblationGrid("s", {a: Arm(train) for a in "abc"}, "d", question="cells", **fields)
+    )
     sizes = {pair.comparison.family.size for pair in cells.table().pairs}
     assert sizes == {18} == {plan.family.size}
     decided = [pair for pair in cells.table().pairs if pair.decided]
-    assert len(decided) == 12, "b differs from a and c by 20 sd in each cell, which the exact test can never say"
+    assert len(decided) == 12, (
+        "b differs from a and c by 20 sd in each cell, which the exact test can never say"
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"smallest_difference": -0.01}, "smallest_difference"),
-        ({"smallest_difference": 5.0}, "range of accuracy, which is from 0 to 1, got 5.0; it is in units"),
+        (
+            {"smallest_difference": 5.0},
+            "range of accuracy, which is from 0 to 1, got 5.0; it is in units",
+        ),
         ({"question": "each"}, "'overall' or 'cells'"),
         ({"reference": "c"}, "the reference must be an arm"),
     ],
@@ -228,7 +284,11 @@ def test_what_makes_no_sense_is_refused_when_it_is_declared(fields, says):
 
 def test_sentences_fit_a_terminal_and_say_what_is_common_once(tmp_path):
     results = study(
-        tmp_path, lambda t: 0.8 + noise(t), arms=["orthonormal", "supervised", "sincere"], axes={"x": [1, 2]}, folds=5
+        tmp_path,
+        lambda t: 0.8 + noise(t),
+        arms=["orthonormal", "supervised", "sincere"],
+        axes={"x": [1, 2]},
+        folds=5,
     )
     text = results.table().to_text(100)
     assert max(map(len, text.splitlines())) <= 100

@@ -39,7 +39,9 @@ def storage(request, tmp_path):
 
 def made(storage, tmp_path, name="grid"):
     """A grid of two arms and five seeds; each trial has a checkpoint of 1,000 bytes."""
-    grid = cs.AblationGrid(name, dict.fromkeys("ab", cs.Arm("toy:train")), "digits-lt", seeds=list(range(5)))
+    grid = cs.AblationGrid(
+        name, dict.fromkeys("ab", cs.Arm("toy:train")), "digits-lt", seeds=list(range(5))
+    )
     return recorded(cs.plan(grid, storage=str(tmp_path / "data")), storage, tmp_path)
 
 
@@ -62,23 +64,35 @@ def checkpoints(records, trial_id):
 
 
 def contents(records):
-    return {key: records.store.read(key) for key in records.store.list(f"{records.study}/") if "/lease/" not in key}
+    return {
+        key: records.store.read(key)
+        for key in records.store.list(f"{records.study}/")
+        if "/lease/" not in key
+    }
 
 
 def test_only_checkpoints_of_finished_trials_go_and_the_best_of_each_arm_stays(storage, tmp_path):
     records = made(storage, tmp_path)
-    before, results = contents(records), cs.load("grid", storage=storage)
+    before = contents(records)
+    results = cs.load("grid", storage=storage)
     found = plan_cleaning(results, "best_of_arm")
     assert contents(records) == before, "planned only"
-    assert (len(found.trials), found.kept) == (4, 2) and found.gib * 2**30 == pytest.approx(4000, rel=0.5)
+    assert (len(found.trials), found.kept) == (4, 2) and found.gib * 2**30 == pytest.approx(
+        4000, rel=0.5
+    )
     clean(results, found)
     after = contents(records)
     assert after == {key: data for key, data in before.items() if key not in found.keys}
     assert all("/checkpoint/" in key for key in found.keys) and len(before) - len(after) == 8
     frame = results.to_frame().set_index("trial_id")
     left = {i for i in frame.index if checkpoints(records, i).latest()}
-    assert set(frame.loc[sorted(left), "seed"]) == {2, 3, 4}, "the best, and those that go on from theirs"
-    assert verify(records).sound and plan_cleaning(cs.load("grid", storage=storage), "best_of_arm").trials == ()
+    assert set(frame.loc[sorted(left), "seed"]) == {2, 3, 4}, (
+        "the best, and those that go on from theirs"
+    )
+    assert (
+        verify(records).sound
+        and plan_cleaning(cs.load("grid", storage=storage), "best_of_arm").trials == ()
+    )
 
 
 def test_records_without_the_metric_that_a_forged_study_names_are_no_best_ones(tmp_path):
@@ -103,14 +117,17 @@ def test_an_interrupted_cleaning_goes_on(storage, tmp_path):
 
 def test_the_command_says_what_cannot_be_asked_and_asks_before_it_deletes(tmp_path):
     records = made(str(tmp_path / "runs"), tmp_path)
-    words, before = ("clean", "grid", "--storage", "runs", "--keep", "none"), contents(records)
+    words = ("clean", "grid", "--storage", "runs", "--keep", "none")
+    before = contents(records)
     shown = contrasweep(*words, "--dry-run", folder=tmp_path)
     assert shown.returncode == 0 and "6 of 6 networks cannot be evaluated" in shown.stdout
     assert "no network is left of a, b" in shown.stdout
     asked = contrasweep(*words, folder=tmp_path)
     assert asked.returncode == 2 and "--yes" in asked.stderr and contents(records) == before
     told = json.loads(contrasweep(*words, "--yes", "--json", folder=tmp_path).stdout)
-    assert told["deleted"] and len(told["trials"]) == 6 and len(contents(records)) == len(before) - 12
+    assert (
+        told["deleted"] and len(told["trials"]) == 6 and len(contents(records)) == len(before) - 12
+    )
 
 
 def test_trials_of_a_search_go_before_those_that_confirm(tmp_path):
@@ -122,9 +139,9 @@ def test_trials_of_a_search_go_before_those_that_confirm(tmp_path):
     for trial_id in (*results.search_records, *results.trial_records):
         checkpoints(results.records, trial_id).save(tmp_path / "w", 1)
     found = plan_cleaning(results, "confirmed")
-    assert set(found.trials) == {i for i, r in results.search_records.items() if r.status.trained} - {
-        *results.trial_records
-    }
+    assert set(found.trials) == {
+        i for i, r in results.search_records.items() if r.status.trained
+    } - {*results.trial_records}
     assert found.trials and found.kept == len(results.trial_records)
 
 
@@ -134,12 +151,17 @@ CONFIG = {"epochs": 4, "lr": 0.1}
 def trained(storage, tmp_path, keep, steps=None, seed=0):
     """A trial of four reports with a checkpoint each, stopped as if killed after `steps`; its values and its folder."""
     arm = cs.Arm("toy:train", CONFIG)
-    grid = cs.AblationGrid("kept", {"a": arm}, "digits-lt", seeds=[0, 1, 2, 3], keep=keep, mode="min")
-    plan, records = cs.plan(grid, storage=str(tmp_path / "data")), StudyRecords(storage, "kept")
+    grid = cs.AblationGrid(
+        "kept", {"a": arm}, "digits-lt", seeds=[0, 1, 2, 3], keep=keep, mode="min"
+    )
+    plan = cs.plan(grid, storage=str(tmp_path / "data"))
+    records = StudyRecords(storage, "kept")
     trial = plan.trials[seed]
     records.claim(study_document(plan))
     write_planned(records, plan.to_frame())
-    execution = Execution(trial, toy.train, records, metric="accuracy", retention=Retention(keep, "accuracy", "min"))
+    execution = Execution(
+        trial, toy.train, records, metric="accuracy", retention=Retention(keep, "accuracy", "min")
+    )
     for _ in range(steps or 99):
         if execution.advance().record is not None:
             break
@@ -175,10 +197,14 @@ def test_of_a_trial_the_newest_the_best_all_or_no_checkpoints_stay(storage, tmp_
         assert (saved.step if saved else None) == {"best": 1, "none": None}.get(keep, 4)
         assert verify(records).sound
         result = records.read_one(trial_id)
-        assert result.step == 4 and result.metrics["accuracy"] == values[4], "the record is of the last report"
+        assert result.step == 4 and result.metrics["accuracy"] == values[4], (
+            "the record is of the last report"
+        )
 
 
-SAVES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0]), st.booleans()), min_size=1)
+SAVES = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0]), st.booleans()), min_size=1
+)
 
 
 @pytest.mark.slow
@@ -188,9 +214,13 @@ def test_whatever_is_saved_the_newest_is_there_with_the_best_or_all_before_it(ke
     """By a model: (steps further, score, whether another process goes on). A step that comes again is one anew."""
     with tempfile.TemporaryDirectory() as folder:
         (state := Path(folder, "state")).mkdir()
-        saved, kept, step, scores = Checkpoints(open_store(f"{folder}/store"), "c"), {}, 1, {}
+        saved = Checkpoints(open_store(f"{folder}/store"), "c")
+        kept = {}
+        step = 1
+        scores = {}
         for number, (further, score, again) in enumerate(saves):
-            step, text = step + further, f"{number}"
+            step = step + further
+            text = f"{number}"
             (state / "weights.npz").write_text(text)
             saved = Checkpoints(saved.store, "c") if again else saved
             saved.save(state, step, keep=keep, score=score)
@@ -212,7 +242,8 @@ def test_whatever_is_saved_the_newest_is_there_with_the_best_or_all_before_it(ke
 def test_a_trial_that_is_killed_as_it_ends_loses_nothing(keep, tmp_path, monkeypatch):
     """Whatever of the last deletions is done, the next attempt comes to the same record."""
     *_, records, trial_id = trained(str(tmp_path / "whole"), tmp_path, keep)
-    expected, deletions = records.read_one(trial_id).metrics, 0
+    expected = records.read_one(trial_id).metrics
+    deletions = 0
     while True:
         deletions += 1
         done = []
@@ -280,7 +311,9 @@ def test_the_checkpoint_of_the_best_trial_of_an_arm_is_fetched(storage, tmp_path
     with pytest.raises(cs.SpecError, match=r"^arm: there is no such arm, got 'c'"):
         results.checkpoint("c", tmp_path / "other")
     checkpoints(records, results.best_trial("b").trial_id).conclude("none")
-    with pytest.raises(cs.SpecError, match=r"^arm: there is no checkpoint of this arm, got 'b'; trial"):
+    with pytest.raises(
+        cs.SpecError, match=r"^arm: there is no checkpoint of this arm, got 'b'; trial"
+    ):
         results.checkpoint("b", tmp_path / "other")
 
 
@@ -294,32 +327,49 @@ def load_model(folder, trial): return trial.arm, trial.data.name, (folder / "sta
 """
 
 
-def test_the_network_of_an_arm_is_loaded_by_its_function_and_of_a_command_is_a_path(storage, tmp_path, monkeypatch):
+def test_the_network_of_an_arm_is_loaded_by_its_function_and_of_a_command_is_a_path(
+    storage, tmp_path, monkeypatch
+):
     (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     command = cs.Arm(command=["python", "mine.py"])
-    arms = {"own": cs.Arm("mine:train"), "optuna": cs.Arm("optuna:mine:objective"), "bare": cs.Arm("toy:train")}
-    grid = cs.AblationGrid("grid", {**arms, "file": command, "folder": command, "left": command}, "digits-lt")
+    arms = {
+        "own": cs.Arm("mine:train"),
+        "optuna": cs.Arm("optuna:mine:objective"),
+        "bare": cs.Arm("toy:train"),
+    }
+    grid = cs.AblationGrid(
+        "grid", {**arms, "file": command, "folder": command, "left": command}, "digits-lt"
+    )
     records = recorded(cs.plan(grid, storage=str(tmp_path / "data")), storage, tmp_path)
     results = cs.load("grid", storage=storage)
     for arm in ("own", "optuna"):
         assert results.load_model(arm, grid) == (arm, "digits-lt", bytes(1000))
-    with pytest.raises(cs.SpecError, match=r"^STUDY: the loader's module has no such function or class, got 'toy:load"):
+    with pytest.raises(
+        cs.SpecError,
+        match=r"^STUDY: the loader's module has no such function or class, got 'toy:load",
+    ):
         results.load_model("bare", grid)
     (tmp_path / "imported").unlink()
     sys.modules.pop("mine")
     for arm in ("own", "optuna"):
-        with pytest.raises(cs.SpecError, match=r"^STUDY: what only a storage names is not used, got 'mine:"):
+        with pytest.raises(
+            cs.SpecError, match=r"^STUDY: what only a storage names is not used, got 'mine:"
+        ):
             results.load_model(arm)
     assert not (tmp_path / "imported").exists()
     assert results.load_model("file").read_bytes() == bytes(1000)
     trial = results.best_trial("folder").trial_id
     (tmp_path / "w" / "config.json").write_text("{}")
     checkpoints(records, trial).save(tmp_path / "w", 3)
-    assert sorted(path.name for path in results.load_model("folder").iterdir()) == ["config.json", "state"]
+    assert sorted(path.name for path in results.load_model("folder").iterdir()) == [
+        "config.json",
+        "state",
+    ]
     checkpoints(records, results.best_trial("left").trial_id).conclude("none")
     with pytest.raises(
-        cs.SpecError, match=r"a command leaves one by a line .* has written is in .*/trials/\w+/folder$"
+        cs.SpecError,
+        match=r"a command leaves one by a line .* has written is in .*/trials/\w+/folder$",
     ):
         results.load_model("left")

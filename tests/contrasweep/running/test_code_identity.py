@@ -27,7 +27,10 @@ def train(trial, resume=None):
 
 train.settings = Settings
 """
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running")]  # one finished study for all of them
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("running"),
+]  # one finished study for all of them
 
 FILES = {
     "mythesis/__init__.py": "",
@@ -44,7 +47,8 @@ class Thesis:
     """A folder with a package and a study in it, and the command line there."""
 
     def __init__(self, folder):
-        self.folder, self.edits = folder, 0
+        self.folder = folder
+        self.edits = 0
         self.records = StudyRecords(str(folder / "contrasweep-runs"), "own")
 
     def write(self):
@@ -56,7 +60,9 @@ class Thesis:
         text = (self.folder / name).read_text()
         assert old in text
         (self.folder / name).write_text(text.replace(old, new))
-        self.edits += 1  # a compiled file counts as new as long as its source has the same size and second
+        self.edits += (
+            1  # a compiled file counts as new as long as its source has the same size and second
+        )
         os.utime(self.folder / name, (0, self.edits))
 
     def __call__(self, *words):
@@ -83,7 +89,9 @@ class Thesis:
     def state(self):
         """Every object of the study with its content."""
         store = self.records.store
-        return {key: store.read(key) for key in store.list("own/") if not key.startswith("own/lease/")}
+        return {
+            key: store.read(key) for key in store.list("own/") if not key.startswith("own/lease/")
+        }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,7 +127,9 @@ def test_records_say_which_code_made_them(thesis):
     (digest,) = thesis.codes()
     state = thesis.state()
     assert {f"own/code/{digest}.zip", f"own/code/{digest}.json"} <= set(state)
-    record = json.loads(next(content for key, content in state.items() if key.endswith("record.json")))
+    record = json.loads(
+        next(content for key, content in state.items() if key.endswith("record.json"))
+    )
     assert record["code"]["digest"] == digest
     assert set(json.loads(state[f"own/code/{digest}.json"])["modules"]) == {
         "mythesis",
@@ -138,7 +148,10 @@ def test_an_edited_method_stops_the_run_before_anything_changes(thesis):
     before = thesis.state()
     thesis.edit("mythesis/method.py", "WIDTH = 16", "WIDTH = 32")
     stopped = thesis.run(status=2)
-    assert "6 of 6 trials were made by other code: mythesis/method.py changed (3 lines) since 20" in stopped.stderr
+    assert (
+        "6 of 6 trials were made by other code: mythesis/method.py changed (3 lines) since 20"
+        in stopped.stderr
+    )
     assert len(stopped.stderr.strip().splitlines()) == 1
     assert "--rerun-changed" in stopped.stderr and "--accept-code" in stopped.stderr
     assert thesis.state() == before
@@ -150,14 +163,20 @@ def test_an_edited_method_stops_the_run_before_anything_changes(thesis):
 def test_an_arm_of_other_code_is_marked_when_it_is_accepted(thesis):
     (old,), values = thesis.codes(), thesis.values()
     thesis.edit("mythesis/method.py", "WIDTH = 16", "WIDTH = 32")
-    thesis.edit("study.yaml", "config: {lr: 0.1}}", "config: {lr: 0.1}}\n  c: {trainable: 'mythesis.method:train'}")
+    thesis.edit(
+        "study.yaml",
+        "config: {lr: 0.1}}",
+        "config: {lr: 0.1}}\n  c: {trainable: 'mythesis.method:train'}",
+    )
     assert CHANGED.replace("6 of 6", "6 of 9") in thesis.run("--extend", status=2).stderr
     mixed = thesis.run("--extend", "--accept-code")
     assert "† 6 of 9 trials ran other code than the newest: mythesis/method.py changed" in " ".join(
         mixed.stdout.split()
     )
     assert {key: thesis.values()[key] for key in values} == values
-    assert thesis.run().stdout.count("†") == mixed.stdout.count("†"), "it was accepted, so it is not asked again"
+    assert thesis.run().stdout.count("†") == mixed.stdout.count("†"), (
+        "it was accepted, so it is not asked again"
+    )
     assert r"$\dagger$" in thesis("report", "own", "--format", "latex").stdout
     assert f"{old}  6 trials" in thesis("code", "own").stdout
     diff = thesis("code", "own", "--diff", old[:6], "now")
@@ -213,13 +232,18 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
         (["code", "own", "--diff", "xyz", "now"], "no code of the study's trials"),
     ]:
         done = thesis(*words)
-        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (words, done.stderr)
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), (
+            words,
+            done.stderr,
+        )
         assert says in done.stderr
     with exclusive_driver(StudyRecords(str(thesis.folder / "contrasweep-runs"), "own")):
         running = thesis("remove", "own", "--yes")
     assert running.returncode == 2 and "is being run by another process" in running.stderr
     assert thesis.state() == before
-    assert "there are no such trials" in thesis("remove", "own", "--status", "failed", "--yes").stdout
+    assert (
+        "there are no such trials" in thesis("remove", "own", "--status", "failed", "--yes").stdout
+    )
     assert thesis("remove", "own", "--arm", "b", "--yes").returncode == 0
     assert {arm for arm, _ in thesis.values()} == {"a"}
     assert thesis("restore", "own", "--yes").returncode == 0
@@ -228,7 +252,8 @@ def test_trials_are_removed_and_restored_by_arm_and_status(thesis):
 
 def test_an_archive_that_cannot_be_written_changes_nothing(thesis):
     (thesis.folder / "contrasweep-runs/own/archive").write_text("a file")
-    before, shown = thesis.state(), thesis("report", "own").stdout
+    before = thesis.state()
+    shown = thesis("report", "own").stdout
     done = thesis.run("--rerun", "b", status=2)
     assert "cannot be written" in done.stderr and len(done.stderr.strip().splitlines()) == 1
     # That trials were to run again is written before any is moved; while their values are the same, it costs nothing.

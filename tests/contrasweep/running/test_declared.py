@@ -35,18 +35,30 @@ VERDICT_WORDS = {"better", "worse", "equivalent"}
 def grid(**fields):
     arms = {arm: Arm("toy:train", config={"epochs": 1}) for arm in fields.pop("arms", ("a0", "a1"))}
     return AblationGrid(
-        **{"name": "shop", "arms": arms, "data": "digits-lt", "seeds": list(range(10)), "metric": "m0"} | fields
+        **{
+            "name": "shop",
+            "arms": arms,
+            "data": "digits-lt",
+            "seeds": list(range(10)),
+            "metric": "m0",
+        }
+        | fields
     )
 
 
 def values(trial):
     """Six metrics of arms of which none is better."""
-    return {metric: 0.8 + 0.02 * noise(metric, trial.arm, trial.seed, trial.config["batch_size"]) for metric in METRICS}
+    return {
+        metric: 0.8 + 0.02 * noise(metric, trial.arm, trial.seed, trial.config["batch_size"])
+        for metric in METRICS
+    }
 
 
 def shift(trial):
     """The same, with m3 of arm a1 surely larger."""
-    return values(trial) | {"m3": 0.8 + 0.1 * (trial.arm == "a1") + 0.01 * noise(trial.arm, trial.seed)}
+    return values(trial) | {
+        "m3": 0.8 + 0.1 * (trial.arm == "a1") + 0.01 * noise(trial.arm, trial.seed)
+    }
 
 
 def run(study, storage, value=values, **options):
@@ -68,28 +80,47 @@ def test_every_field_of_a_study_is_compared_or_named_as_one_that_changes_no_verd
         assert fields <= {*VERDICT, *TRAINED.split(), *FREE}
     every = [*VERDICT, *TRAINED.split(), *FREE]
     assert len(set(every)) == len(every)
-    assert set(every) <= {field.name for kind in (AblationGrid, Sweep) for field in dataclasses.fields(kind)}
+    assert set(every) <= {
+        field.name for kind in (AblationGrid, Sweep) for field in dataclasses.fields(kind)
+    }
 
 
 def test_until_a_trial_has_ended_a_declaration_is_rewritten_freely(tmp_path):
     first = grid(alpha=0.4, smallest_difference=0.5)
     run(first, tmp_path, stop_after=0)
-    mended = grid(alpha=0.01, smallest_difference=0.05, metric="m2", seeds=[1, 2, 3], arms=("a0", "a2"), reference="a2")
+    mended = grid(
+        alpha=0.01,
+        smallest_difference=0.05,
+        metric="m2",
+        seeds=[1, 2, 3],
+        arms=("a0", "a2"),
+        reference="a2",
+    )
     run(mended, tmp_path, stop_after=0)
     now = document(tmp_path)
-    assert (now.alpha, now.smallest_difference, now.metric, now.arms) == (0.01, 0.05, "m2", ("a0", "a2"))
+    assert (now.alpha, now.smallest_difference, now.metric, now.arms) == (
+        0.01,
+        0.05,
+        "m2",
+        ("a0", "a2"),
+    )
     assert now.log == () and run(mended, tmp_path).table().notes == ()
 
 
 def test_a_study_names_the_studies_of_its_storage_that_asked_the_same_before(tmp_path):
-    arms = {name: Arm("toy:train", config={"epochs": 1, "lr": lr}) for name, lr in [("a", 0.1), ("b", 0.2), ("c", 0.3)]}
+    arms = {
+        name: Arm("toy:train", config={"epochs": 1, "lr": lr})
+        for name, lr in [("a", 0.1), ("b", 0.2), ("c", 0.3)]
+    }
 
     def asks(name, *chosen, data="digits-lt"):
         named = {f"{arm}-{name}": arms[arm] for arm in chosen}
         return AblationGrid(name, named, data, seeds=[1, 2, 3], metric="m0")
 
     run(asks("planned", "a", "b"), tmp_path, stop_after=0)
-    assert run(asks("first", "a", "b"), tmp_path).table().notes == (), "nothing has ended of the other"
+    assert run(asks("first", "a", "b"), tmp_path).table().notes == (), (
+        "nothing has ended of the other"
+    )
     for other in (asks("alone", "a", "c"), asks("elsewhere", "a", "b", data="digits")):
         assert run(other, tmp_path).table().notes == ()
     (tmp_path / "broken").mkdir()
@@ -104,7 +135,13 @@ def test_a_study_names_the_studies_of_its_storage_that_asked_the_same_before(tmp
 
 def test_what_changes_no_verdict_is_rewritten_at_any_time_without_an_option(tmp_path):
     run(grid(), tmp_path)
-    named = grid(description="asks", labels={"a0": "Baseline"}, tracking="none", notify="notify-send", max_failures=1)
+    named = grid(
+        description="asks",
+        labels={"a0": "Baseline"},
+        tracking="none",
+        notify="notify-send",
+        max_failures=1,
+    )
     results = run(named, tmp_path)
     assert results.document.description == "asks" and "Baseline" in str(results.table())
     assert results.document.log == () and results.table().notes == ()
@@ -122,22 +159,33 @@ EDITS = {
 
 
 @pytest.mark.parametrize("change", EDITS)
-def test_verdicts_are_of_what_was_declared_before_the_results_and_a_sentence_says_so(tmp_path, change, capsys):
+def test_verdicts_are_of_what_was_declared_before_the_results_and_a_sentence_says_so(
+    tmp_path, change, capsys
+):
     before = run(grid(), tmp_path, shift)
     other = grid(**EDITS[change])
     with pytest.raises(SpecError, match=re.escape(f"another plan is in this storage ({change})")):
         run(other, tmp_path, shift)
     assert document(tmp_path) == before.document, "a refusal changes no file"
     results = run(other, tmp_path, shift, extend=True)
-    assert results.answer.pairs[0].comparison.to_dict() == before.answer.pairs[0].comparison.to_dict()
+    assert (
+        results.answer.pairs[0].comparison.to_dict() == before.answer.pairs[0].comparison.to_dict()
+    )
     (note,) = results.table().notes
     name, _, was = change.partition(" ")
-    assert note.startswith(f"declared anew after 20 of 20 trials had ended: {change}; verdicts are of {name}")
+    assert note.startswith(
+        f"declared anew after 20 of 20 trials had ended: {change}; verdicts are of {name}"
+    )
     assert note.endswith(f" {was.split()[0]}") or name == "evaluate"
     assert note in capsys.readouterr().err
-    assert run(other, tmp_path, shift).table().notes == (note,), "the newest declaration needs no option again"
+    assert run(other, tmp_path, shift).table().notes == (note,), (
+        "the newest declaration needs no option again"
+    )
     back = run(grid(), tmp_path, shift, extend=True)
-    assert len(back.table().notes) == 2 and [entry.spec is None for entry in back.document.log] == [False] * 3
+    assert (
+        len(back.table().notes) == 2
+        and [entry.spec is None for entry in back.document.log] == [False] * 3
+    )
 
 
 def test_another_metric_after_the_results_gives_no_verdict_word(tmp_path):
@@ -151,25 +199,40 @@ def test_another_metric_after_the_results_gives_no_verdict_word(tmp_path):
     assert "metric m0 -> m3" in str(later)
 
 
-def test_a_seed_is_left_out_by_name_before_it_has_begun_and_costs_a_look_once_others_have_ended(tmp_path):
-    why, said = "power cut in the lab", "seed 3 is left out: power cut in the lab"
+def test_a_seed_is_left_out_by_name_before_it_has_begun_and_costs_a_look_once_others_have_ended(
+    tmp_path,
+):
+    why = "power cut in the lab"
+    said = "seed 3 is left out: power cut in the lab"
     ahead = lambda trial: {"m0": 0.8 + 0.1 * (trial.arm == "a1") + 0.01 * noise(trial.id)}  # noqa: E731
     before = run(grid(excluded={3: why}), tmp_path / "before")
-    assert before.document.log == () and before.table().notes == (said,) and len(before.planned) == 18
-    study, records = run(grid(), tmp_path, ahead, stop_after=6), StudyRecords(str(tmp_path), "shop")
-    begun = next(trial.id for trial in plan(grid(), storage=str(tmp_path)).trials if trial.seed == 3)
+    assert (
+        before.document.log == () and before.table().notes == (said,) and len(before.planned) == 18
+    )
+    study = run(grid(), tmp_path, ahead, stop_after=6)
+    records = StudyRecords(str(tmp_path), "shop")
+    begun = next(
+        trial.id for trial in plan(grid(), storage=str(tmp_path)).trials if trial.seed == 3
+    )
     records.store.write(records.key(begun, "attempt.json"), b"{}")
     for seed in (0, 3):  # one has ended, one was given to a worker
-        with pytest.raises(SpecError, match=rf"^excluded: .*before any of its trials has begun.*\b{seed}\b"):
+        with pytest.raises(
+            SpecError, match=rf"^excluded: .*before any of its trials has begun.*\b{seed}\b"
+        ):
             run(grid(excluded={seed: "worse", 9: why}), tmp_path, extend=True)
     assert document(tmp_path) == study.document, "a refusal changes no file"
     results = run(grid(excluded=dict.fromkeys((7, 8, 9), why)), tmp_path, ahead, extend=True)
     comparison = results.compare("a0", "a1")
     assert comparison.n == 7 and comparison.level == 0.05 / 64
-    assert comparison.p_value == pytest.approx(64 * comparison.raw_p) and comparison.decision == "worse"
+    assert (
+        comparison.p_value == pytest.approx(64 * comparison.raw_p)
+        and comparison.decision == "worse"
+    )
     notes = " ".join(results.table().notes)
     assert "after 6 of 20 trials had ended: excluded + 7, 8, 9; each counts as a look" in notes
-    assert "seed 8 is left out" in notes and "excluded + 7, 8, 9 (looks: 3)" in str(declarations(results.document))
+    assert "seed 8 is left out" in notes and "excluded + 7, 8, 9 (looks: 3)" in str(
+        declarations(results.document)
+    )
     for wrong in ({77: why}, dict.fromkeys(range(10), why)):
         with pytest.raises(SpecError, match=r"^excluded: some of the seeds may be excluded"):
             grid(excluded=wrong)
@@ -188,7 +251,9 @@ def test_a_seed_is_left_out_by_name_before_it_has_begun_and_costs_a_look_once_ot
     ids=str,
 )
 def test_what_was_declared_before_trials_ended_leaves_the_table_no_more(tmp_path, fields):
-    before = run(grid(axes={"batch_size": [16, 32]}, arms=("a0", "a1", "a2")), tmp_path, stop_after=20)
+    before = run(
+        grid(axes={"batch_size": [16, 32]}, arms=("a0", "a1", "a2")), tmp_path, stop_after=20
+    )
     files = {p: p.read_bytes() for p in tmp_path.rglob("*.json")}
     smaller = grid(**{"axes": {"batch_size": [16, 32]}, "arms": ("a0", "a1", "a2")} | fields)
     with pytest.raises(SpecError, match=r"ended replicates stay in the table|stays of its kind"):
@@ -217,20 +282,33 @@ def test_an_added_arm_is_exploratory_and_the_first_arms_keep_their_family(tmp_pa
         frozenset(("a0", "a1")): "better", frozenset(("a0", "a2")): "exploratory",
         frozenset(("a1", "a2")): "exploratory",
     }  # fmt: skip
-    assert results.compare("a0", "a1").p_value == one.p_value and results.compare("a0", "a1").family.size == 1
+    assert (
+        results.compare("a0", "a1").p_value == one.p_value
+        and results.compare("a0", "a1").family.size == 1
+    )
     text = " ".join(str(results.table()).split())
     assert "arms + a2; comparisons with other arms than a0, a1 are exploratory" in text
     assert "a2 - a1: +0.0994" in text and "(exploratory)" in text
     best = {row[0]: cell.best for (row, _), cell in results.table(["arm"], []).cells.items()}
-    assert best == {"a0": False, "a1": True, "a2": False}, "an arm that is compared with none has no mark"
+    assert best == {"a0": False, "a1": True, "a2": False}, (
+        "an arm that is compared with none has no mark"
+    )
     whole = run(grid(arms=("a0", "a1", "a2")), tmp_path / "whole", clear, metric="m0")
-    spent = run(grid(arms=("a0", "a1", "a2")), tmp_path, clear, metric="m0", extend=True, spend=True)
+    spent = run(
+        grid(arms=("a0", "a1", "a2")), tmp_path, clear, metric="m0", extend=True, spend=True
+    )
     for pair, once in zip(spent.answer.pairs, whole.answer.pairs, strict=True):
         assert pair.decided and pair.comparison.family.size == 3
         assert pair.comparison.p_value == pytest.approx(4 * once.comparison.p_value)
     text = " ".join(str(spent.table()).split())
-    assert "arms + a2; this counts as a look" in text and "this is look 2, whose p are multiplied by 4" in text
-    assert run(grid(arms=("a0", "a1", "a2")), tmp_path, clear, metric="m0", spend=True).document == spent.document
+    assert (
+        "arms + a2; this counts as a look" in text
+        and "this is look 2, whose p are multiplied by 4" in text
+    )
+    assert (
+        run(grid(arms=("a0", "a1", "a2")), tmp_path, clear, metric="m0", spend=True).document
+        == spent.document
+    )
 
 
 def test_no_level_is_left_for_what_was_chosen_among_all_that_was_seen(tmp_path):
@@ -248,29 +326,46 @@ def test_cells_that_are_added_to_a_finished_table_are_a_look(tmp_path):
     run(grid(axes={"batch_size": [16]}), tmp_path)
     results = run(grid(axes={"batch_size": [16, 32]}), tmp_path, extend=True)
     fresh = run(grid(axes={"batch_size": [16, 32]}), tmp_path / "fresh")
-    assert results.compare("a0", "a1").p_value == pytest.approx(min(1, 2 * fresh.compare("a0", "a1").p_value))
+    assert results.compare("a0", "a1").p_value == pytest.approx(
+        min(1, 2 * fresh.compare("a0", "a1").p_value)
+    )
     assert "axes batch_size changed; this counts as a look" in results.table().notes[0]
 
 
 def test_trials_that_come_out_otherwise_when_trained_again_decide_nothing(tmp_path):
     study = grid(arms=("a0", "a1", "a2"))
     draw = dict.fromkeys(study.arms, 0)
-    lucky = lambda trial: 0.8 + 0.02 * noise(trial.arm, trial.seed, draw[trial.arm]) + 0.2 * (trial.arm == "a2")  # noqa: E731
+
+    def lucky(trial):
+        return (
+            0.8 + 0.02 * noise(trial.arm, trial.seed, draw[trial.arm]) + 0.2 * (trial.arm == "a2")
+        )
+
     first = run(study, tmp_path, lucky, metric="m0")
     same = run(study, tmp_path, lucky, metric="m0", rerun=["a0"])
-    assert same.table().notes == () and len(decided(same)) == len(decided(first)) == 2, "equal numbers cost nothing"
+    assert same.table().notes == () and len(decided(same)) == len(decided(first)) == 2, (
+        "equal numbers cost nothing"
+    )
     draw["a0"] = 1
     other = run(study, tmp_path, lucky, metric="m0", rerun=["a0"])
     words = {frozenset((p.a, p.b)): p.comparison.verdict for p in other.answer.pairs}
-    assert words[frozenset(("a1", "a2"))] == "better" and list(words.values()).count("exploratory") == 2
+    assert (
+        words[frozenset(("a1", "a2"))] == "better"
+        and list(words.values()).count("exploratory") == 2
+    )
     (note,) = other.table().notes
-    assert note.startswith("10 of 30 trials (of a0) were trained again after their results were seen")
+    assert note.startswith(
+        "10 of 30 trials (of a0) were trained again after their results were seen"
+    )
     draw["a0"] = 0
-    assert run(study, tmp_path, lucky, metric="m0", rerun=["a0"]).table().notes == (), "what was seen first is back"
+    assert run(study, tmp_path, lucky, metric="m0", rerun=["a0"]).table().notes == (), (
+        "what was seen first is back"
+    )
     one = next(i for i, record in other.trial_records.items() if record.arm == "a1")
     for chosen in ([one], ["a1"]):
         with pytest.raises(
-            SpecError, match="trained again after their results were seen have no verdicts, at any level"
+            SpecError,
+            match="trained again after their results were seen have no verdicts, at any level",
         ):
             run(study, tmp_path, lucky, metric="m0", rerun=chosen, spend=True)
 
@@ -279,10 +374,17 @@ def test_a_trial_that_failed_after_a_report_and_is_tried_until_it_ends_decides_n
     from contrasweep.storage.record import Cause
 
     study = grid()
-    results = run(study, tmp_path, lambda trial: 0.5 + 0.1 * (trial.arm == "a1") + 0.01 * noise(trial.id), metric="m0")
+    results = run(
+        study,
+        tmp_path,
+        lambda trial: 0.5 + 0.1 * (trial.arm == "a1") + 0.01 * noise(trial.id),
+        metric="m0",
+    )
     for cause, notes in ((Cause.HOST_LOST, 0), (Cause.METHOD, 1)):
         record = next(iter(results.trial_records.values()))
-        results.records.write(dataclasses.replace(record, status=type(record.status).FAILED, cause=cause))
+        results.records.write(
+            dataclasses.replace(record, status=type(record.status).FAILED, cause=cause)
+        )
         again = run(study, tmp_path, lambda _: 0.7, metric="m0", retry_failed=True)
         assert len(again.table().notes) == notes and bool(decided(again)) == (not notes)
 
@@ -316,7 +418,8 @@ def test_a_run_that_is_killed_while_it_prepares_loses_no_declaration(tmp_path, m
     other = grid(metric="m3", seeds=list(range(12)))
     from contrasweep.storage.store import LocalStore
 
-    write, left = LocalStore.write, [0]
+    write = LocalStore.write
+    left = [0]
 
     def failing(self, *args, **options):
         if left[0] == 0:
@@ -346,8 +449,13 @@ def test_every_form_of_a_table_has_the_sentence_and_the_log_is_listed(tmp_path):
     results = run(grid(metric="m3"), tmp_path, shift, extend=True)
     said = "declared anew after 20 of 20 trials had ended: metric m0 -&gt; m3; verdicts are of metric m0"
     paper = TableStyle(digits=3, caption="Of a paper")
-    forms = [render(results, form).decode() for form in ("text", "markdown", "html", "csv", "latex")]
-    forms += [render_comparison(results.versus("a0", "a1"), form).decode() for form in ("text", "markdown", "latex")]
+    forms = [
+        render(results, form).decode() for form in ("text", "markdown", "html", "csv", "latex")
+    ]
+    forms += [
+        render_comparison(results.versus("a0", "a1"), form).decode()
+        for form in ("text", "markdown", "latex")
+    ]
     forms += [
         PaperTable([results.table(style=paper)]).to_latex(),
         results.table().to_html(),
@@ -355,9 +463,15 @@ def test_every_form_of_a_table_has_the_sentence_and_the_log_is_listed(tmp_path):
     ]
     forms.append(json.dumps(summary(results)["notes"]))
     for text in forms:
-        plain = " ".join(text.replace("$>$", "&gt;").replace("\\_", "_").replace("->", "-&gt;").split()).lower()
+        plain = " ".join(
+            text.replace("$>$", "&gt;").replace("\\_", "_").replace("->", "-&gt;").split()
+        ).lower()
         assert said in plain, text
-    lines = CliRunner().invoke(app, ["report", "shop", "--storage", str(tmp_path), "--declared"]).output.splitlines()
+    lines = (
+        CliRunner()
+        .invoke(app, ["report", "shop", "--storage", str(tmp_path), "--declared"])
+        .output.splitlines()
+    )
     assert "metric m0 -> m3" in lines[-1] and "20 of 20 trials" in lines[-1] and len(lines) == 4
 
 
@@ -369,11 +483,19 @@ CHANGES = st.one_of(
     st.fixed_dictionaries({"smallest_difference": st.sampled_from([None, 0.001, 0.2])}),
     st.fixed_dictionaries({"seeds": st.lists(st.integers(0, 11), min_size=2, unique=True)}),
     st.fixed_dictionaries({"seeds": st.integers(2, 12).map(lambda n: list(range(n)))}),
-    st.fixed_dictionaries({"seeds": st.just(list(range(12))), "excluded": st.just({11: "late", 9: "lost"})}),
-    st.fixed_dictionaries({"arms": st.lists(st.sampled_from(["a0", "a1", "a2", "a3"]), min_size=2, unique=True)}),
-    st.fixed_dictionaries({"axes": st.sampled_from([{}, {"batch_size": [16]}, {"batch_size": [16, 32]}])}),
+    st.fixed_dictionaries(
+        {"seeds": st.just(list(range(12))), "excluded": st.just({11: "late", 9: "lost"})}
+    ),
+    st.fixed_dictionaries(
+        {"arms": st.lists(st.sampled_from(["a0", "a1", "a2", "a3"]), min_size=2, unique=True)}
+    ),
+    st.fixed_dictionaries(
+        {"axes": st.sampled_from([{}, {"batch_size": [16]}, {"batch_size": [16, 32]}])}
+    ),
 )
-STEPS = st.tuples(CHANGES, st.booleans(), st.lists(st.sampled_from(["a0", "a1"]), max_size=1), st.integers(0, 2))
+STEPS = st.tuples(
+    CHANGES, st.booleans(), st.lists(st.sampled_from(["a0", "a1"]), max_size=1), st.integers(0, 2)
+)
 
 
 @pytest.mark.slow
@@ -390,28 +512,35 @@ def test_no_sequence_of_edits_gives_a_verdict_at_a_level_that_was_not_declared_u
 ):
     """Of equal arms: a verdict word is that of the first declaration's rule on the trials of now, or a note says what
     the looks cost; with what was declared first and no look it is at the first level."""
-    storage, fields, draws = tmp_path_factory.mktemp("edits"), {"seeds": list(range(6))}, {}
+    storage = tmp_path_factory.mktemp("edits")
+    fields = {"seeds": list(range(6))}
+    draws = {}
     value = lambda trial: {  # noqa: E731
-        metric: 0.8 + 0.02 * noise(seed, metric, trial.id, draws.get(trial.arm, 0)) for metric in METRICS
+        metric: 0.8 + 0.02 * noise(seed, metric, trial.id, draws.get(trial.arm, 0))
+        for metric in METRICS
     }
     first = run(grid(**fields), storage, value)
-    said, changed, ended = {frozenset((p.a, p.b)) for p in first.answer.pairs}, False, set(first.trial_records)
+    said = {frozenset((p.a, p.b)) for p in first.answer.pairs}
+    changed = False
+    ended = set(first.trial_records)
     for change, spend, rerun, draw in steps:
         draws |= dict.fromkeys(rerun, draw)
         before = document(storage)
         try:
-            results = run(grid(**fields | change), storage, value, extend=True, spend=spend, rerun=rerun)
+            results = run(
+                grid(**fields | change), storage, value, extend=True, spend=spend, rerun=rerun
+            )
         except SpecError:
             assert document(storage) == before
             continue
         fields |= change
-        assert ended <= set(results.trial_records), "who may leave ended trials out chooses a verdict"
+        assert ended <= set(results.trial_records), (
+            "who may leave ended trials out chooses a verdict"
+        )
         ended = set(results.trial_records)
         changed |= grid(**fields) != grid(seeds=list(range(6)))
-        table, looks = (
-            results.table(),
-            len(results._interim.log.looks) + results.document.spent if results._interim else 0,
-        )
+        table = results.table()
+        looks = len(results._interim.log.looks) + results.document.spent if results._interim else 0
         notes = " ".join(table.notes)
         assert bool(looks) == ("p are multiplied by" in notes) and results.document.alpha <= 0.05
         for pair in results.answer.pairs:
@@ -423,17 +552,27 @@ def test_no_sequence_of_edits_gives_a_verdict_at_a_level_that_was_not_declared_u
             ids = [i for i, r in results.trial_records.items() if r.arm in (pair.a, pair.b)]
             assert results.again.isdisjoint(ids), "trials that were drawn again have no verdict"
             if not results.document.spent:
-                assert {pair.a, pair.b} in said and (comparison.alpha, pair.metric, comparison.mode) == (
+                assert {pair.a, pair.b} in said and (
+                    comparison.alpha,
+                    pair.metric,
+                    comparison.mode,
+                ) == (
                     0.05,
                     "m0",
                     "max",
                 )
                 assert comparison.family.margin is None and results.document.reference is None
-                fewer = results._interim.looks_before(pair.context, pair.a, pair.b, comparison.evidence) if looks else 0
+                fewer = (
+                    results._interim.looks_before(pair.context, pair.a, pair.b, comparison.evidence)
+                    if looks
+                    else 0
+                )
                 if comparison.decided:
                     assert comparison.evidence.p_value(comparison.level) * 2**fewer <= 0.05
             elif comparison.decided:
                 assert (
-                    comparison.evidence.p_value(comparison.level, comparison.mode) * 2**results.document.spent <= 0.05
+                    comparison.evidence.p_value(comparison.level, comparison.mode)
+                    * 2**results.document.spent
+                    <= 0.05
                 )
     assert document(storage).log[:1] == () or document(storage).log[0].spec["metric"] == "m0"

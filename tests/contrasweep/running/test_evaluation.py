@@ -36,7 +36,10 @@ pytestmark = pytest.mark.slow
 def storage(tmp_path_factory):
     """The storage of a trained study of two arms and folds, which scores its networks on `digits` itself."""
     folder = tmp_path_factory.mktemp("evaluated")
-    calm_run(cs.AblationGrid("source", ARMS, "digits-lt", folds=2, metric="knn1", reference="supcon"), folder)
+    calm_run(
+        cs.AblationGrid("source", ARMS, "digits-lt", folds=2, metric="knn1", reference="supcon"),
+        folder,
+    )
     return str(folder)
 
 
@@ -72,7 +75,10 @@ def test_scores_are_those_of_transfer_to_the_last_digit_and_nothing_trained_is_t
     plan_evaluation(cs.load("source", storage=storage), Evaluation(["digits"]))
     assert contents(storage, "source") == before, "a plan writes nothing"
     assert evaluated(storage, on=["digits"], most=1)[0] == 1
-    assert evaluated(storage, on=["digits"])[0] == 3 and evaluated(storage, on=["digits"]) == (0, "source.on-digits")
+    assert evaluated(storage, on=["digits"])[0] == 3 and evaluated(storage, on=["digits"]) == (
+        0,
+        "source.on-digits",
+    )
     after = contents(storage, "source")
     assert {key: data for key, data in after.items() if "/evaluations/" not in key} == before
     results = cs.load("source", storage=storage)
@@ -84,7 +90,10 @@ def test_scores_are_those_of_transfer_to_the_last_digit_and_nothing_trained_is_t
     ) == "min"
     assert verify(results.records).sound and verify(StudyRecords(storage, "source.on-digits")).sound
     network = results.load_model("ocl")
-    assert isinstance(network, torch.nn.Module) and len(network(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))) == 2
+    assert (
+        isinstance(network, torch.nn.Module)
+        and len(network(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))) == 2
+    )
 
 
 def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage):
@@ -100,8 +109,13 @@ def test_what_was_scored_afterwards_stands_in_tables_and_decides_nothing(storage
         plan_evaluation(own, Evaluation(["digits"]))
 
 
-def test_shipped_scores_and_those_of_a_function_on_the_same_data_are_two_evaluations(scores, tmp_path):
-    calm_run(cs.AblationGrid("source", {"ocl": ARMS["ocl"]}, "digits-lt", metric="knn1"), tmp_path / "runs")
+def test_shipped_scores_and_those_of_a_function_on_the_same_data_are_two_evaluations(
+    scores, tmp_path
+):
+    calm_run(
+        cs.AblationGrid("source", {"ocl": ARMS["ocl"]}, "digits-lt", metric="knn1"),
+        tmp_path / "runs",
+    )
     evaluated(str(tmp_path / "runs"), on=["digits"], function="one_scores:hits")
     results = cs.load("source", storage=str(tmp_path / "runs"))
     assert is_evaluated(results, Evaluation(["digits"], "one_scores:hits"))
@@ -118,7 +132,9 @@ def test_scores_are_in_every_form_of_a_report_like_any_other_metric(storage, tmp
     assert "digits/knn5" in (tmp_path / "report.html").read_text(), "the trials have all metrics"
     mean = results.done.loc[results.done["arm"] == "ocl", "digits/probe"].mean()
     assert mean in list(results.table(metric="digits/probe").to_frame()["mean"])
-    (row,) = {name for row in results.trial_rows() for name in row["metrics"] if name == "digits/probe"}
+    (row,) = {
+        name for row in results.trial_rows() for name in row["metrics"] if name == "digits/probe"
+    }
     assert row and "digits/probe" in results.to_frame()
 
 
@@ -142,20 +158,26 @@ def test_own_code_gets_the_network_the_data_and_the_trial(storage, monkeypatch):
     both = cs.load("source", storage=storage).done
     assert (both["digits/spread/rows"] > both["spread/rows"]).all()
     _, name = evaluated(storage, function="scores:nothing")
-    (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
+    (error,) = {
+        r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()
+    }
     assert "returns {metric: number}" in error
 
 
 def test_a_network_that_started_from_another_is_evaluated_as_any(storage, monkeypatch):
     def known(model, data, trial):
-        assert trial.start is not None and trial.id in cs.load("tuned", storage=storage).trial_records
+        assert (
+            trial.start is not None and trial.id in cs.load("tuned", storage=storage).trial_records
+        )
         return {"features": model(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).shape[1]}
 
     monkeypatch.setitem(sys.modules, "scores", types.SimpleNamespace(known=known))
     arm = cs.Arm("finetune", {"epochs": 1, "frozen": True}, start=cs.Start("source", "ocl"))
     calm_run(cs.AblationGrid("tuned", {"a": arm}, "digits-lt", folds=2), storage)
     count, name = evaluated(storage, function="scores:known", study="tuned")
-    assert count == 2 and {r.error for r in cs.load(name, storage=storage).trial_records.values()} == {None}
+    assert count == 2 and {
+        r.error for r in cs.load(name, storage=storage).trial_records.values()
+    } == {None}
     assert (cs.load("tuned", storage=storage).done["known/features"] == 64).all()
 
 
@@ -166,7 +188,9 @@ def test_scores_of_a_network_that_was_trained_again_are_not_shown_and_it_is_scor
     own = results.records.read_one(record.trial_id)
     results.records.write(dataclasses.replace(own, ended=own.ended + 1))
     frame = cs.load("source", storage=storage).to_frame().set_index("trial_id")
-    assert frame["digits/knn1"].isna().sum() == 1 and np.isnan(frame.loc[record.trial_id, "digits/knn1"])
+    assert frame["digits/knn1"].isna().sum() == 1 and np.isnan(
+        frame.loc[record.trial_id, "digits/knn1"]
+    )
     assert evaluated(storage, on=["digits"])[0] == 1
     assert cs.load("source", storage=storage).to_frame()["digits/knn1"].notna().all()
 
@@ -221,12 +245,18 @@ def test_scores_of_single_items_stand_where_those_of_a_trial_do(storage, scores)
         items = results.items(trial)
         assert items["hits/third"].mean() == record.metrics["hits/third"]
         assert items["digits/knn1"].mean() == record.metrics["digits/knn1"]
-        assert items["knn1"].mean() == record.metrics["knn1"] and len(items["knn1"]) != len(items["digits/knn1"])
+        assert items["knn1"].mean() == record.metrics["knn1"] and len(items["knn1"]) != len(
+            items["digits/knn1"]
+        )
 
 
-def test_scores_of_items_of_several_datasets_are_refused_where_a_function_gives_them(storage, scores):
+def test_scores_of_items_of_several_datasets_are_refused_where_a_function_gives_them(
+    storage, scores
+):
     _, name = evaluated(storage, on=["digits", "digits-lt"], function="one_scores:hits")
-    (error,) = {r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()}
+    (error,) = {
+        r.error.splitlines()[-1] for r in cs.load(name, storage=storage).trial_records.values()
+    }
     assert "scores of items are kept of one dataset" in error and "evaluate each by itself" in error
 
 
@@ -240,10 +270,14 @@ def test_two_functions_of_one_name_do_not_meet(storage, scores):
 
 def test_the_record_has_the_digests_of_data_and_code(storage, scores):
     on = [f"digits#{find('digits', storage=storage).digest[:12]}"]
-    before = plan_evaluation(cs.load("source", storage=storage), Evaluation(["digits"], "one_scores:hits")).trials[0]
+    before = plan_evaluation(
+        cs.load("source", storage=storage), Evaluation(["digits"], "one_scores:hits")
+    ).trials[0]
     assert list(before.config["on"]) == on
     code = CurrentCode({}).of(before.trainable, before.config).version
-    (scores / "one_scores.py").write_text((scores / "one_scores.py").read_text().replace("% 3", "% 4"))
+    (scores / "one_scores.py").write_text(
+        (scores / "one_scores.py").read_text().replace("% 3", "% 4")
+    )
     assert CurrentCode({}).of(before.trainable, before.config).version.digest != code.digest
     assert "one_scores" in code.modules
 
@@ -263,13 +297,25 @@ def test_a_checkpoint_from_elsewhere_is_a_study_of_one_cell(tmp_path, scores):
     data = cs.data.open_dataset(cs.data.resolve("digits", folds=None, storage=storage))
     index, test = data.parts(None)
     x, z = (part.array("image").reshape(len(part), -1) / 255.0 for part in (index, test))
-    near = ((z / np.linalg.norm(z, axis=1, keepdims=True)) @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T).argmax(1)
-    assert record.metrics["digits/knn1"] == pytest.approx((index.labels[near] == test.labels).mean(), abs=0.005)
-    assert trained(plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage), storage) == 0
+    near = (
+        (z / np.linalg.norm(z, axis=1, keepdims=True))
+        @ (x / np.linalg.norm(x, axis=1, keepdims=True)).T
+    ).argmax(1)
+    assert record.metrics["digits/knn1"] == pytest.approx(
+        (index.labels[near] == test.labels).mean(), abs=0.005
+    )
+    assert (
+        trained(plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage), storage)
+        == 0
+    )
     assert verify(results.records).sound
-    (copy,) = (key for key in records.store.list(f"{records.study}/given/") if key.endswith("net.pt"))
+    (copy,) = (
+        key for key in records.store.list(f"{records.study}/given/") if key.endswith("net.pt")
+    )
     records.store.write(copy, b"other")
-    assert not verify(records).sound and verify(records, repair=True).sound and verify(records).sound
+    assert (
+        not verify(records).sound and verify(records, repair=True).sound and verify(records).sound
+    )
     torch.save({"w": 1, "v": 2}, tmp_path / "net.pt")
     with pytest.raises(cs.SpecError, match=r"evaluates something else.*choose another"):
         plan_given("", "one_scores:load", scores / "net.pt", evaluation, storage)
@@ -293,7 +339,9 @@ def test_a_checkpoint_that_cannot_be_evaluated_is_one_line(model, file, on, said
 def test_what_a_loader_returns_is_checked_where_it_is_called(tmp_path, scores):
     storage = str(tmp_path / "runs")
     cs.data.resolve("digits", folds=None, storage=storage, write=True)
-    planned = plan_given("odd", "one_scores:not_one", scores / "net.pt", Evaluation(["digits"]), storage)
+    planned = plan_given(
+        "odd", "one_scores:not_one", scores / "net.pt", Evaluation(["digits"]), storage
+    )
     trained(planned, storage)
     (record,) = cs.load("odd", storage=storage).trial_records.values()
     assert "a loader returns a torch.nn.Module" in record.error and "returned int" in record.error
@@ -303,7 +351,9 @@ def test_declared_scores_are_decided_at_a_share_of_alpha_and_others_are_not(tmp_
     metrics = ["digits/knn1", "digits/probe"]
     declared = [Evaluation(["digits"], metrics=metrics)]
     arms = {name: cs.Arm("contrastive", arm.config) for name, arm in ARMS.items()}
-    study = cs.AblationGrid("source", arms, "digits-lt", folds=2, seeds=[0, 1], metric="knn1", evaluate=declared)
+    study = cs.AblationGrid(
+        "source", arms, "digits-lt", folds=2, seeds=[0, 1], metric="knn1", evaluate=declared
+    )
     calm_run(study, tmp_path)
     plain = cs.load("source", storage=str(tmp_path))
     assert not is_evaluated(plain, declared[0]) and plain.document.level == pytest.approx(0.05 / 3)
@@ -313,14 +363,21 @@ def test_declared_scores_are_decided_at_a_share_of_alpha_and_others_are_not(tmp_
     assert is_evaluated(results, declared[0])
     for metric in metrics:
         comparison = results.versus("ocl", "supcon", metric).overall.comparison
-        assert comparison.judgement is not None and comparison.family.alpha == pytest.approx(0.05 / 3)
-        assert "alpha 0.05 is divided among knn1, digits/knn1, digits/probe" in results.table(metric=metric).to_text()
+        assert comparison.judgement is not None and comparison.family.alpha == pytest.approx(
+            0.05 / 3
+        )
+        assert (
+            "alpha 0.05 is divided among knn1, digits/knn1, digits/probe"
+            in results.table(metric=metric).to_text()
+        )
     assert results.versus("ocl", "supcon", "digits/knn5").overall.comparison.judgement is None
     lost = next(iter(results.trial_records.values()))
     own = results.records.read_one(lost.trial_id)
     results.records.write(dataclasses.replace(own, ended=own.ended + 1))
     again = cs.load("source", storage=str(tmp_path))
-    assert again.versus("ocl", "supcon", "digits/knn1").overall.comparison.judgement is None, "a score is missing"
+    assert again.versus("ocl", "supcon", "digits/knn1").overall.comparison.judgement is None, (
+        "a score is missing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -347,7 +404,9 @@ def test_an_evaluation_that_a_study_cannot_declare_is_one_line(fields, said):
         ({"function": "no_module:f"}, "evaluate: the function's module cannot be imported"),
     ],
 )
-def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_begins(fields, said, tmp_path):
+def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_begins(
+    fields, said, tmp_path
+):
     study = cs.AblationGrid("s", ARMS, "digits-lt", evaluate=[fields])
     with pytest.raises(cs.ContrasweepError, match=said):
         cs.run(study, storage=str(tmp_path), tracking=None)
@@ -363,11 +422,15 @@ def test_a_declared_evaluation_that_cannot_be_computed_ends_the_run_before_it_be
         ("data: [nothing]", "there is no dataset 'nothing'"),
     ],
 )
-def test_a_plan_refuses_a_declared_evaluation_that_cannot_be_computed_in_one_line(declared, said, tmp_path):
+def test_a_plan_refuses_a_declared_evaluation_that_cannot_be_computed_in_one_line(
+    declared, said, tmp_path
+):
     (tmp_path / "scores.py").write_text("def none(model, data, trial):\n    return {}\n")
     (tmp_path / "study.yaml").write_text(DECLARED)
     done = contrasweep("plan", "study.yaml", "--set", f"evaluate=[{{{declared}}}]", folder=tmp_path)
-    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, (
+        done.stderr
+    )
     assert not done.stdout and sorted(path.name for path in tmp_path.iterdir() if path.suffix) == [
         "scores.py",
         "study.yaml",
@@ -376,7 +439,9 @@ def test_a_plan_refuses_a_declared_evaluation_that_cannot_be_computed_in_one_lin
 
 def test_a_plan_names_the_command_for_data_that_its_evaluation_waits_for(tmp_path):
     (tmp_path / "study.yaml").write_text(DECLARED)
-    done = contrasweep("plan", "study.yaml", "--set", "evaluate=[{data: [digits, mnist]}]", folder=tmp_path)
+    done = contrasweep(
+        "plan", "study.yaml", "--set", "evaluate=[{data: [digits, mnist]}]", folder=tmp_path
+    )
     assert done.returncode == 0 and "trials    4: 0 done, 4 to run" in done.stdout, done.stderr
     (missing,) = [line for line in done.stdout.splitlines() if line.startswith("missing")]
     assert missing.startswith("missing   mnist: the scores that evaluate declares")
@@ -386,7 +451,13 @@ def test_a_plan_names_the_command_for_data_that_its_evaluation_waits_for(tmp_pat
 def test_a_study_that_grows_decides_its_own_metric_alone():
     declared = [{"data": ["digits"], "metrics": ["digits/knn1"]}]
     with pytest.raises(cs.SpecError, match="decides its own metric alone"):
-        cs.AblationGrid("s", ARMS, "digits", replicates=cs.Replicates(first=4, step=4, most=8), evaluate=declared)
+        cs.AblationGrid(
+            "s",
+            ARMS,
+            "digits",
+            replicates=cs.Replicates(first=4, step=4, most=8),
+            evaluate=declared,
+        )
 
 
 DECLARED = """
@@ -418,7 +489,9 @@ def test_a_run_computes_what_its_study_declares_before_checkpoints_go_and_mlflow
     assert plan_cleaning(results, "none").trials == ()
     client = MlflowClient(f"sqlite:///{tmp_path}/ml.db")
     experiment = client.get_experiment_by_name("declared").experiment_id
-    runs = {run.data.tags.get("trial_id"): run.data.metrics for run in client.search_runs([experiment])}
+    runs = {
+        run.data.tags.get("trial_id"): run.data.metrics for run in client.search_runs([experiment])
+    }
     for trial, record in results.trial_records.items():
         assert runs[trial]["digits/knn1"] == record.metrics["digits/knn1"]
     assert len(runs) == 5 and client.get_experiment_by_name("declared.on-digits") is None

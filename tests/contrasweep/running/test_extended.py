@@ -24,7 +24,11 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import ArmBudget
 from contrasweep.tuning.source import Next
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_core")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("running"),
+    pytest.mark.usefixtures("ray_core"),
+]
 
 
 def arm(low: float, high: float) -> Arm:
@@ -52,7 +56,11 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
     "seeds": ({}, lambda s: {"confirm_seeds": [100, 101, 102]}, 1),
     "trials": ({}, lambda s: {"trials_per_arm": 4}, 0),
     "epochs": (EPOCHS, lambda s: {"budget": ArmBudget(epochs=6)}, 0),
-    "arm, looked at": ({"replicates": GROWING}, lambda s: {"arms": s.arms | {"third": s.arms["far"]}}, 0),
+    "arm, looked at": (
+        {"replicates": GROWING},
+        lambda s: {"arms": s.arms | {"third": s.arms["far"]}},
+        0,
+    ),
     "trials, looked at": ({"replicates": GROWING}, lambda s: {"trials_per_arm": 4}, 0),
 }
 """By what grows: fields of the sweep, what is declared instead of them, and looks that this counts."""
@@ -60,8 +68,11 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sweep], dict[str, Any]], int]] 
 
 def interrupted(study: Sweep, storage: Path, *, extend: bool = False) -> None:
     """What a run leaves that is interrupted before its first trial has reported."""
-    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-    prepared = prepare(planned, records, CurrentCode(planned.study.functions), extend=extend, retry_failed=False)
+    planned = plan(study, storage=str(storage))
+    records = StudyRecords(str(storage), study.name)
+    prepared = prepare(
+        planned, records, CurrentCode(planned.study.functions), extend=extend, retry_failed=False
+    )
     source = planned.source(records, prepared.finished)
     source = InterimSource(planned, source, records, lambda _: None) if study.replicates else source
     assert not prepared.complete and isinstance(source.next(), Next)
@@ -80,7 +91,8 @@ def trained(results: Results) -> dict[str, tuple[str, float]]:
 
 def from_scratch(study, storage):
     """What a study comes to in an empty storage, each trial trained in this process."""
-    planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
+    planned = plan(study, storage=str(storage))
+    records = StudyRecords(str(storage), study.name)
     code = CurrentCode(planned.study.functions)
     prepared = prepare(planned, records, code, extend=False, retry_failed=False)
     source = planned.source(records, prepared.finished)
@@ -116,9 +128,13 @@ def test_an_extended_sweep_comes_to_what_the_larger_sweep_comes_to(tmp_path, cap
     assert trained(first).items() <= trained(second).items(), "nothing is trained twice"
     assert looks(grown) == counted
     whole = from_scratch(large, tmp_path / "whole")
-    if "looked at" not in kind:  # there, which arm gets how many replicates follows from the order of looks
+    if (
+        "looked at" not in kind
+    ):  # there, which arm gets how many replicates follows from the order of looks
         assert table(second) == table(whole)
-    assert {i for i, r in whole.search_records.items() if r.notes.phase is Phase.SEARCH} <= trained(second).keys()
+    assert {i for i, r in whole.search_records.items() if r.notes.phase is Phase.SEARCH} <= trained(
+        second
+    ).keys()
     capsys.readouterr()
     again = run(large, storage=str(grown), tracking=None, extend=True)
     assert "nothing to train: " in capsys.readouterr().err
@@ -147,7 +163,11 @@ def test_an_extension_that_trained_nothing_counts_no_look_once_it_is_withdrawn(t
 
 
 def test_a_grid_that_has_all_of_its_trials_says_so_in_a_line(tmp_path, capsys):
-    grid = AblationGrid("grid", {"a": Arm("valued:train"), "b": Arm("valued:train", config={"lr": 0.3})}, "digits-lt")
+    grid = AblationGrid(
+        "grid",
+        {"a": Arm("valued:train"), "b": Arm("valued:train", config={"lr": 0.3})},
+        "digits-lt",
+    )
     run(grid, storage=str(tmp_path), tracking=None)
     assert "nothing to train" not in capsys.readouterr().err
     run(grid, storage=str(tmp_path), tracking=None)
@@ -161,7 +181,10 @@ def test_an_extension_that_is_refused_changes_no_declaration(tmp_path):
     folder = tmp_path / "grown"
     before = {file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"}
     large = dataclasses.replace(small, confirm_seeds=[100, 101, 102])
-    vast = {a: dataclasses.replace(one, resources=Footprint(host_memory_gib=1e6)) for a, one in large.arms.items()}
+    vast = {
+        a: dataclasses.replace(one, resources=Footprint(host_memory_gib=1e6))
+        for a, one in large.arms.items()
+    }
     candidate = next(folder.glob("search/*/*.json"))
     whole = candidate.read_text()
     for content, study, says in (
@@ -171,5 +194,7 @@ def test_an_extension_that_is_refused_changes_no_declaration(tmp_path):
         candidate.write_text(content)
         with pytest.raises(ContrasweepError, match=says):
             run(study, storage=str(tmp_path), tracking=None, extend=True)
-        assert {file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"} == before
+        assert {
+            file: file.read_bytes() for file in folder.glob("*.*") if file.name != "live.json"
+        } == before
     assert Results.load("grown", str(tmp_path)).complete

@@ -40,15 +40,15 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
         assert second.returncode == 0, errors
     after = records.read(records.finished())
     assert before.items() <= after.items() and seen <= set(after) and len(after) == 14
-    assert sorted(r.step for r in after.values() if r.arm == "long" and r.notes.phase == "search") == [1, 1, 2, 4]
+    assert sorted(
+        r.step for r in after.values() if r.arm == "long" and r.notes.phase == "search"
+    ) == [1, 1, 2, 4]
     assert all(records.store.read(key) == content for key, content in recorded.items())
     results = Results.load("killed", storage)
     assert results.statuses == {"done": 6} and results.table().to_text().splitlines()[0] in printed
     assert dict(results.search["arm"].value_counts()) == {"short": 4, "long": 4}
     for arm, rows in results.search.groupby("arm"):
-        confirmed, whole = (
-            next(r.config for r in results.trial_records.values() if r.arm == arm),
-            rows[rows["status"] == "done"],
-        )
+        confirmed = next(r.config for r in results.trial_records.values() if r.arm == arm)
+        whole = rows[rows["status"] == "done"]
         assert confirmed["lr"] == whole.loc[whole["value"].idxmax(), "lr"]
     assert "short: 4 of 4 configurations" in printed

@@ -39,6 +39,8 @@ def test_a_study_from_a_store_to_it_survives_a_kill(s3, tmp_path, monkeypatch):
         assert second.returncode == 0, errors
     after = records.read(records.finished())
     assert len(after) == 6 and {record.status for record in after.values()} == {"done"}
-    assert before.items() <= {i: record.ended for i, record in after.items()}.items(), "nothing was trained twice"
+    assert before.items() <= {i: record.ended for i, record in after.items()}.items(), (
+        "nothing was trained twice"
+    )
     assert "kept" in printed and "accuracy" in printed
     assert not (tmp_path / "contrasweep-runs").exists()

@@ -17,7 +17,9 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_studies, load_study, study_schema
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "after-training.md"
-EXAMPLE = re.search(r"^```yaml\n(# pipeline\.yaml.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+EXAMPLE = re.search(
+    r"^```yaml\n(# pipeline\.yaml.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+)
 assert EXAMPLE is not None
 TEXT = EXAMPLE[1]
 
@@ -39,7 +41,11 @@ def test_fields_beside_the_studies_are_those_of_each_that_has_no_own(file):
     studies = load_studies(str(file), ["seeds=[3]", "studies.1.seeds=[4]"])
     assert [study.name for study in studies] == ["pretrain", "probe", "tenth", "full"]
     assert [study.seeds for study in studies] == [[3], [4], [3], [3]]
-    assert list(studies[0].arms) == ["supcon", "simclr"] and list(studies[2].arms) == ["none", "supcon", "simclr"]
+    assert list(studies[0].arms) == ["supcon", "simclr"] and list(studies[2].arms) == [
+        "none",
+        "supcon",
+        "simclr",
+    ]
     assert studies[1].arms["supcon"].start == cs.Start("pretrain", "supcon")
     assert load_study(f"{file}:tenth") == load_studies(str(file))[2]
     jsonschema.validate(yaml.safe_load(TEXT), study_schema())
@@ -64,7 +70,11 @@ def test_fields_beside_the_studies_are_those_of_each_that_has_no_own(file):
             r"studies\.1: arms\.simclr\.start\.study: "
             "a study does not start from itself",
         ),
-        ("seeds: [0, 1, 2]", "sees: [0]", r"studies\.0: sees: there is no such field; did you mean 'seeds'"),
+        (
+            "seeds: [0, 1, 2]",
+            "sees: [0]",
+            r"studies\.0: sees: there is no such field; did you mean 'seeds'",
+        ),
     ],
 )
 def test_a_file_that_cannot_run_in_its_order_is_one_line(file, old, new, says):
@@ -77,7 +87,9 @@ def test_a_file_that_cannot_run_in_its_order_is_one_line(file, old, new, says):
 def test_studies_are_a_list_of_mappings(file, studies):
     file.write_text(f"data: digits-lt\nstudies: {studies}\n")
     for load in (load_studies, load_study):
-        with pytest.raises(cs.SpecError, match=r"studies is a list of mappings|the file has several"):
+        with pytest.raises(
+            cs.SpecError, match=r"studies is a list of mappings|the file has several"
+        ):
             load(str(file))
 
 
@@ -94,9 +106,17 @@ def test_the_whole_file_is_planned_before_anything_has_run(file, tmp_path):
     assert [plan["trials"] for plan in shown["studies"]] == [6, 9, 9, 9]
     assert not any(plan["missing"] or plan["other_code"] for plan in shown["studies"])
     alone = contrasweep("plan", "pipeline.yaml:probe", "--storage", "runs", folder=tmp_path)
-    assert "missing   study pretrain: 2 cells, 6 trials; not trained: contrasweep run" in alone.stdout
-    refused = contrasweep("run", "pipeline.yaml:probe", "--storage", "runs", "--tracking", "none", folder=tmp_path)
-    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1 and not (tmp_path / "runs").exists()
+    assert (
+        "missing   study pretrain: 2 cells, 6 trials; not trained: contrasweep run" in alone.stdout
+    )
+    refused = contrasweep(
+        "run", "pipeline.yaml:probe", "--storage", "runs", "--tracking", "none", folder=tmp_path
+    )
+    assert (
+        refused.returncode == 2
+        and len(refused.stderr.splitlines()) == 1
+        and not (tmp_path / "runs").exists()
+    )
     assert "this study starts from 'pretrain', which was not run in this storage" in refused.stderr
 
 
@@ -117,11 +137,27 @@ def await_records(driver, records, count):
 @pytest.mark.long
 def test_a_pipeline_that_is_killed_within_and_between_its_stages_goes_on(file, tmp_path):
     """The example of the documentation with fewer seeds: one command, killed twice, and the table of each study."""
-    records = {name: StudyRecords(str(tmp_path / "runs"), name) for name in ("pretrain", "probe", "tenth", "full")}
-    words = ["run", "pipeline.yaml", "--set", "seeds=[0, 1]", "--storage", "runs", "--tracking", "none"]
+    records = {
+        name: StudyRecords(str(tmp_path / "runs"), name)
+        for name in ("pretrain", "probe", "tenth", "full")
+    }
+    words = [
+        "run",
+        "pipeline.yaml",
+        "--set",
+        "seeds=[0, 1]",
+        "--storage",
+        "runs",
+        "--tracking",
+        "none",
+    ]
 
     def kept():
-        return {(name, i): r.ended for name, of in records.items() for i, r in of.read(sorted(of.finished())).items()}
+        return {
+            (name, i): r.ended
+            for name, of in records.items()
+            for i, r in of.read(sorted(of.finished())).items()
+        }
 
     with ray_folder() as ray:
         for of, count in ((records["pretrain"], 2), (records["probe"], 1)):

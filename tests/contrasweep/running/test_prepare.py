@@ -31,7 +31,8 @@ class Study:
     """A grid of a method in a file that a test edits, driven trial by trial."""
 
     def __init__(self, folder):
-        self.file, self.storage = folder / "edited_method.py", str(folder / "storage")
+        self.file = folder / "edited_method.py"
+        self.storage = str(folder / "storage")
         self.file.write_text(METHOD)
         grid = AblationGrid(
             "s",
@@ -76,13 +77,18 @@ def interrupted(study):
 def test_an_unfinished_trial_of_other_code_is_not_continued_in_silence(study):
     trial = interrupted(study)
     with pytest.raises(
-        CodeChanged, match=r"1 unfinished trial was begun by other code: edited_method.py changed \(1 line"
+        CodeChanged,
+        match=r"1 unfinished trial was begun by other code: edited_method.py changed \(1 line",
     ):
         study.decide()
     assert study.decide(changed="rerun").carry_out(study.records) == {trial.id}
     assert study.records.begun() == set()
     record = finish(study.execution(trial))
-    assert (record.metrics, record.attempts, record.code.earlier) == ({"accuracy": pytest.approx(0.6)}, 1, ())
+    assert (record.metrics, record.attempts, record.code.earlier) == (
+        {"accuracy": pytest.approx(0.6)},
+        1,
+        (),
+    )
 
 
 def test_one_that_is_continued_on_purpose_says_so_in_its_record(study):
@@ -90,7 +96,11 @@ def test_one_that_is_continued_on_purpose_says_so_in_its_record(study):
     (other,) = study.decide(changed="accept").comparison.others
     study.decide(changed="accept").carry_out(study.records)
     record = finish(study.execution(trial))
-    assert (record.attempts, record.code.digest, record.code.earlier) == (2, other.new, (other.old,))
+    assert (record.attempts, record.code.digest, record.code.earlier) == (
+        2,
+        other.new,
+        (other.old,),
+    )
     assert study.records.read_one(trial.id) == record
     study.decide()  # it was accepted
 
@@ -114,8 +124,12 @@ def test_a_failed_trial_goes_on_under_the_same_code_and_starts_over_under_anothe
 
 
 def test_a_record_without_code_is_of_other_code(study):
-    study.records.write(Record.of(study.plan.trials[0], status=Status.DONE, metrics={"accuracy": 0.5}))
-    with pytest.raises(CodeChanged, match="1 of 12 trials was made by other code: recorded before code was kept"):
+    study.records.write(
+        Record.of(study.plan.trials[0], status=Status.DONE, metrics={"accuracy": 0.5})
+    )
+    with pytest.raises(
+        CodeChanged, match="1 of 12 trials was made by other code: recorded before code was kept"
+    ):
         study.decide()
     study.decide(changed="accept").carry_out(study.records)
     study.decide()
@@ -135,7 +149,11 @@ def test_trials_run_again_by_arm_cell_and_id(study):
         finish(study.execution(trial))
 
     def chosen(*words):
-        return {(t.arm, t.config["width"], t.fold) for t in trials if t.id in study.decide(rerun=words).selected}
+        return {
+            (t.arm, t.config["width"], t.fold)
+            for t in trials
+            if t.id in study.decide(rerun=words).selected
+        }
 
     assert {arm for arm, *_ in chosen("a")} == {"a"} and len(chosen("a")) == 6
     assert chosen("a/width=16") == {("a", 16, fold) for fold in range(3)}
@@ -152,7 +170,9 @@ def test_trials_run_again_by_arm_cell_and_id(study):
 def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_no_search_went_on_from_it():
     for cause, phase, asked in product((None, *Cause), (None, *Phase), (False, True)):
         notes = {"cause": cause, "notes": TrialNotes(phase=phase)}
-        record = Record("t", "s", "a", "toy:train", {}, DatasetRef("d"), None, 0, Status.FAILED, **notes)
+        record = Record(
+            "t", "s", "a", "toy:train", {}, DatasetRef("d"), None, 0, Status.FAILED, **notes
+        )
         outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
         again = run_again("accuracy", {"t": record}, CurrentCode({}), asked)
         assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)

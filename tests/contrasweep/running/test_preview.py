@@ -38,7 +38,11 @@ def test_a_preview_says_why_run_would_refuse_the_study(tmp_path):
     drive_looks(GRID, tmp_path, value)
     more = dataclasses.replace(GRID, seeds=[*GRID.seeds, 4])
     refused = cs.preview(more, storage=str(tmp_path))
-    assert refused.forecast.plan.total == 10 and refused.refused.place == "name" and refused.advice is None
+    assert (
+        refused.forecast.plan.total == 10
+        and refused.refused.place == "name"
+        and refused.advice is None
+    )
     with pytest.raises(cs.SpecError, match="another plan is in this storage"):
         raise refused.refused
     assert cs.preview(more, storage=str(tmp_path), extend=True).refused is None

@@ -17,18 +17,27 @@ from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.tracker import TrackedStudy
 
-DATA = Manifest("d", "/data/d", "image", {"train": (Shard("train-0.parquet", 100, 1, "0" * 64),)}, folds=Folds(5))
+DATA = Manifest(
+    "d",
+    "/data/d",
+    "image",
+    {"train": (Shard("train-0.parquet", 100, 1, "0" * 64),)},
+    folds=Folds(5),
+)
 
 
 @pytest.mark.slow
-def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri, tmp_path, monkeypatch):
+def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(
+    mlflow_uri, tmp_path, monkeypatch
+):
     from mlflow import MlflowClient
 
     grid = AblationGrid("shown", {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
     plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path / "runs")
     for i, trial in enumerate(plan.trials):
         records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": i / 10}))
-    client, asked = MlflowClient(mlflow_uri), []
+    client = MlflowClient(mlflow_uri)
+    asked = []
     server = module.Server
     monkeypatch.setattr(module, "Server", lambda *given: asked.append(1) or server(*given))
 
@@ -36,7 +45,9 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(mlflow_uri,
         """Publish; how often MLflow was asked, and whether it has all trials."""
         asked.clear()
         tracked = TrackedStudy.of("shown", plan.trials, metric="accuracy", storage=records.storage)
-        results = publish(Results.load("shown", records.storage), checked_tracking(mlflow_uri), tracked)
+        results = publish(
+            Results.load("shown", records.storage), checked_tracking(mlflow_uri), tracked
+        )
         assert set(results.run_urls) == {trial.id for trial in plan.trials}
         assert len(children()) == len(plan.trials)
         return len(asked)

@@ -55,14 +55,19 @@ def calm(tmp_path_factory):
 
 
 def test_a_run_fills_the_table_and_leaves_its_study_compacted(calm):
-    assert {key.split("/")[2] for key in calm.records.store.list("toy/compact/")} == {"curves", "records", "system"}
+    assert {key.split("/")[2] for key in calm.records.store.list("toy/compact/")} == {
+        "curves",
+        "records",
+        "system",
+    }
     frame = calm.to_frame()
     assert list(frame.columns[:5]) == ["trial_id", "arm", "fold", "seed", "status"]
     assert list(frame["status"]) == ["done"] * 6
     assert frame.groupby("arm")["accuracy"].mean()["fast"] > 0.8
     assert calm.compare("fast", "slow").difference > 0
     assert all(
-        len(calm.records.metrics(i)) == 3 and calm.records.items(i)["hits"].mean() == pytest.approx(a)
+        len(calm.records.metrics(i)) == 3
+        and calm.records.items(i)["hits"].mean() == pytest.approx(a)
         for i, a in zip(frame["trial_id"], frame["accuracy"], strict=True)
     )
 
@@ -79,15 +84,24 @@ def test_a_lost_worker_costs_its_steps_only(calm, tmp_path):
     signals = {"slow": "SIGKILL", "fast": "SIGTERM"}
     arms = {
         name: Arm(
-            "toy:train", config=dict(arm.config) | {"die_at": 2, "die_of": signals[name], "once": str(tmp_path / name)}
+            "toy:train",
+            config=dict(arm.config)
+            | {"die_at": 2, "die_of": signals[name], "once": str(tmp_path / name)},
         )
         for name, arm in study().arms.items()
     }
     shaken = run(study(arms=arms), storage=str(tmp_path / "runs"), tracking="none")
-    assert {record.arm for record in shaken.trial_records.values() if record.attempts == 2} == set(signals)
+    assert {record.arm for record in shaken.trial_records.values() if record.attempts == 2} == set(
+        signals
+    )
     assert all((tmp_path / name).exists() for name in signals)
-    pd.testing.assert_frame_equal(values(shaken).drop(columns="trial_id"), values(calm).drop(columns="trial_id"))
-    assert all([row["step"] for row in shaken.records.metrics(i)] == [1, 2, 3] for i in shaken.trial_records)
+    pd.testing.assert_frame_equal(
+        values(shaken).drop(columns="trial_id"), values(calm).drop(columns="trial_id")
+    )
+    assert all(
+        [row["step"] for row in shaken.records.metrics(i)] == [1, 2, 3]
+        for i in shaken.trial_records
+    )
 
 
 @pytest.mark.long
@@ -110,7 +124,9 @@ def test_only_failures_without_progress_add_up(tmp_path):
                 yield Report(step, {"accuracy": step / 10}, Path(folder))
 
     arms = {name: Arm(train, config={"stuck": name == "stuck"}) for name in ("forward", "stuck")}
-    results = run(study(arms=arms, folds=None, max_failures=1), storage=str(tmp_path), tracking="none")
+    results = run(
+        study(arms=arms, folds=None, max_failures=1), storage=str(tmp_path), tracking="none"
+    )
     forward, stuck = sorted(results.trial_records.values(), key=lambda record: record.arm)
     assert (forward.arm, forward.status, forward.attempts) == ("forward", "done", 3)
     assert stuck.status == "failed" and stuck.step == 1 and "actor died" in stuck.error
@@ -170,7 +186,9 @@ def test_a_storage_that_fails_for_a_while_costs_steps_only(tmp_path, capsys):
     )
     (record,) = results.trial_records.values()
     assert (record.status, record.step, record.attempts) == ("done", 2, 2)
-    (result,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own seed=")]
+    (result,) = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("again: own seed=")
+    ]
     assert "StorageError" in result and "checkpoint/2/state cannot be written" in result
 
 
@@ -199,7 +217,10 @@ def mixed(tmp_path_factory):
     """A study with arms of every kind, good and bad; its records by arm."""
     results = run(study(arms=MIXED), storage=str(tmp_path_factory.mktemp("mixed")), tracking="none")
     return results, {
-        arm: sorted((r for r in results.trial_records.values() if r.arm == arm), key=lambda r: r.fold) for arm in MIXED
+        arm: sorted(
+            (r for r in results.trial_records.values() if r.arm == arm), key=lambda r: r.fold
+        )
+        for arm in MIXED
     }
 
 
@@ -207,10 +228,17 @@ def test_a_trial_that_raises_fails_alone(mixed):
     results, of = mixed
     assert results.statuses == {"done": 6, "failed": 6}
     assert not results.complete
-    assert [r.status for r in of["good"]] == ["done"] * 3 and [r.status for r in of["bad"]] == ["failed"] * 3
-    assert "RuntimeError: this trial fails on purpose" in of["bad"][0].error and "toy.py" in of["bad"][0].error
+    assert [r.status for r in of["good"]] == ["done"] * 3 and [r.status for r in of["bad"]] == [
+        "failed"
+    ] * 3
+    assert (
+        "RuntimeError: this trial fails on purpose" in of["bad"][0].error
+        and "toy.py" in of["bad"][0].error
+    )
     assert of["bad"][0].step == 1
-    again = run(study(arms=MIXED), storage=results.records.storage, tracking="none", retry_failed=True)
+    again = run(
+        study(arms=MIXED), storage=results.records.storage, tracking="none", retry_failed=True
+    )
     assert {(r.arm, r.attempts) for r in again.trial_records.values()} == {
         ("good", 1),
         ("own", 1),
@@ -225,7 +253,10 @@ def test_a_function_of_the_caller_is_a_trainable(mixed):
 
 def test_a_metric_that_was_not_reported_is_said_so(mixed):
     for record in mixed[1]["another"]:
-        assert record.status == "failed" and "'accuracy' is missing; it reported: acuracy" in record.error
+        assert (
+            record.status == "failed"
+            and "'accuracy' is missing; it reported: acuracy" in record.error
+        )
 
 
 def test_another_plan_of_the_same_name_is_refused_unless_it_extends(calm):
@@ -258,12 +289,18 @@ def test_halving_through_ray_resumes_the_promoted_from_their_checkpoints(tmp_pat
     recorded = [r for r in records.read(records.finished()).values() if r.notes.phase == "search"]
     assert sorted(r.step for r in recorded) == [1, 1, 1, 1, 2, 2, 6, 6]
     assert sorted(r.status for r in recorded) == ["done"] * 2 + ["pruned"] * 6
-    assert all([row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1)) for r in recorded)
+    assert all(
+        [row["step"] for row in records.metrics(r.trial_id)] == list(range(1, r.step + 1))
+        for r in recorded
+    )
     assert max(r.attempts for r in recorded) == 3
     assert results.statuses == {"done": 1}  # the one fold that was not searched
 
 
 def test_an_arm_that_is_below_a_floor_is_named_once(tmp_path, capsys):
-    arms = {"a": Arm("valued:train", config={"lr": 99.0}), "pixels": Arm("contrasweep.trainables.raw_pixels:train")}
+    arms = {
+        "a": Arm("valued:train", config={"lr": 99.0}),
+        "pixels": Arm("contrasweep.trainables.raw_pixels:train"),
+    }
     run(study(name="floored", arms=arms), storage=str(tmp_path), tracking=None)
     assert capsys.readouterr().err.count("arm a: it is below pixels: accuracy ") == 1

@@ -66,7 +66,9 @@ class Watch:
 @pytest.mark.skipif(bool(postgres_missing()), reason=postgres_missing())
 def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY)
-    temporary = Path("/tmp") / f"cs-secret-{os.getpid()}"  # short: a Unix socket's path has at most 107 characters
+    temporary = (
+        Path("/tmp") / f"cs-secret-{os.getpid()}"
+    )  # short: a Unix socket's path has at most 107 characters
     environment = os.environ | SECRETS
     environment |= {
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
@@ -77,29 +79,48 @@ def test_six_secrets_are_nowhere(s3, s3_client, tmp_path):
 
         def contrasweep(*words):
             command = [sys.executable, "-m", "contrasweep", *words]
-            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True
+            )
             shown[words[0]] = done.stdout + done.stderr
             return done.returncode
 
         places = ["--storage", s3.uri, "--tracking", address]
         assert contrasweep("run", "study.yaml", *places) == 0, shown["run"]
         assert contrasweep("sync", "study.yaml", *places, "--json") == 0, shown["sync"]
-        assert contrasweep("report", "secret", *places[:2], "--format", "html", "--output", "report.html") == 0
+        assert (
+            contrasweep(
+                "report", "secret", *places[:2], "--format", "html", "--output", "report.html"
+            )
+            == 0
+        )
         assert contrasweep("doctor", *places) == 0, shown["doctor"]
         environment["CONTRASWEEP_TRACKING_PASSWORD"] = "marked-wrong-password"
         assert contrasweep("sync", "study.yaml", *places) == 2
         login = os.environ | {"PGPASSWORD": SECRETS["CONTRASWEEP_TRACKING_PASSWORD"]}
-        dump = subprocess.run(["pg_dump", address], env=login, capture_output=True, text=True, check=True).stdout
+        dump = subprocess.run(
+            ["pg_dump", address], env=login, capture_output=True, text=True, check=True
+        ).stdout
     store = open_store(s3.uri)
     stored = {key: store.read(key) for key in store.list()}
     logs = {path: path.read_bytes() for path in temporary.rglob("*") if path.is_file()}
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert "INSERT INTO public.runs" in dump or "COPY public.runs" in dump
-    assert len(stored) > 10 and len(logs) > 5 and len(watch.processes) > 10 and tmp_path / "report.html" in files
-    leaks = [key for key, content in {**stored, **logs, **files}.items() if MARK.encode() in content]
+    assert (
+        len(stored) > 10
+        and len(logs) > 5
+        and len(watch.processes) > 10
+        and tmp_path / "report.html" in files
+    )
+    leaks = [
+        key for key, content in {**stored, **logs, **files}.items() if MARK.encode() in content
+    ]
     assert leaks == [] and MARK not in dump and watch.leaks == set()
     assert [name for name, text in shown.items() if MARK in text] == []
-    assert "password authentication failed" in shown["sync"] and "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
+    assert (
+        "password authentication failed" in shown["sync"]
+        and "CONTRASWEEP_TRACKING_PASSWORD" in shown["sync"]
+    )
 
 
 LEAKS = [
@@ -108,9 +129,21 @@ LEAKS = [
         f"https://h/x?{name}=S3CR3T"
         for name in ("api_key", "apikey", "access_key", "key", "sig", "auth", "code", "pwd")
     ),
-    *(f"https://h/x?{name}=S3CR3T&page=2" for name in ("X-Amz-Signature", "access_token", "anything", "T%6Fken")),
-    *("https://h/x#token=S3CR3T", "https://h/#/x?token=S3CR3T", "https://h/?S3CR3T", "https://h/?a=S3CR3T;S3CR3T"),
-    *("postgresql://u:S3CR3T@h/d", "mysql+pymysql://u:S3CR3T@h:3306/d?charset=utf8", "redis://S3CR3T@h"),
+    *(
+        f"https://h/x?{name}=S3CR3T&page=2"
+        for name in ("X-Amz-Signature", "access_token", "anything", "T%6Fken")
+    ),
+    *(
+        "https://h/x#token=S3CR3T",
+        "https://h/#/x?token=S3CR3T",
+        "https://h/?S3CR3T",
+        "https://h/?a=S3CR3T;S3CR3T",
+    ),
+    *(
+        "postgresql://u:S3CR3T@h/d",
+        "mysql+pymysql://u:S3CR3T@h:3306/d?charset=utf8",
+        "redis://S3CR3T@h",
+    ),
     *("https://hooks.slack.com/S3CR3T", "https://discord.com/api/webhooks/S3CR3T"),
     *("https://x.webhook.office.com/webhookb2/S3CR3T", "https://outlook.office.com/webhook/S3CR3T"),
     *("https://chat.example.org/hooks/S3CR3T", "https://hc-ping.com/S3CR3T"),
@@ -161,7 +194,10 @@ def test_a_text_is_shown_without_its_passwords(text, shown):
     assert redacted(text) == shown
 
 
-SIGNS = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_characters="\x7f\x85\xa0"), max_size=12)
+SIGNS = st.text(
+    st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_characters="\x7f\x85\xa0"),
+    max_size=12,
+)
 SECRET = st.builds("{}S3CR3T{}".format, SIGNS, SIGNS)
 
 
@@ -178,7 +214,9 @@ def test_no_password_of_a_database_is_shown_whatever_its_signs(password, scheme,
 @example(";S3CR3T=0", "S3CR3T", "", "https")
 @example("0#S3CR3T=0", "S3CR3T", "x", "https")
 def test_no_value_of_a_query_and_no_escaped_user_is_shown(value, user, name, scheme):
-    value = value.replace("&", "%26")  # as every address has it: a plain one ends the value, and a name is shown
+    value = value.replace(
+        "&", "%26"
+    )  # as every address has it: a plain one ends the value, and a name is shown
     shown = redacted(f"{scheme}://host/path?page=1&{quote(name, safe='') or 'x'}={value}")
     assert "S3CR3T" not in shown or name.casefold() in HARMLESS
     assert "S3CR3T" not in redacted(f"{scheme}://u:{quote(user, safe='')}@host/path#token={value}")
@@ -186,9 +224,10 @@ def test_no_value_of_a_query_and_no_escaped_user_is_shown(value, user, name, sch
 
 
 @given(
-    st.lists(st.sampled_from([*LEAKS, *PLAIN, " ", "'", ",", "; ", "=", "@", "?", "#"]) | SIGNS, max_size=6).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from([*LEAKS, *PLAIN, " ", "'", ",", "; ", "=", "@", "?", "#"]) | SIGNS,
+        max_size=6,
+    ).map("".join)
 )
 def test_what_is_shown_is_shown_the_same_again(text):
     assert redacted(redacted(text)) == redacted(text)
@@ -199,7 +238,10 @@ def test_an_address_is_shown_without_its_password_and_stays_in_its_process():
     import pickle
 
     address = TrackingAddress("postgresql://u:hun%40ter2@h/d")
-    assert f"{address} {address!r}" == "postgresql://u:***@h/d TrackingAddress('postgresql://u:***@h/d')"
+    assert (
+        f"{address} {address!r}"
+        == "postgresql://u:***@h/d TrackingAddress('postgresql://u:***@h/d')"
+    )
     assert address.reveal() == "postgresql://u:hun%40ter2@h/d"
     assert redacted('FATAL: no user "u" with hun@ter2') == 'FATAL: no user "u" with ***'
     with pytest.raises(TypeError, match="stays in its process"):
@@ -209,8 +251,12 @@ def test_an_address_is_shown_without_its_password_and_stays_in_its_process():
 def test_a_password_among_the_arguments_is_refused_without_repeating_it():
     with pytest.raises(SpecError, match="can be read by every user") as caught:
         check_arguments(["run", "study.yaml", "--tracking", "postgresql://u:hunter2@h/d"])
-    assert "hunter2" not in str(caught.value) and "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(caught.value)
-    check_arguments(["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"])
+    assert "hunter2" not in str(caught.value) and "CONTRASWEEP_TRACKING_PASSWORD_FILE" in str(
+        caught.value
+    )
+    check_arguments(
+        ["run", "a:B", "--set", "arms.a.config.token=x", "--tracking", "postgresql://u@h/d"]
+    )
 
 
 def test_a_password_comes_from_a_file(tmp_path, monkeypatch):

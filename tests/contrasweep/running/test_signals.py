@@ -27,7 +27,9 @@ def start_in_import(module, body, folder):
     (folder / f"{module}.py").write_text(text)
     (folder / "study.yaml").write_text(STUDY.format(trainable=f"{module}:train"))
     places = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    driver = start_driver("plan", "study.yaml", folder=folder, ray=folder, environment={"PYTHONPATH": places})
+    driver = start_driver(
+        "plan", "study.yaml", folder=folder, ray=folder, environment={"PYTHONPATH": places}
+    )
     wait_for(lambda: waits.exists() or driver.poll() is not None)
     assert driver.poll() is None, driver.communicate()
     return driver
@@ -36,7 +38,9 @@ def start_in_import(module, body, folder):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_signal_in_an_import_that_swallows_every_exception(number, tmp_path):
     """Before a command begins: `typer` is what the command line imports first."""
-    driver = start_in_import("typer", "try:\n    wait()\nexcept BaseException:\n    pass\nwait()", tmp_path)
+    driver = start_in_import(
+        "typer", "try:\n    wait()\nexcept BaseException:\n    pass\nwait()", tmp_path
+    )
     driver.send_signal(number)
     assert driver.communicate() == ("", LINE) and driver.returncode == 130
 
@@ -51,7 +55,9 @@ sys.addaudithook(hook)
 SCRIPT = "from contrasweep.cli import program\nprogram()"
 
 
-@pytest.mark.parametrize("words", [["-m", "contrasweep"], ["-X", "dev", "-mcontrasweep"], ["bin/contrasweep"]])
+@pytest.mark.parametrize(
+    "words", [["-m", "contrasweep"], ["-X", "dev", "-mcontrasweep"], ["bin/contrasweep"]]
+)
 def test_a_signal_while_the_package_itself_is_imported(words, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "contrasweep").write_text(SCRIPT)
@@ -59,7 +65,11 @@ def test_a_signal_while_the_package_itself_is_imported(words, tmp_path):
     places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, *words, "list", "methods"]
     done = subprocess.run(
-        command, capture_output=True, cwd=tmp_path, text=True, env=os.environ | {"PYTHONPATH": places}
+        command,
+        capture_output=True,
+        cwd=tmp_path,
+        text=True,
+        env=os.environ | {"PYTHONPATH": places},
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
 
@@ -101,7 +111,9 @@ def test_an_interrupt_ends_the_command_whatever_it_meets(case, tmp_path):
 
 def test_a_second_ctrl_c_ends_what_the_first_one_undoes(tmp_path):
     undoes = tmp_path / "undoes"
-    body = f"try:\n    wait()\nfinally:\n    open({str(undoes)!r}, 'w').close()\n    time.sleep(600)"
+    body = (
+        f"try:\n    wait()\nfinally:\n    open({str(undoes)!r}, 'w').close()\n    time.sleep(600)"
+    )
     driver = start_in_import("trainable", body, tmp_path)
     driver.send_signal(signal.SIGINT)
     wait_for(undoes.exists)
@@ -140,7 +152,9 @@ def test_another_pipe_that_breaks_is_said(tmp_path):
 
 def test_a_closed_standard_output_is_not_written_to(tmp_path):
     command = [sys.executable, "-m", "contrasweep", "list", "methods"]
-    done = subprocess.run(command, stderr=subprocess.PIPE, cwd=tmp_path, preexec_fn=lambda: os.close(1))
+    done = subprocess.run(
+        command, stderr=subprocess.PIPE, cwd=tmp_path, preexec_fn=lambda: os.close(1)
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -180,7 +194,9 @@ def test_a_gcs_that_dies_while_ray_starts_is_said_in_one_line(tmp_path):
 def test_a_signal_at_any_moment_of_a_study(tmp_path):
     """After some eighths of the time that the command takes: 130 and one line, or 0 where it had ended."""
     (tmp_path / "study.yaml").write_text(STUDY.format(trainable="toy:train"))
-    began, took, ended = time.monotonic(), None, []
+    began = time.monotonic()
+    took = None
+    ended = []
     for eighth in (8, 2, 5, 7):  # `python -m benchmarks.stops` tries many more
         words = ("run", "study.yaml", "--storage", f"runs-{eighth}", "--tracking", "none")
         with ray_folder() as ray:

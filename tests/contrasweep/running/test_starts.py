@@ -35,11 +35,14 @@ class Studies:
     """A study `before` and one that starts from it, of methods in files that a test edits; no Ray."""
 
     def __init__(self, folder, storage=""):
-        self.folder, self.storage = folder, storage or str(folder / "storage")
+        self.folder = folder
+        self.storage = storage or str(folder / "storage")
         for name in ("first", "second", "other"):
             self.write(name, "VALUE = 0.5")
         self.before = self.grid("before", {"a": cs.Arm("first:train"), "b": cs.Arm("other:train")})
-        self.after = self.grid("after", {"none": cs.Arm("second:train"), "a": self.arm(), "b": self.arm("b")})
+        self.after = self.grid(
+            "after", {"none": cs.Arm("second:train"), "a": self.arm(), "b": self.arm("b")}
+        )
 
     @staticmethod
     def arm(arm="a", **start):
@@ -55,7 +58,8 @@ class Studies:
     def run(self, grid, **options):
         """What `run` does, but for the engine; the number of trials that were trained."""
         plan = cs.plan(grid, storage=self.storage)
-        records, code = StudyRecords(self.storage, grid.name), CurrentCode({})
+        records = StudyRecords(self.storage, grid.name)
+        code = CurrentCode({})
         done = prepare(plan, records, code, **{"extend": True, "retry_failed": False, **options})
         left = [trial for trial in plan.trials if trial.id not in done.finished]
         for trial in left:
@@ -79,7 +83,9 @@ class Studies:
             saved = Checkpoints(records.store, records.key(trial_id, "checkpoint"))
             marker = saved.latest()
             assert marker is not None
-            weight = records.store.read(f"{records.key(trial_id, 'checkpoint')}/{marker.step}/weight")
+            weight = records.store.read(
+                f"{records.key(trial_id, 'checkpoint')}/{marker.step}/weight"
+            )
             found[record.arm, record.fold, record.seed] = weight.decode()
         return found
 
@@ -98,16 +104,24 @@ def test_a_worker_fetches_the_checkpoint_from_an_object_store(tmp_path, monkeypa
     assert studies.weights("after") == {("a", fold, 0): f"new>a{fold}0>a{fold}0" for fold in (0, 1)}
 
 
-def test_code_that_the_network_to_start_from_has_is_named_by_the_study_that_starts(studies, monkeypatch):
+def test_code_that_the_network_to_start_from_has_is_named_by_the_study_that_starts(
+    studies, monkeypatch
+):
     """Its record is the storage's, and what stands there is imported by the trials that start."""
     for name in ("with_net", "tuned_net"):
         studies.write(name, "VALUE = 0.5\ntrain.start_settings = ('net',)")
-    studies.run(studies.grid("before", {"a": cs.Arm("with_net:train", {"net": {"name": "mine:Net"}})}))
+    studies.run(
+        studies.grid("before", {"a": cs.Arm("with_net:train", {"net": {"name": "mine:Net"}})})
+    )
     start = cs.Start("before", "a")
     after = studies.grid("after", {"a": cs.Arm("tuned_net:train", start=start)})
-    with pytest.raises(cs.SpecError, match=r"arms\.a\.start: what only a storage names is not used, got 'mine:Net'"):
+    with pytest.raises(
+        cs.SpecError, match=r"arms\.a\.start: what only a storage names is not used, got 'mine:Net'"
+    ):
         cs.plan(after, storage=studies.storage)
-    named = studies.grid("after", {"a": cs.Arm("tuned_net:train", {"net": {"name": "mine:Net"}}, start=start)})
+    named = studies.grid(
+        "after", {"a": cs.Arm("tuned_net:train", {"net": {"name": "mine:Net"}}, start=start)}
+    )
     known = {trial.id for trial in cs.plan(named, storage=studies.storage).trials}
     monkeypatch.setenv("CONTRASWEEP_CODE", "mine")
     assert {trial.id for trial in cs.plan(after, storage=studies.storage).trials} == known
@@ -129,7 +143,9 @@ def test_where_arms_start_from_is_a_difference_of_theirs(studies):
     rows = study_difference("after:a", "after:b", studies.storage).rows
     assert [(row.kind, row.name, row.a, row.b) for row in rows] == [("arm", "start.arm", "a", "b")]
     rows = study_difference("after:a", "after:none", studies.storage).rows
-    assert {(row.name, row.b) for row in rows} == {(f"start.{key}", "–") for key in ("study", "arm", "trial")}
+    assert {(row.name, row.b) for row in rows} == {
+        (f"start.{key}", "–") for key in ("study", "arm", "trial")
+    }
 
 
 def test_the_source_is_part_of_a_trials_identity(studies):
@@ -139,18 +155,25 @@ def test_the_source_is_part_of_a_trials_identity(studies):
     sources = {trial.start.trial for trial in trials if trial.start}
     assert sources == set(StudyRecords(studies.storage, "before").finished())
     alone = studies.grid("after", {"a": cs.Arm("second:train")})
-    assert not {t.id for t in cs.plan(alone, storage=studies.storage).trials} & {t.id for t in trials}
+    assert not {t.id for t in cs.plan(alone, storage=studies.storage).trials} & {
+        t.id for t in trials
+    }
 
 
 def test_a_plan_before_its_sources_has_the_same_ids(studies):
     first = cs.plan(studies.before, storage=studies.storage)
     planned = cs.plan(studies.after, storage=studies.storage, before=[first])
     studies.run(studies.before)
-    assert {t.id for t in planned.trials} == {t.id for t in cs.plan(studies.after, storage=studies.storage).trials}
+    assert {t.id for t in planned.trials} == {
+        t.id for t in cs.plan(studies.after, storage=studies.storage).trials
+    }
 
 
 def test_missing_sources_are_one_line_with_the_command_and_the_rest_is_planned(studies):
-    with pytest.raises(NotTrainedError, match="starts from 'before', which was not run in this storage; run it first:"):
+    with pytest.raises(
+        NotTrainedError,
+        match="starts from 'before', which was not run in this storage; run it first:",
+    ):
         cs.plan(studies.after, storage=studies.storage)
     planned, (missing,) = plan_staged(studies.after, storage=studies.storage)
     assert [cell.arm for cell in planned.cells] == ["none"]
@@ -159,7 +182,10 @@ def test_missing_sources_are_one_line_with_the_command_and_the_rest_is_planned(s
     archived = StudyRecords(studies.storage, "before")
     archive_trials(archived, sorted(archived.finished())[:1], "gone", {})
     with pytest.raises(NotTrainedError, match="1 of whose trials have not ended"):
-        cs.plan(studies.grid("after", {"a": studies.arm(), "b": studies.arm("b")}, seeds=[0]), storage=studies.storage)
+        cs.plan(
+            studies.grid("after", {"a": studies.arm(), "b": studies.arm("b")}, seeds=[0]),
+            storage=studies.storage,
+        )
 
 
 def test_best_is_the_best_trial_of_the_same_fold(studies):
@@ -169,14 +195,23 @@ def test_best_is_the_best_trial_of_the_same_fold(studies):
     assert planned is None and missing.cells == 1
     studies.run(studies.before)
     studies.run(best)
-    assert all(weight == f"new>a{fold}1>a{fold}{seed}" for (_, fold, seed), weight in studies.weights("after").items())
+    assert all(
+        weight == f"new>a{fold}1>a{fold}{seed}"
+        for (_, fold, seed), weight in studies.weights("after").items()
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"seeds": [0, 5]}, r"arms\.a\.start: before/a has no trials to start from, got 'fold 0, seed 5'.*seeds 0, 1"),
-        ({"folds": 3}, r"arms\.a\.start: before/a was trained on other folds .* seen what is held out here"),
+        (
+            {"seeds": [0, 5]},
+            r"arms\.a\.start: before/a has no trials to start from, got 'fold 0, seed 5'.*seeds 0, 1",
+        ),
+        (
+            {"folds": 3},
+            r"arms\.a\.start: before/a was trained on other folds .* seen what is held out here",
+        ),
         ({"folds": None}, r"arms\.a\.start: before/a was trained on other folds"),
         (
             {"arms": {"a": cs.Arm("second:train", start=cs.Start("before", "c"))}},
@@ -198,9 +233,13 @@ def test_what_cannot_start_is_refused_in_one_line(studies, fields, says):
 
 def test_a_study_does_not_start_from_itself_and_a_search_from_nothing():
     arm = cs.Arm("finetune", start=cs.Start("after", "a"))
-    with pytest.raises(cs.SpecError, match=r"arms\.a\.start\.study: a study does not start from itself"):
+    with pytest.raises(
+        cs.SpecError, match=r"arms\.a\.start\.study: a study does not start from itself"
+    ):
         Studies.grid("after", {"a": arm})
-    searched = cs.Arm("finetune", space={"learning_rate": cs.Float(0.1, 1)}, start=cs.Start("before", "a"))
+    searched = cs.Arm(
+        "finetune", space={"learning_rate": cs.Float(0.1, 1)}, start=cs.Start("before", "a")
+    )
     with pytest.raises(cs.SpecError, match="an arm of a Sweep starts from no checkpoint"):
         cs.Sweep("s", {"a": searched}, "digits-lt", trials_per_arm=2, folds=2)
 
@@ -208,9 +247,13 @@ def test_a_study_does_not_start_from_itself_and_a_search_from_nothing():
 def test_axes_that_both_have_pair_the_trials_and_others_are_ambiguous(studies):
     axes = {"width": [1, 2]}
     studies.run(studies.grid("before", {"a": cs.Arm("first:train")}, axes=axes))
-    paired = cs.plan(studies.grid("after", {"a": studies.arm()}, axes=axes), storage=studies.storage)
+    paired = cs.plan(
+        studies.grid("after", {"a": studies.arm()}, axes=axes), storage=studies.storage
+    )
     assert len({trial.start.trial for trial in paired.trials}) == 8
-    with pytest.raises(cs.SpecError, match=r"has 2 trials to start from.*give this study its axes \(width\)"):
+    with pytest.raises(
+        cs.SpecError, match=r"has 2 trials to start from.*give this study its axes \(width\)"
+    ):
         cs.plan(studies.grid("after", {"a": studies.arm()}), storage=studies.storage)
 
 
@@ -218,7 +261,10 @@ def test_networks_that_are_trained_again_make_exactly_their_cells_stale(studies)
     studies.run(studies.before)
     studies.run(studies.after)
     studies.write("first", "VALUE = 0.6")
-    with pytest.raises(ContrasweepError, match=r"after starts from networks of before, of which 4 of \d+ trials were"):
+    with pytest.raises(
+        ContrasweepError,
+        match=r"after starts from networks of before, of which 4 of \d+ trials were",
+    ):
         studies.run(studies.after, changed="rerun")
     assert studies.run(studies.before, changed="rerun") == 4
     says = "4 of 12 trials were made from other networks: the networks of before that a starts from were trained again"
@@ -246,9 +292,14 @@ def test_a_study_of_the_same_trials_is_another_source(studies):
     studies.run(studies.before)
     twin = studies.grid("twin", studies.before.arms)
     studies.run(twin)
-    assert StudyRecords(studies.storage, "twin").finished() == StudyRecords(studies.storage, "before").finished()
+    assert (
+        StudyRecords(studies.storage, "twin").finished()
+        == StudyRecords(studies.storage, "before").finished()
+    )
     studies.run(studies.after)
-    moved = studies.grid("after", {**studies.after.arms, "a": cs.Arm("second:train", start=cs.Start("twin", "a"))})
+    moved = studies.grid(
+        "after", {**studies.after.arms, "a": cs.Arm("second:train", start=cs.Start("twin", "a"))}
+    )
     with pytest.raises(cs.SpecError, match="a study of this name with another plan"):
         studies.run(moved, extend=False)
     other = studies.grid("other", moved.arms)
@@ -263,17 +314,22 @@ def test_a_study_of_the_same_trials_is_another_source(studies):
 
 def test_an_unfinished_trial_starts_over_where_its_source_was_trained_again(studies):
     studies.run(studies.before)
-    plan, records = cs.plan(studies.after, storage=studies.storage), StudyRecords(studies.storage, "after")
+    plan = cs.plan(studies.after, storage=studies.storage)
+    records = StudyRecords(studies.storage, "after")
     trial = next(trial for trial in plan.trials if trial.arm == "a")
     studies.execution(trial, records, steps=1).close()
     for _ in range(2):
         assert studies.execution(trial, records, steps=0).attempt.resume is not None, "it goes on"
         studies.execution(trial, records, steps=1).close()
     studies.run(studies.before, rerun=["a"])
-    again = next(t for t in cs.plan(studies.after, storage=studies.storage).trials if t.id == trial.id)
+    again = next(
+        t for t in cs.plan(studies.after, storage=studies.storage).trials if t.id == trial.id
+    )
     assert studies.execution(again, records, steps=0).attempt.resume is None, "it starts over"
     late = next(t for t in plan.trials if t.arm == "a" and t.id != trial.id)  # planned before that
-    with pytest.raises(cs.StorageError, match="was deleted or trained again since the study was planned"):
+    with pytest.raises(
+        cs.StorageError, match="was deleted or trained again since the study was planned"
+    ):
         studies.execution(late, records)
     assert records.read_one(late.id) is None, "it is not at fault, and runs again"
 
@@ -284,7 +340,9 @@ def test_deleted_checkpoints_are_one_line_before_anything_is_spent(studies):
     studies.run(small)
     results = cs.load("before", storage=studies.storage)
     cleaning = plan_cleaning(results, "none")
-    assert "start: after cannot be trained again: it starts from 4 of these networks" in cleaning.lost
+    assert (
+        "start: after cannot be trained again: it starts from 4 of these networks" in cleaning.lost
+    )
     clean(results, cleaning)
     assert studies.run(small) == 0, "what is trained needs none"
     with pytest.raises(
@@ -296,6 +354,9 @@ def test_deleted_checkpoints_are_one_line_before_anything_is_spent(studies):
 
 
 def test_a_study_that_will_delete_its_checkpoints_is_refused_as_a_source(studies):
-    first = cs.plan(studies.grid("before", studies.before.arms, keep_checkpoints_of="none"), storage=studies.storage)
+    first = cs.plan(
+        studies.grid("before", studies.before.arms, keep_checkpoints_of="none"),
+        storage=studies.storage,
+    )
     with pytest.raises(cs.SpecError, match="before deletes the checkpoints to start from"):
         cs.plan(studies.after, storage=studies.storage, before=[first])

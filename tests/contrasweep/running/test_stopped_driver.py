@@ -38,10 +38,14 @@ def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path):
     with ray_folder() as ray:
         driver = start_driver("run", *words, *options, folder=tmp_path, ray=ray)
         process.write_text(str(driver.pid))
-        wait_for(lambda: not process.exists() or driver.poll() is not None)  # it is stopped, see `valued`
+        wait_for(
+            lambda: not process.exists() or driver.poll() is not None
+        )  # it is stopped, see `valued`
         assert driver.poll() is None, driver.communicate()
         seen = records.finished()
-        wait_for(lambda: any(records.metrics(i) for i in records.with_files() - seen))  # the report is stored
+        wait_for(
+            lambda: any(records.metrics(i) for i in records.with_files() - seen)
+        )  # the report is stored
         driver.send_signal(signal.SIGKILL)
         driver.send_signal(signal.SIGCONT)
         driver.communicate()
@@ -57,7 +61,9 @@ def test_a_trial_that_was_to_be_stopped_is_no_trial_of_other_code(tmp_path):
     assert planned.returncode == 0 and "other code" not in printed + errors
     recorded = records.read(records.finished())
     pruned = [record for record in recorded.values() if record.status is Status.PRUNED]
-    assert recorded[halted] in pruned and len(pruned) > 1, "by another driver, and in the ordinary way"
+    assert recorded[halted] in pruned and len(pruned) > 1, (
+        "by another driver, and in the ordinary way"
+    )
     assert len({record.code for record in recorded.values()}) == 1 and recorded[halted].code.digest
     for record in pruned:
         assert record.versions == pruned[0].versions and record.versions["ray"]

@@ -18,14 +18,21 @@ from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 
-STUDY = AblationGrid("s", {"a": Arm("thesis_method:train", config={"loss": "thesis_loss:loss"})}, "digits-lt", folds=3)
+STUDY = AblationGrid(
+    "s",
+    {"a": Arm("thesis_method:train", config={"loss": "thesis_loss:loss"})},
+    "digits-lt",
+    folds=3,
+)
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     folder = tmp_path / "code"
     folder.mkdir()
-    (folder / "thesis_method.py").write_text("import numpy\nWIDTH = 16\ndef train(trial, resume=None):\n    yield\n")
+    (folder / "thesis_method.py").write_text(
+        "import numpy\nWIDTH = 16\ndef train(trial, resume=None):\n    yield\n"
+    )
     (folder / "thesis_loss.py").write_text("def loss(s):\n    return s\n")
     monkeypatch.syspath_prepend(str(folder))
     return folder
@@ -36,34 +43,52 @@ def test_a_job_runs_the_code_that_was_submitted_or_stops(package, tmp_path, monk
 
     def submission(words, *, files, **options):
         sent["words"] = words
-        sent["code"] = Path(shutil.copy(files[submitting.CODE_FILE], tmp_path / "submitted-code.json"))
+        sent["code"] = Path(
+            shutil.copy(files[submitting.CODE_FILE], tmp_path / "submitted-code.json")
+        )
         return "job"
 
     monkeypatch.setattr(submitting.submission, "submit", submission)
-    submitting.submit(STUDY, address="http://head:8265", storage=str(tmp_path), tracking="none", changed="accept")
+    submitting.submit(
+        STUDY, address="http://head:8265", storage=str(tmp_path), tracking="none", changed="accept"
+    )
     assert sent["words"][sent["words"].index("--submitted-code") + 1] == submitting.CODE_FILE
     assert "--accept-code" in sent["words"]
     check_submitted(STUDY, sent["code"])
-    (package / "thesis_method.py").write_text("# a comment\n" + (package / "thesis_method.py").read_text())
+    (package / "thesis_method.py").write_text(
+        "# a comment\n" + (package / "thesis_method.py").read_text()
+    )
     check_submitted(STUDY, sent["code"])
     (package / "thesis_loss.py").write_text("def loss(s):\n    return -s\n")
-    with pytest.raises(ContrasweepError, match=r"module thesis_loss has digest \w{16} here, \w{16} there; submit from"):
+    with pytest.raises(
+        ContrasweepError,
+        match=r"module thesis_loss has digest \w{16} here, \w{16} there; submit from",
+    ):
         check_submitted(STUDY, sent["code"])
     (package / "thesis_loss.py").unlink()
-    with pytest.raises(ContrasweepError, match=r"thesis_loss has digest none \(there is no such module\) here"):
+    with pytest.raises(
+        ContrasweepError, match=r"thesis_loss has digest none \(there is no such module\) here"
+    ):
         check_submitted(STUDY, sent["code"])
 
 
 def test_what_a_run_would_refuse_is_not_submitted(package, tmp_path, monkeypatch, capsys):
     sent = []
-    monkeypatch.setattr(submitting.submission, "submit", lambda words, **options: sent.append(words) or "job")
+    monkeypatch.setattr(
+        submitting.submission, "submit", lambda words, **options: sent.append(words) or "job"
+    )
     places = {"address": "http://head:8265", "tracking": "none"}
-    with pytest.raises(DataError, match=f"no dataset 'birds'; .*looked in {tmp_path}/datasets/birds; staged there: no"):
+    with pytest.raises(
+        DataError,
+        match=f"no dataset 'birds'; .*looked in {tmp_path}/datasets/birds; staged there: no",
+    ):
         submitting.submit(dataclasses.replace(STUDY, data="birds"), storage=str(tmp_path), **places)
     records = StudyRecords(str(tmp_path), "s")
     records.claim(StudyDocument(name="s", metric="accuracy", plan_digest="another"))
     (trial, *_) = plan(STUDY, storage=str(tmp_path)).trials
-    records.write(Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}]))
+    records.write(
+        Record.of(trial, status=Status.DONE, rows=[{"step": 1, "time": 0.0, "accuracy": 0.5}])
+    )
     with pytest.raises(SpecError, match="another plan is in this storage"):
         submitting.submit(STUDY, storage=str(tmp_path), **places)
     assert sent == []
@@ -85,8 +110,11 @@ def test_a_file_that_was_not_submitted_is_refused(tmp_path):
             check_submitted(STUDY, tmp_path / "file")
 
 
-def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_packages(package, tmp_path):
-    records, code = StudyRecords(str(tmp_path / "storage"), "s"), code_of("thesis_method:train")
+def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_packages(
+    package, tmp_path
+):
+    records = StudyRecords(str(tmp_path / "storage"), "s")
+    code = code_of("thesis_method:train")
     write_code(records, code)
     assert list(checked_packages(records.storage, "s", code.version.digest)) == ["numpy"]
     checked_packages.cache_clear()
@@ -96,18 +124,24 @@ def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_p
     ours = code.version.modules["thesis_method"]
     theirs = code_of("thesis_method:train").version.modules["thesis_method"]
     assert f"module thesis_method has digest {theirs}, the study's has {ours}" in str(raised.value)
-    assert checked_packages(records.storage, "s", "") == {}, "nothing is known of code that was not kept"
+    assert checked_packages(records.storage, "s", "") == {}, (
+        "nothing is known of code that was not kept"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("running")
-def test_a_run_ends_where_a_worker_of_ray_imports_other_code(local_ray, ray_core, tmp_path, monkeypatch):
+def test_a_run_ends_where_a_worker_of_ray_imports_other_code(
+    local_ray, ray_core, tmp_path, monkeypatch
+):
     """The driver finds one version of a module, Ray's workers another; nothing is trained."""
-    here, there = tmp_path / "here", local_ray.importable
+    here = tmp_path / "here"
+    there = local_ray.importable
     here.mkdir()
     for folder, width in ((here, 16), (there, 32)):
         text = (
-            f"WIDTH = {width}\ndef train(trial, resume=None):\n    raise AssertionError('it was trained')\n    yield\n"
+            f"WIDTH = {width}\ndef train(trial, resume=None):\n"
+            "    raise AssertionError('it was trained')\n    yield\n"
         )
         (folder / "split_method.py").write_text(text)
     monkeypatch.syspath_prepend(str(here))
@@ -118,6 +152,8 @@ def test_a_run_ends_where_a_worker_of_ray_imports_other_code(local_ray, ray_core
             run(study, storage=str(tmp_path / "runs"), tracking="none")
     finally:
         (there / "split_method.py").unlink()
-    assert "imports other code than the study runs: module split_method has digest" in str(raised.value)
+    assert "imports other code than the study runs: module split_method has digest" in str(
+        raised.value
+    )
     assert f"the study's has {code.modules['split_method']}" in str(raised.value)
     assert StudyRecords(str(tmp_path / "runs"), "split").finished() == set()

@@ -23,16 +23,30 @@ class Drivers:
     """Runs of one study; `trained` has the (trial, epoch) that any of them trained."""
 
     def __init__(self, folder, storage, environment, opened):
-        self.folder, self.log, self.gate = folder, folder / "trained", folder / "gate"
+        self.folder = folder
+        self.log = folder / "trained"
+        self.gate = folder / "gate"
         (folder / "study.yaml").write_text(STUDY.format(log=self.log, gate=self.gate))
         self.records = StudyRecords(storage, "two-drivers")
-        self.environment, self.opened = environment, opened
+        self.environment = environment
+        self.opened = opened
         self.processes: list[Driver] = []
 
     def start(self):
-        words = ["run", "study.yaml", "--storage", self.records.storage, "--tracking", "none", "--max-concurrent", "1"]
+        words = [
+            "run",
+            "study.yaml",
+            "--storage",
+            self.records.storage,
+            "--tracking",
+            "none",
+            "--max-concurrent",
+            "1",
+        ]
         ray = self.opened.enter_context(ray_folder())
-        self.processes.append(start_driver(*words, folder=self.folder, ray=ray, environment=self.environment))
+        self.processes.append(
+            start_driver(*words, folder=self.folder, ray=ray, environment=self.environment)
+        )
         return self.processes[-1]
 
     def checkpoint(self, trial_id):
@@ -58,17 +72,22 @@ def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers):
     wait_for(lambda: drivers.records.finished() or first.poll() is not None)
     assert first.poll() is None, first.communicate()
     drivers.gate.touch()  # the next trial waits, so that the first run goes on as long as it takes
-    before = {i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()}
+    before = {
+        i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()
+    }
     assert 1 <= len(before) < 3, "one of the last two trials is held"
     second = drivers.start()
     _, errors = second.communicate()
     assert second.returncode == 2, errors
     assert (
-        f"study two-drivers is being run by another process on {drivers.records.storage} (process {first.pid}" in errors
+        f"study two-drivers is being run by another process on {drivers.records.storage} (process {first.pid}"
+        in errors
     )
     assert first.poll() is None
     held = drivers.trained[-1].split()[0]
-    wait_for(lambda: (saved := drivers.checkpoint(held)) is not None and saved.step == 2)  # seconds after its report
+    wait_for(
+        lambda: (saved := drivers.checkpoint(held)) is not None and saved.step == 2
+    )  # seconds after its report
     first.kill()
     first.wait()
     drivers.gate.unlink()
@@ -76,7 +95,9 @@ def test_of_two_runs_on_one_prefix_one_trains_and_the_next_takes_over(drivers):
     _, errors = third.communicate()
     assert third.returncode == 0, errors
     assert f"process {first.pid} on" in errors and "has ended; this run takes over" in errors
-    after = {i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()}
+    after = {
+        i: record.ended for i, record in drivers.records.read(drivers.records.finished()).items()
+    }
     assert len(after) == 3 and before.items() <= after.items()
     again = [line for line in drivers.trained if drivers.trained.count(line) > 1]
     assert len(again) <= 2, "no more than the epoch that was cut off is trained again"

@@ -38,7 +38,9 @@ def whole(tmp_path_factory):
         rows = [{"step": step, "time": 1.0 * step, "accuracy": step / 10} for step in (1, 2)]
         records.write_metrics(trial.id, rows)
         records.write_items(trial.id, {"hits": [0.0, 1.0]})
-        Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(folder / "files", 2, Extra(seconds=1.0))
+        Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(
+            folder / "files", 2, Extra(seconds=1.0)
+        )
         records.store.put_file(records.key(trial.id, "artifacts/w"), folder / "files" / "w")
         if i:  # the first one is not finished
             done = {
@@ -48,7 +50,12 @@ def whole(tmp_path_factory):
                 "code": CodeRef(code.version.digest),
             }
             records.write(Record.of(trial, status=Status.DONE, rows=rows, **done))
-    write_links(records, "http://mlflow:5000", "http://mlflow:5000/#/1", {plan.trials[1].id: "http://mlflow:5000/#/2"})
+    write_links(
+        records,
+        "http://mlflow:5000",
+        "http://mlflow:5000/#/1",
+        {plan.trials[1].id: "http://mlflow:5000/#/2"},
+    )
     learned.write(records, records.read(records.finished()).values())
     CANDIDATE_FILE.write(records.store, "s/search/0123/000000.json", {"config": {"lr": 0.1}})
     archive_trials(records, [plan.trials[-1].id], "a test")
@@ -69,7 +76,9 @@ def test_a_sound_study_has_nothing_broken(records):
 DAMAGES = {
     "truncated": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
-    "flipped": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "flipped": lambda data: (
+        data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+    ),
     "another": lambda data: b"[7]",
 }
 UNCHECKED = ("/artifacts/", "/archive/", ".zip")
@@ -84,7 +93,11 @@ def test_damage_to_any_file_is_named_and_repaired(records, damage):
         before = records.store.read(key)
         records.store.write(key, DAMAGES[damage](before))
         [*findings] = verify(records).findings
-        place = f"{key.partition('/checkpoint/')[0]}/checkpoint/latest.json" if "/checkpoint/" in key else key
+        place = (
+            f"{key.partition('/checkpoint/')[0]}/checkpoint/latest.json"
+            if "/checkpoint/" in key
+            else key
+        )
         assert [finding.file for finding in findings] == [place], key
         records.store.write(key, before)
     assert verify(records).sound
@@ -92,13 +105,18 @@ def test_damage_to_any_file_is_named_and_repaired(records, damage):
 
 def test_repair_puts_aside_what_runs_again_and_leaves_the_rest(records):
     finished = sorted(records.finished())
-    broken, sound = finished[0], finished[1]
+    broken = finished[0]
+    sound = finished[1]
     records.store.write(records.key(broken, "record.json"), b"{")
     records.store.write("s/mlflow.json", b"{")
     records.store.write("s/search/0123/000000.json", b"{")
     assert load("s", storage=records.storage).statuses["broken"] == 1
     result = verify(records, repair=True)
-    assert result.sound and {finding.repair for finding in result.findings} == {"trial", "delete", "search"}
+    assert result.sound and {finding.repair for finding in result.findings} == {
+        "trial",
+        "delete",
+        "search",
+    }
     assert verify(records).findings == ()
     assert records.finished() == {sound} and records.begun() & {broken} == set()
     aside = list(records.store.list(f"s/archive/{result.archived}/"))
@@ -118,7 +136,11 @@ def test_a_broken_study_and_plan_are_archived_for_the_next_run(records):
 
 def test_files_that_contradict_each_other_are_named(records):
     one, other = sorted(records.finished())
-    for name, problem in (("metrics.parquet", "last report"), ("artifacts/w", "missing"), ("items.parquet", "missing")):
+    for name, problem in (
+        ("metrics.parquet", "last report"),
+        ("artifacts/w", "missing"),
+        ("items.parquet", "missing"),
+    ):
         before = records.store.read(records.key(one, name))
         if name == "metrics.parquet":
             records.write_metrics(one, [{"step": 1, "time": 1.0, "accuracy": 0.9}])
@@ -137,7 +159,10 @@ def test_a_record_of_other_settings_than_its_id_is_named(records):
     record = records.read_one(one)
     records.write(Record(**{**vars(record), "seed": 99}))
     [finding] = verify(records).findings
-    assert "its settings, data, fold and seed are those of trial " in finding.problem and one in finding.problem
+    assert (
+        "its settings, data, fold and seed are those of trial " in finding.problem
+        and one in finding.problem
+    )
 
 
 def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
@@ -148,9 +173,16 @@ def test_the_command_says_what_is_broken_and_what_mends_it(records, tmp_path):
     records.store.write(records.key(trial, "record.json"), b"\x00")
     done = contrasweep(*words, folder=tmp_path)
     assert done.returncode == 1
-    assert f"s/records/{trial}/record.json: " in done.stdout and "with --repair the trial is archived" in done.stdout
+    assert (
+        f"s/records/{trial}/record.json: " in done.stdout
+        and "with --repair the trial is archived" in done.stdout
+    )
     shown = json.loads(contrasweep(*words, "--json", folder=tmp_path).stdout)
-    assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (False, trial, "trial")
+    assert (shown["sound"], shown["findings"][0]["of"], shown["findings"][0]["repair"]) == (
+        False,
+        trial,
+        "trial",
+    )
     report = contrasweep("report", "s", "--storage", records.storage, folder=tmp_path)
     text = " ".join(report.stdout.split())
     assert report.returncode == 0 and "--repair` puts it aside" in text and "1 broken" in text

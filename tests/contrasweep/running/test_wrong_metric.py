@@ -9,13 +9,18 @@ from contrasweep.running.driver import run
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_core")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("running"),
+    pytest.mark.usefixtures("ray_core"),
+]
 
 
 def grid(**fields):
     arms = {name: Arm("valued:train", config={"lr": lr}) for name, lr in (("a", 0.1), ("b", 0.2))}
     return AblationGrid(
-        **{"name": "unreported", "arms": arms, "data": "digits-lt", "folds": 3, "metric": "acuracy"} | fields
+        **{"name": "unreported", "arms": arms, "data": "digits-lt", "folds": 3, "metric": "acuracy"}
+        | fields
     )
 
 
@@ -32,7 +37,9 @@ SWEEP = Sweep(
 
 
 @pytest.mark.parametrize("study", [grid(), SWEEP], ids=["grid", "sweep"])
-def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(tmp_path, study, capsys):
+def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(
+    tmp_path, study, capsys
+):
     records = StudyRecords(str(tmp_path), "unreported")
     says = "no trial has reported 'acuracy'.*did you mean 'accuracy'. known metrics: accuracy. Nothing more is trained"
     mended = dataclasses.replace(study, metric="accuracy")
@@ -42,13 +49,17 @@ def test_a_misspelt_metric_ends_the_study_at_once_and_the_mended_one_goes_on(tmp
         assert "\n" not in str(caught.value)
         (first,) = records.read(records.finished()).values()
         assert first.status is Status.FAILED
-    with pytest.raises(ContrasweepError, match="--extend"):  # another change than that of the metric is another plan
+    with pytest.raises(
+        ContrasweepError, match="--extend"
+    ):  # another change than that of the metric is another plan
         run(dataclasses.replace(mended, folds=4), storage=str(tmp_path), tracking=None)
     results = run(mended, storage=str(tmp_path), tracking=None)
     assert results.complete and results.statuses["done"] == len(results.planned)
     again = {**results.trial_records, **results.search_records}[first.trial_id]
     assert (again.status, again.metrics) == (Status.DONE, first.metrics)
-    with pytest.raises(ContrasweepError, match="--extend"):  # it was reported, so it is not exchanged for another
+    with pytest.raises(
+        ContrasweepError, match="--extend"
+    ):  # it was reported, so it is not exchanged for another
         run(dataclasses.replace(study, metric="loss"), storage=str(tmp_path), tracking=None)
 
 
@@ -58,14 +69,20 @@ def test_a_command_that_reports_nothing_ends_the_study_after_its_first_trial(tmp
     records = StudyRecords(str(tmp_path), "unreported")
     for _ in range(2):
         with pytest.raises(
-            ContrasweepError, match=r"it has reported nothing: it may print its metrics .*CONTRASWEEP_METR"
+            ContrasweepError,
+            match=r"it has reported nothing: it may print its metrics .*CONTRASWEEP_METR",
         ):
             run(study, storage=str(tmp_path), tracking=None)
         (first,) = records.read(records.finished()).values()
         assert first.status is Status.FAILED
-    read = {name: Arm(command=arm.config["command"], metrics="loss: {loss}") for name, arm in arms.items()}
+    read = {
+        name: Arm(command=arm.config["command"], metrics="loss: {loss}")
+        for name, arm in arms.items()
+    }
     results = run(dataclasses.replace(study, arms=read), storage=str(tmp_path), tracking=None)
-    assert results.complete and {record.metrics["loss"] for record in results.trial_records.values()} == {0.5}
+    assert results.complete and {
+        record.metrics["loss"] for record in results.trial_records.values()
+    } == {0.5}
 
 
 def test_where_others_report_the_metric_or_an_earlier_report_had_it_a_trial_fails_as_any_other(

@@ -29,7 +29,9 @@ def test_equivalence_is_two_one_sided_t_tests(margin):
 def test_corrections_of_a_family():
     p = [0.001, 0.04, 0.02, 0.3, 0.011]
     assert Family(5).adjusted(p) == pytest.approx(multipletests(p, method="holm")[1])
-    assert Family(5, margin=0.1).adjusted(p) == pytest.approx(multipletests(p, method="bonferroni")[1])
+    assert Family(5, margin=0.1).adjusted(p) == pytest.approx(
+        multipletests(p, method="bonferroni")[1]
+    )
 
 
 def test_components_with_gaps_are_by_type_two_sums_of_squares():
@@ -39,23 +41,34 @@ def test_components_with_gaps_are_by_type_two_sums_of_squares():
     d = rng.normal(size=len(f))
     table = anova_lm(ols("d ~ C(f) + C(s)", pd.DataFrame({"d": d, "f": f, "s": s})).fit(), typ=2)
     components = between_within(d, f, s)
-    assert components.unbiased.residual == pytest.approx(table["sum_sq"]["Residual"] / table["df"]["Residual"])
-    assert (components.seed_degrees, components.residual_degrees) == (table["df"]["C(s)"], table["df"]["Residual"])
+    assert components.unbiased.residual == pytest.approx(
+        table["sum_sq"]["Residual"] / table["df"]["Residual"]
+    )
+    assert (components.seed_degrees, components.residual_degrees) == (
+        table["df"]["C(s)"],
+        table["df"]["Residual"],
+    )
 
 
-@pytest.mark.parametrize(("a_alone", "b_alone", "both"), [(9, 2, 40), (30, 14, 100), (5, 0, 20), (7, 7, 7)])
+@pytest.mark.parametrize(
+    ("a_alone", "b_alone", "both"), [(9, 2, 40), (30, 14, 100), (5, 0, 20), (7, 7, 7)]
+)
 def test_items_that_are_right_or_wrong_are_judged_by_mcnemars_exact_test(a_alone, b_alone, both):
     d = np.repeat([1.0, -1.0, 0.0], [a_alone, b_alone, both])
     theirs = mcnemar([[both, a_alone], [b_alone, 0]], exact=True).pvalue
     found = contrast(d)
-    judged = DiscordantContrast(**{entry.name: getattr(found, entry.name) for entry in fields(found)})
+    judged = DiscordantContrast(
+        **{entry.name: getattr(found, entry.name) for entry in fields(found)}
+    )
     assert judged.p_value() == pytest.approx(theirs)
 
 
 def test_a_stream_of_confirmations_is_granted_the_levels_of_lord_plus_plus():
-    theirs, past = LordPlusPlus(alpha=0.1, wealth=0.05), []
+    theirs = LordPlusPlus(alpha=0.1, wealth=0.05)
+    past = []
     theirs.seq.calc_gamma = lambda k: 1 / (k * (k + 1))
-    rule, rng = Rule(alpha=0.1, error="fdr"), np.random.default_rng(3)
+    rule = Rule(alpha=0.1, error="fdr")
+    rng = np.random.default_rng(3)
     for p in np.where(rng.random(60) < 0.2, 0.0001, rng.random(60)):
         level = rule.granted(past)
         kept = theirs.test_one(float(p))

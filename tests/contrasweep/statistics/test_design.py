@@ -33,19 +33,27 @@ from contrasweep.statistics.resampling import sign_flip_interval, sign_flip_p
 
 
 def test_a_stored_plan_without_rows_teaches_no_noise():
-    texts, numbers = pd.Series([], dtype="str"), pd.Series([], dtype="Int64")
+    texts = pd.Series([], dtype="str")
+    numbers = pd.Series([], dtype="Int64")
     planned = pd.DataFrame({"trial_id": texts, "arm": texts, "fold": numbers, "seed": numbers})
     assert noise_of("earlier", planned, {}, "accuracy", None) is None
 
 
 def grid(rng, folds, seeds, fold=1.0, seed=0.0):
-    return fold * rng.normal(size=(folds, 1)) + seed * rng.normal(size=(1, seeds)) + rng.normal(size=(folds, seeds))
+    return (
+        fold * rng.normal(size=(folds, 1))
+        + seed * rng.normal(size=(1, seeds))
+        + rng.normal(size=(folds, seeds))
+    )
 
 
 def over_folds(d, **design):
     folds, seeds = d.shape
-    f, s = np.repeat(range(folds), seeds).tolist(), np.tile(range(seeds), folds).tolist()
-    return contrast(d.ravel(), folds=f, seeds=s, design=Design(**{"folds": folds, "seeds": seeds} | design))
+    f = np.repeat(range(folds), seeds).tolist()
+    s = np.tile(range(seeds), folds).tolist()
+    return contrast(
+        d.ravel(), folds=f, seeds=s, design=Design(**{"folds": folds, "seeds": seeds} | design)
+    )
 
 
 def pairs(a, b, *, failed_a=(), failed_b=(), missing_a=(), missing_b=(), folds=None, cell="c"):
@@ -82,7 +90,9 @@ def test_one_seed_on_folds_is_nadeau_and_bengio():
 
 def test_repeats_of_a_partition_are_bouckaert_and_frank():
     d = np.random.default_rng(0).normal(size=10)
-    comparison = contrast(d, folds=[f"{r}.{f}" for r in range(2) for f in range(5)], design=Design(folds=5, repeats=2))
+    comparison = contrast(
+        d, folds=[f"{r}.{f}" for r in range(2) for f in range(5)], design=Design(folds=5, repeats=2)
+    )
     assert comparison.standard_error == pytest.approx(math.sqrt((1 / 10 + 0.25) * d.var(ddof=1)))
     assert comparison.degrees == 9 and comparison.design.repeats == 2
 
@@ -100,9 +110,13 @@ def test_more_seeds_a_fold_decide_what_seed_noise_hides():
     """Told "no number of folds would decide": on the same folds, ten seeds each do."""
     rng = np.random.default_rng(5)
     d = 0.015 + 0.02 * rng.normal(size=(5, 10))
-    one, ten = over_folds(d[:, :1]), over_folds(d)
+    one = over_folds(d[:, :1])
+    ten = over_folds(d)
     assert one.p_value() > 0.05 and ten.p_value() < 0.05
-    assert Design(folds=5, seeds=10).variance(ten.components) < Design(folds=5, seeds=1).variance(ten.components) / 3
+    assert (
+        Design(folds=5, seeds=10).variance(ten.components)
+        < Design(folds=5, seeds=1).variance(ten.components) / 3
+    )
 
 
 def test_components_are_the_analysis_of_variance():
@@ -115,33 +129,43 @@ def test_components_are_the_analysis_of_variance():
 
 
 def test_components_with_replicates_missing_are_unbiased():
-    rng, collected = np.random.default_rng(2), []
+    rng = np.random.default_rng(2)
+    collected = []
     for _ in range(300):
         d = grid(rng, 6, 4, fold=1.0, seed=0.7)
         kept = rng.uniform(size=d.shape) < 0.8
         f, s = np.nonzero(kept)
         e = between_within(d[kept], f, s).unbiased
         collected.append((e.fold, e.seed, e.residual))
-    mean, error = np.mean(collected, axis=0), np.std(collected, axis=0) / 300**0.5
+    mean = np.mean(collected, axis=0)
+    error = np.std(collected, axis=0) / 300**0.5
     assert abs(mean - [1.0, 0.49, 1.0]) == pytest.approx([0, 0, 0], abs=4 * error.max())
 
 
 def test_the_error_of_a_mean_with_replicates_missing_is_that_of_the_weights_of_its_replicates():
-    d, kept = grid(np.random.default_rng(3), 6, 4, fold=2.0, seed=1.5), np.arange(24).reshape(6, 4) % 7 > 1
+    d = grid(np.random.default_rng(3), 6, 4, fold=2.0, seed=1.5)
+    kept = np.arange(24).reshape(6, 4) % 7 > 1
     kept[0, 3] = False  # folds of one to four seeds
     f, s = np.nonzero(kept)
     found = contrast(d[kept], folds=f.tolist(), seeds=s.tolist(), design=Design(folds=6, seeds=4))
-    weights, parts = 1 / (6 * kept.sum(1))[f], between_within(d[kept], f, s).cautious
+    weights = 1 / (6 * kept.sum(1))[f]
+    parts = between_within(d[kept], f, s).cautious
     of_seeds = sum(weights[s == seed].sum() ** 2 for seed in range(4))
-    variance = parts.fold * (1 / 6 + 1 / 5) + parts.seed * of_seeds + parts.residual * (weights**2).sum()
-    assert min(parts.fold, parts.seed, parts.residual) > 0 and found.standard_error == pytest.approx(variance**0.5)
+    variance = (
+        parts.fold * (1 / 6 + 1 / 5) + parts.seed * of_seeds + parts.residual * (weights**2).sum()
+    )
+    assert min(
+        parts.fold, parts.seed, parts.residual
+    ) > 0 and found.standard_error == pytest.approx(variance**0.5)
     assert found.difference == pytest.approx(weights @ d[kept])
 
 
 @pytest.mark.parametrize("folds", [3, 5, 10])
 @pytest.mark.parametrize("fold", [0.0, 0.5, 2.0])
 def test_false_positives_of_folds_with_seeds(folds, fold):
-    rng, hits, rho = np.random.default_rng(int(10 * fold) + folds), 0, 1 / folds
+    rng = np.random.default_rng(int(10 * fold) + folds)
+    hits = 0
+    rho = 1 / folds
     for _ in range(600):
         shared = fold * math.sqrt(rho / (1 - rho)) * rng.normal()
         hits += over_folds(shared + grid(rng, folds, 4, fold=fold)).p_value() <= 0.05
@@ -158,13 +182,16 @@ def test_seeds_on_one_split_speak_of_this_split_by_the_exact_test():
 def test_a_level_that_the_exact_test_cannot_reach_is_judged_by_t():
     """Three arms in six cells and eight seeds: alpha / 18 is below 2 / 2^8, which no sign flip reaches."""
     d = np.random.default_rng(1).normal(20, 1, 8)
-    comparison, level = contrast(d), 0.05 / 18
+    comparison = contrast(d)
+    level = 0.05 / 18
     assert comparison.test(level) == "t-test" and comparison.p_value(level) == pytest.approx(
         stats.ttest_1samp(d, 0).pvalue
     )
     evidence = [paired_evidence(pairs(d, np.zeros(8)), Design(seeds=8))] * 18
     assert {j.verdict for j in judge(evidence, Family(18))} == {"better"}
-    assert contrast(d[:5]).test(0.05) == "t-test"  # five seeds: the exact test reaches .0625 at best
+    assert (
+        contrast(d[:5]).test(0.05) == "t-test"
+    )  # five seeds: the exact test reaches .0625 at best
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 9, 20])
@@ -179,15 +206,20 @@ def test_p_and_interval_agree_at_every_n(n, level):
 
 def test_equal_differences_are_judged_by_the_exact_test():
     comparison = contrast([0.1] * 5, folds=range(5))
-    assert comparison.p_value() == 2 / 2**5 and comparison.interval() == (pytest.approx(0.1), pytest.approx(0.1))
+    assert comparison.p_value() == 2 / 2**5 and comparison.interval() == (
+        pytest.approx(0.1),
+        pytest.approx(0.1),
+    )
     assert contrast([0.3]).p_value() == 1 and contrast([0.3]).interval() == (-math.inf, math.inf)
 
 
 def test_items_crossed_with_seeds_are_the_two_way_analysis_of_variance():
     rng = np.random.default_rng(4)
     d = rng.normal(size=(5, 1)) + 2 * rng.normal(size=(1, 40)) + rng.normal(size=(5, 40))
-    comparison, parts = contrast_over_items(d), crossed(d)
-    seed, item = 40 * d.mean(1).var(ddof=1), 5 * d.mean(0).var(ddof=1)
+    comparison = contrast_over_items(d)
+    parts = crossed(d)
+    seed = 40 * d.mean(1).var(ddof=1)
+    item = 5 * d.mean(0).var(ddof=1)
     rest = ((d - d.mean(1, keepdims=True) - d.mean(0) + d.mean()) ** 2).sum() / (4 * 39)
     assert comparison.standard_error**2 == pytest.approx((seed + item - rest) / 200)
     assert parts.components.item == pytest.approx((item - rest) / 5)
@@ -203,7 +235,9 @@ def test_one_seed_tells_nothing_of_training_however_many_items():
 @pytest.mark.slow
 def test_training_noise_is_not_read_as_a_difference_over_items():
     """Arms that differ by what a training draws: items alone would call a third of them different."""
-    rng, hits, naive = np.random.default_rng(6), 0, 0
+    rng = np.random.default_rng(6)
+    hits = 0
+    naive = 0
     for _ in range(400):
         d = 0.5 * rng.normal(size=(6, 1)) + rng.normal(size=(1, 50)) + rng.normal(size=(6, 50))
         hits += contrast_over_items(d).p_value() <= 0.05
@@ -212,9 +246,13 @@ def test_training_noise_is_not_read_as_a_difference_over_items():
 
 
 def test_groups_count_by_their_sizes():
-    d, sizes = np.array([0.1, 0.3, 0.2, 0.25, 0.05]), [1, 2, 3, 4, 5]
+    d = np.array([0.1, 0.3, 0.2, 0.25, 0.05])
+    sizes = [1, 2, 3, 4, 5]
     weighted = contrast(d, design=Design(seeds=5, unit="group"), weights=sizes)
-    assert weighted.difference == pytest.approx(np.average(d, weights=sizes)) and weighted.scope == NEW_ITEMS
+    assert (
+        weighted.difference == pytest.approx(np.average(d, weights=sizes))
+        and weighted.scope == NEW_ITEMS
+    )
 
 
 # Families
@@ -232,7 +270,9 @@ def test_a_margin_keeps_every_share_of_alpha():
     p = [0.01, 0.02, 0.04]
     assert Family(3).adjusted(p) == pytest.approx([0.03, 0.04, 0.04])
     assert Family(3, margin=0.1).adjusted(p) == pytest.approx([0.03, 0.06, 0.12])
-    assert Family(3).levels(2) == 0.05 and Family(3, margin=0.1).levels(2) == pytest.approx(0.05 / 3)
+    assert Family(3).levels(2) == 0.05 and Family(3, margin=0.1).levels(2) == pytest.approx(
+        0.05 / 3
+    )
     with pytest.raises(SpecError, match="smallest_difference"):
         Family(3, margin=-1.0)
 
@@ -240,17 +280,23 @@ def test_a_margin_keeps_every_share_of_alpha():
 @pytest.mark.slow
 def test_a_false_verdict_of_any_kind_stays_at_alpha_with_a_margin():
     """True differences at the margin and at 0 in one family: Holm over the smaller p of both tests would err in .09."""
-    rng, false = np.random.default_rng(7), 0
+    rng = np.random.default_rng(7)
+    false = 0
     for _ in range(200):
         evidence = [Evidence(contrast(delta + rng.normal(size=12))) for delta in (0.95, 0.95, 0)]
         judged = [j.verdict for j in judge(evidence, Family(3, margin=0.95))]
-        false += "equivalent" in judged[:2] or "worse" in judged[:2] or judged[2] in ("better", "worse")
+        false += (
+            "equivalent" in judged[:2] or "worse" in judged[:2] or judged[2] in ("better", "worse")
+        )
     assert false <= stats.binom.ppf(0.999, 200, 0.05)
 
 
 def test_a_design_that_is_planned_has_the_degrees_of_freedom_of_one_that_is_measured():
     d = np.random.default_rng(7).normal(size=8)
-    for measured, degrees in ((contrast(d[:5], folds=range(5), design=Design(folds=5)), 4), (contrast(d), 7)):
+    for measured, degrees in (
+        (contrast(d[:5], folds=range(5), design=Design(folds=5)), 4),
+        (contrast(d), 7),
+    ):
         assert measured.design.degrees(measured.components) == measured.degrees == degrees
 
 
@@ -281,7 +327,11 @@ def test_a_verdict_has_a_direction_and_a_relevance(shift, margin, direction, rel
     comparison = compare_paired(b + shift + rng.normal(0, 0.002, 12), b, smallest_difference=margin)
     assert (comparison.direction, comparison.relevance) == (direction, relevance)
     row = comparison.to_dict()
-    assert (row["direction"], row["relevance"], row["verdict"]) == (direction, relevance, comparison.verdict)
+    assert (row["direction"], row["relevance"], row["verdict"]) == (
+        direction,
+        relevance,
+        comparison.verdict,
+    )
     assert str(comparison).startswith(words)
     if direction != "not sure":
         said = words.removeprefix("A is ").replace(" than B", "").partition(":")[0]
@@ -293,12 +343,16 @@ def test_a_verdict_has_a_direction_and_a_relevance(shift, margin, direction, rel
 
 def test_an_arm_that_fails_in_half_of_its_seeds_is_not_better():
     rng = np.random.default_rng(1)
-    a, b = np.full(12, 0.85), rng.normal(0.8, 0.01, 12)
+    a = np.full(12, 0.85)
+    b = rng.normal(0.8, 0.01, 12)
     a[6:] = np.nan
     judged = verdict(a, b, failed_a=range(6, 12))
     assert judged.verdict == "undecided" and judged.gaps_decide
     assert verdict(b, a, failed_b=range(6, 12)).verdict == "undecided"
-    assert verdict(b - 0.2, np.where(np.isnan(a), np.nan, b), failed_b=range(6, 12)).verdict == "undecided"
+    assert (
+        verdict(b - 0.2, np.where(np.isnan(a), np.nan, b), failed_b=range(6, 12)).verdict
+        == "undecided"
+    )
 
 
 def test_one_failure_of_twelve_changes_no_clear_verdict():
@@ -319,25 +373,32 @@ def test_a_replicate_that_is_missing_for_a_cause_outside_the_method_is_no_loss()
     assert lost.verdict == "undecided" and lost.gaps_decide
     evidence = paired_evidence(pairs(a, b, missing_a=[0]), Design(seeds=8))
     seven = paired_evidence(pairs(a[1:], b[1:]), Design(seeds=7))
-    [comparison], [of_seven] = (judged_comparisons([e], Family(1), "max") for e in (evidence, seven))
+    [comparison], [of_seven] = (
+        judged_comparisons([e], Family(1), "max") for e in (evidence, seven)
+    )
     assert comparison.verdict == "better" and comparison.difference == of_seven.difference
     assert evidence.gaps == Gaps(planned=8, missing_a=1)
-    assert "(a is missing in 1 of 8)" in comparison.sentence("a", "b") and MISSING in comparison.notes
+    assert (
+        "(a is missing in 1 of 8)" in comparison.sentence("a", "b") and MISSING in comparison.notes
+    )
     assert "(a is missing in 1 of 8)" in comparison.reversed().sentence("b", "a")
     assert comparison.reversed().to_dict()["missing_b"] == 1
 
 
 def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest():
-    b, rng = np.full(16, 0.8), np.random.default_rng(0)
+    b = np.full(16, 0.8)
+    rng = np.random.default_rng(0)
     a = np.sort(b + rng.normal(0.004, 0.01, 16))
     gone = [0, 1, 2]  # the three worst
     with_all, without = (
-        judge([paired_evidence(pairs(x, b[: len(x)]), Design(seeds=len(x)))], Family(1))[0] for x in (a, a[3:])
+        judge([paired_evidence(pairs(x, b[: len(x)]), Design(seeds=len(x)))], Family(1))[0]
+        for x in (a, a[3:])
     )
     assert (with_all.verdict, without.verdict) == ("undecided", "better")
     a[gone] = np.nan
     evidence = paired_evidence(pairs(a, b, missing_a=gone), Design(seeds=16))
-    seen, d = a[3:], a[3:] - b[3:]
+    seen = a[3:]
+    d = a[3:] - b[3:]
     bad = np.concatenate([np.full(3, seen.mean() - math.sqrt(3) * seen.std(ddof=1) - 0.8), d])
     assert evidence.a_loses.values == pytest.approx(bad) and evidence.b_loses is None
     [comparison] = judged_comparisons([evidence], Family(1), "max")
@@ -347,8 +408,11 @@ def test_no_verdict_rests_on_what_is_missing_having_been_no_worse_than_the_rest(
 
 @pytest.mark.parametrize("other", ["missing", "failed"])
 def test_a_replicate_that_neither_arm_has_counts_as_no_bad_luck(other):
-    a, b = np.array([np.nan, np.nan, 0.7, 0.8, 0.9, 0.8]), np.array([0.8, np.nan, 0.8, 0.8, 0.7, 0.7])
-    evidence = paired_evidence(pairs(a, b, missing_a=[0, 1], **{f"{other}_b": [1]}), Design(seeds=6))
+    a = np.array([np.nan, np.nan, 0.7, 0.8, 0.9, 0.8])
+    b = np.array([0.8, np.nan, 0.8, 0.8, 0.7, 0.7])
+    evidence = paired_evidence(
+        pairs(a, b, missing_a=[0, 1], **{f"{other}_b": [1]}), Design(seeds=6)
+    )
     turned = paired_evidence(pairs(b, a, missing_b=[0, 1], **{f"{other}_a": [1]}), Design(seeds=6))
     gap = a[2:].mean() - a[2:].std(ddof=1) - 0.8  # of one that is gone, not two
     assert (evidence.a_loses.values[0], turned.b_loses.values[0]) == pytest.approx((gap, -gap))
@@ -369,15 +433,24 @@ def test_collapsed_trials_are_named_and_noise_is_not():
     [comparison] = judged_comparisons([evidence], Family(1), "max")
     assert "; ours collapsed at seed 3, seed 7" in comparison.sentence("ours", "theirs")
     assert "; ours collapsed at seed 3, seed 7" in comparison.reversed().sentence("theirs", "ours")
-    assert [collapsed(a[3:][:n], np.zeros(n, int)).sum() for n in (7, 8)] == [0, 2], "of seven, nothing is said"
-    false_alarms = sum(collapsed(rng.standard_t(3, 20), np.zeros(20, int)).any() for _ in range(200))
+    assert [collapsed(a[3:][:n], np.zeros(n, int)).sum() for n in (7, 8)] == [0, 2], (
+        "of seven, nothing is said"
+    )
+    false_alarms = sum(
+        collapsed(rng.standard_t(3, 20), np.zeros(20, int)).any() for _ in range(200)
+    )
     assert false_alarms <= 20
 
 
 @pytest.mark.parametrize(
     ("n", "difference", "bounds", "may"),
     [
-        (5, 0.12, (0, 1), False),  # collapses in 13 % of seeds would explain it, and 5 seeds would hardly show these
+        (
+            5,
+            0.12,
+            (0, 1),
+            False,
+        ),  # collapses in 13 % of seeds would explain it, and 5 seeds would hardly show these
         (5, 0.60, (0, 1), True),
         (5, 0.60, None, False),
         (25, 0.01, (0, 1), False),  # collapses in 1 % would explain it
@@ -385,7 +458,9 @@ def test_collapsed_trials_are_named_and_noise_is_not():
         (25, 0.01, None, True),
     ],
 )
-def test_an_early_look_may_decide_what_collapses_that_did_not_show_cannot_explain(n, difference, bounds, may):
+def test_an_early_look_may_decide_what_collapses_that_did_not_show_cannot_explain(
+    n, difference, bounds, may
+):
     a = 0.92 + np.random.default_rng(0).normal(0, 0.001, n)
     for mode, sign in (("max", 1), ("min", -1)):
         one, other = (sign * x % 1 for x in (a, a - difference))  # mirrored where smaller is better
@@ -421,22 +496,31 @@ def test_how_deep_a_rival_collapsed_tells_how_deep_an_arm_of_a_metric_without_bo
         (0.92, 0.92, 0.01, "ours and theirs are equivalent", "either"),
     ],
 )
-def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(a, b, margin, begins, whose):
+def test_a_verdict_of_means_that_unseen_collapses_could_overturn_says_so(
+    a, b, margin, begins, whose
+):
     noise = np.tile([1e-3, -1e-3], 4)
 
     def sentence(a, b, bounds=(0.0, 1.0), **changed):
-        evidence = replace(paired_evidence(pairs(a + noise, np.full(8, b)), Design(seeds=8)), **changed)
+        evidence = replace(
+            paired_evidence(pairs(a + noise, np.full(8, b)), Design(seeds=8)), **changed
+        )
         [told] = judged_comparisons([evidence], Family(1, margin=margin), "max", bounds=bounds)
         assert told.decided
         return told.sentence("ours", "theirs")
 
     said = sentence(a, b)
-    assert said.startswith(begins) and said.endswith(f"; up to 31% of the trials of {whose} may collapse unseen")
-    assert "unseen" not in sentence(a, b, bounds=None) + sentence(a, b, collapsed_a=("seed 3",)) + sentence(0.9, 0.2)
+    assert said.startswith(begins) and said.endswith(
+        f"; up to 31% of the trials of {whose} may collapse unseen"
+    )
+    assert "unseen" not in sentence(a, b, bounds=None) + sentence(
+        a, b, collapsed_a=("seed 3",)
+    ) + sentence(0.9, 0.2)
 
 
 def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecided():
-    d, same = np.arange(1, 9) / 100, np.zeros(8)
+    d = np.arange(1, 9) / 100
+    same = np.zeros(8)
     one, copy = (paired_evidence(pairs(x, np.zeros(8)), Design(seeds=8)) for x in (d, same))
     alone = judged_comparisons([one], Family(1), "max")[0]
     beside, of_copy = judged_comparisons([one, copy], Family(2), "max")
@@ -445,22 +529,36 @@ def test_a_copy_of_an_arm_makes_the_p_of_the_others_no_larger_and_stays_undecide
         alone.low,
         alone.high,
     ) and beside.family.size == 1
-    assert of_copy.p_value == 1 and not of_copy.decided and "all values are equal" in of_copy.sentence()
+    assert (
+        of_copy.p_value == 1
+        and not of_copy.decided
+        and "all values are equal" in of_copy.sentence()
+    )
     margin = judged_comparisons([one, copy], Family(2, margin=0.1), "max")
     assert margin[1].decision == "equivalent" and margin[0].family.size == 2, (
         "a false equivalence has to be corrected for"
     )
     running = paired_evidence(pairs(same, np.append(np.zeros(7), np.nan)), Design(seeds=8))
-    assert judged_comparisons([one, running], Family(2), "max")[0].p_value == 2 * alone.p_value, "it may yet differ"
+    assert judged_comparisons([one, running], Family(2), "max")[0].p_value == 2 * alone.p_value, (
+        "it may yet differ"
+    )
 
 
 def test_intervals_of_tied_comparisons_do_not_depend_on_the_order_of_arms():
     rng = np.random.default_rng(1)
-    every = [paired_evidence(pairs(rng.permutation(12) / 100 + 0.01, np.zeros(12)), Design(seeds=12)) for _ in range(3)]
-    every += [paired_evidence(pairs(rng.normal(size=12), np.zeros(12)), Design(seeds=12)) for _ in range(3)]
+    every = [
+        paired_evidence(pairs(rng.permutation(12) / 100 + 0.01, np.zeros(12)), Design(seeds=12))
+        for _ in range(3)
+    ]
+    every += [
+        paired_evidence(pairs(rng.normal(size=12), np.zeros(12)), Design(seeds=12))
+        for _ in range(3)
+    ]
     there, back = (judged_comparisons(one, Family(6), "max") for one in (every, every[::-1]))
     assert len({c.raw_p for c in there[:3]}) == 1 and all(c.decided for c in there[:3])
-    assert [(c.low, c.high, c.p_value) for c in there] == [(c.low, c.high, c.p_value) for c in back[::-1]]
+    assert [(c.low, c.high, c.p_value) for c in there] == [
+        (c.low, c.high, c.p_value) for c in back[::-1]
+    ]
     assert len({c.family.share([c.raw_p for c in there], i) for i, c in enumerate(there[:3])}) == 1
 
 
@@ -474,7 +572,8 @@ def test_each_earlier_look_multiplies_p_by_four():
 
 
 def test_a_replicate_that_one_arm_failed_and_the_other_misses_is_a_loss_still():
-    a, b = np.arange(12) / 1000 + 0.85, np.full(12, 0.8)
+    a = np.arange(12) / 1000 + 0.85
+    b = np.full(12, 0.8)
     a[:6], b[:6] = np.nan, np.nan
     assert verdict(a, b, failed_a=range(6), missing_b=range(6)).gaps_decide
     assert verdict(a, b, missing_a=range(6), missing_b=range(6)).verdict == "better"
@@ -482,11 +581,14 @@ def test_a_replicate_that_one_arm_failed_and_the_other_misses_is_a_loss_still():
 
 @pytest.mark.slow
 def test_failing_where_it_is_bad_does_not_help():
-    rng, hits = np.random.default_rng(3), 0
+    rng = np.random.default_rng(3)
+    hits = 0
     for _ in range(200):
         a, b = rng.normal(size=(2, 12))
         lost = a < np.quantile(a, 0.25)
-        hits += verdict(np.where(lost, np.nan, a), b, failed_a=np.flatnonzero(lost)).verdict == "better"
+        hits += (
+            verdict(np.where(lost, np.nan, a), b, failed_a=np.flatnonzero(lost)).verdict == "better"
+        )
     assert hits <= stats.binom.ppf(0.999, 200, 0.025)
 
 
@@ -513,14 +615,24 @@ def test_every_mean_is_over_the_same_cells():
 
 def test_a_loss_is_as_large_as_the_largest_difference_of_its_cell():
     """Differences of cell one are ten times those of cell two, in which `a` fails."""
-    one, two = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.01, 0.04, 0.02, np.nan])
-    rows = pd.concat([pairs(one, np.zeros(4), cell="one"), pairs(two, np.zeros(4), cell="two", failed_a=[3])])
+    one = np.array([0.1, 0.2, 0.3, 0.4])
+    two = np.array([0.01, 0.04, 0.02, np.nan])
+    rows = pd.concat(
+        [pairs(one, np.zeros(4), cell="one"), pairs(two, np.zeros(4), cell="two", failed_a=[3])]
+    )
     result = paired_evidence(rows.reset_index(drop=True), Design(seeds=4))
-    assert sorted(result.a_loses.values) == pytest.approx(sorted([0.055, 0.12, 0.16, (0.4 - 0.04) / 2]))
+    assert sorted(result.a_loses.values) == pytest.approx(
+        sorted([0.055, 0.12, 0.16, (0.4 - 0.04) / 2])
+    )
 
 
 def test_no_replicate_in_common_is_no_evidence():
-    assert paired_evidence(pairs([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]), Design(seeds=2)) is None
+    assert (
+        paired_evidence(
+            pairs([1.0, np.nan], [np.nan, 1.0], failed_a=[1], failed_b=[0]), Design(seeds=2)
+        )
+        is None
+    )
 
 
 # One analysis: verdict, interval and p
@@ -531,7 +643,9 @@ def test_a_verdict_its_interval_and_its_p_never_disagree(seed):
     """Over random families, designs, gaps, ties, margins, directions and earlier looks."""
     rng = np.random.default_rng(seed)
     for _ in range(30):
-        size, n, mode = int(rng.integers(1, 6)), int(rng.integers(2, 13)), ["max", "min"][rng.integers(2)]
+        size = int(rng.integers(1, 6))
+        n = int(rng.integers(2, 13))
+        mode = ["max", "min"][rng.integers(2)]
         folds = [None, 3, 5][rng.integers(3)]
         evidence = []
         for _ in range(size):
@@ -541,12 +655,15 @@ def test_a_verdict_its_interval_and_its_p_never_disagree(seed):
             frame["seed"] = [i // folds if folds else i for i in range(n)]
             lost = rng.uniform(size=(2, n)) < rng.choice([0, 0.15])
             frame = frame.assign(failed_a=lost[0], failed_b=lost[1])
-            if (found := paired_evidence(frame, Design(folds=folds, seeds=n), mode=mode)) is not None:
+            if (
+                found := paired_evidence(frame, Design(folds=folds, seeds=n), mode=mode)
+            ) is not None:
                 evidence.append(found)
         family = Family(size, 0.05, [None, 1.5][rng.integers(2)])
         looks = [int(rng.integers(0, 3)) for _ in evidence]
         for judged in judge(evidence, family, mode, looks=looks):
-            above, below = judged.low > 0, judged.high < 0
+            above = judged.low > 0
+            below = judged.high < 0
             better, worse = (above, below) if mode == "max" else (below, above)
             assert (judged.verdict == "better", judged.verdict == "worse") == (better, worse)
             assert (judged.p_value <= family.alpha) == (better or worse)
@@ -561,35 +678,57 @@ def test_an_end_that_is_next_to_zero_and_a_p_next_to_alpha_show_their_side():
         span(0.03, 0.0004, 0.0596) == "+0.0300 [+0.0004, +0.0596]"
         and span(0.03, 0.0, 0.06) == "+0.030 [+0.000, +0.060]"
     )
-    assert p_text(0.0496, 0.05) == "= 0.05" and p_text(0.0502, 0.05) == "= 0.0502" and p_text(0.04, 0.05) == "= 0.04"
+    assert (
+        p_text(0.0496, 0.05) == "= 0.05"
+        and p_text(0.0502, 0.05) == "= 0.0502"
+        and p_text(0.04, 0.05) == "= 0.04"
+    )
 
 
 def test_one_seed_on_folds_says_that_it_holds_for_this_seed():
     rng = np.random.default_rng(0)
     one = compare_paired(rng.normal(0.9, 0.01, 5), rng.normal(0.8, 0.01, 5), train_fraction=0.8)
     assert one.verdict == "better" and one.notes == (ONE_SEED,) and "for this seed only" in ONE_SEED
-    folds, seeds = [0, 1, 2, 3, 4] * 2, [0] * 5 + [1] * 5
+    folds = [0, 1, 2, 3, 4] * 2
+    seeds = [0] * 5 + [1] * 5
     two = compare_paired(
-        rng.normal(0.9, 0.01, 10), rng.normal(0.8, 0.01, 10), train_fraction=0.8, folds=folds, seeds=seeds
+        rng.normal(0.9, 0.01, 10),
+        rng.normal(0.8, 0.01, 10),
+        train_fraction=0.8,
+        folds=folds,
+        seeds=seeds,
     )
     assert two.notes == ()
 
 
 def test_one_seed_of_the_review_is_no_surer_than_what_is_known_of_seeds():
     """It decided by +.355 [.340, .371] what two seeds put at +.30."""
-    d, folds = [0.3511, 0.355, 0.3589], [0, 1, 2]
+    d = [0.3511, 0.355, 0.3589]
+    folds = [0, 1, 2]
     low, high = contrast(d, folds=folds, seeds=[0] * 3).interval()
     assert low == pytest.approx(0.340, abs=1e-3) and high == pytest.approx(0.371, abs=1e-3)
     unknown = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=SeedPart()))
-    assert unknown.p_value() == 1 and unknown.equivalence_p(1.0) == 0.5 and unknown.interval() == (-math.inf, math.inf)
+    assert (
+        unknown.p_value() == 1
+        and unknown.equivalence_p(1.0) == 0.5
+        and unknown.interval() == (-math.inf, math.inf)
+    )
     assert unknown.of_this_seed.interval() == pytest.approx((low, high))
     for seeds in (2, 4):
         part = SeedPart(0.055**2, seeds - 1.0, "pilot")
         known = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=part))
-        assert known.interval()[0] < 0.30 < known.interval()[1] and known.components.seed == part.variance
+        assert (
+            known.interval()[0] < 0.30 < known.interval()[1]
+            and known.components.seed == part.variance
+        )
     anew = contrast(d, folds=folds, seeds=[0] * 3, design=Design(folds=3, seed_part=SeedPart(0.0)))
     assert anew.interval() == pytest.approx((low, high))
-    two = contrast([*d, *d], folds=folds * 2, seeds=[0] * 3 + [1] * 3, design=Design(folds=3, seed_part=SeedPart()))
+    two = contrast(
+        [*d, *d],
+        folds=folds * 2,
+        seeds=[0] * 3 + [1] * 3,
+        design=Design(folds=3, seed_part=SeedPart()),
+    )
     assert math.isfinite(two.standard_error)
 
 
@@ -598,23 +737,38 @@ def test_one_seed_of_the_review_is_no_surer_than_what_is_known_of_seeds():
 @pytest.mark.parametrize("seeds", [2, 4])
 def test_one_seed_errs_within_alpha_by_what_an_earlier_study_says_of_seeds(seeds, share):
     """Ten folds, of which seeds make this share of the noise: without the seeds' part .04, .39 and .76 of nulls."""
-    rng, wrong, before, studies = np.random.default_rng(seeds), 0, 0, 400
+    rng = np.random.default_rng(seeds)
+    wrong = 0
+    before = 0
+    studies = 400
 
     def draw(count):
         noise = rng.normal(size=(10, count)) + rng.normal(size=(10, 1))
         return math.sqrt(share) * rng.normal(size=count) + math.sqrt((1 - share) / 2) * noise
 
     for _ in range(studies):
-        pilot = contrast(draw(seeds).ravel(), folds=np.repeat(range(10), seeds).tolist(), seeds=[*range(seeds)] * 10)
+        pilot = contrast(
+            draw(seeds).ravel(),
+            folds=np.repeat(range(10), seeds).tolist(),
+            seeds=[*range(seeds)] * 10,
+        )
         part = EarlierNoise("pilot", (pilot,)).seed_part
-        one = contrast(draw(1).ravel(), folds=range(10), seeds=[0] * 10, design=Design(folds=10, seed_part=part))
+        one = contrast(
+            draw(1).ravel(),
+            folds=range(10),
+            seeds=[0] * 10,
+            design=Design(folds=10, seed_part=part),
+        )
         wrong += one.p_value() <= 0.05
         before += one.of_this_seed.p_value() <= 0.05
     assert wrong / studies <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
     assert share == 0 or before / studies > 0.25
 
 
-@given(st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=5), st.sampled_from([None, "a"]))
+@given(
+    st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=5),
+    st.sampled_from([None, "a"]),
+)
 def test_the_size_of_a_family_is_the_number_of_its_pairs(cells, reference):
     pairs = [[frozenset(pair) for pair in pairs_of(sorted(arms), reference)] for arms in cells]
     assert family_size(cells, reference) == len({pair for of_cell in pairs for pair in of_cell})

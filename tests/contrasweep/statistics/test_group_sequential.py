@@ -21,7 +21,9 @@ LOOKS = Looks.of(range(5, 41, 5))
     ],
 )
 def test_critical_values_are_those_of_rpact(spending, looks, values):
-    assert Looks.of(range(1, looks + 1), spending).critical_values(0.05) == pytest.approx(values, abs=1e-4)
+    assert Looks.of(range(1, looks + 1), spending).critical_values(0.05) == pytest.approx(
+        values, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.05 / 18])
@@ -47,7 +49,9 @@ def test_what_was_spent_before_an_extension_stays_spent():
     """Extended from 20 to 40 after a look at 10 of 20, the looks to come have less than those of a new study."""
     extended = Looks((10.0, 20.0, 30.0, 40.0), (0.5, 2 / 3, 5 / 6, 1.0), "power")
     fresh = Looks.of([10, 20, 30, 40], "power")
-    assert extended.critical_values(0.05)[0] == pytest.approx(Looks.of([10, 20], "power").critical_values(0.05)[0])
+    assert extended.critical_values(0.05)[0] == pytest.approx(
+        Looks.of([10, 20], "power").critical_values(0.05)[0]
+    )
     assert extended.critical_values(0.05)[-1] > fresh.critical_values(0.05)[-1]
 
 
@@ -58,11 +62,18 @@ def test_looks_that_do_not_follow_one_another_are_refused(bad):
 
 
 def test_conditional_power_is_the_chance_by_simulation():
-    rng, time, drift, critical = np.random.default_rng(1), 0.4, 3.0, 2.2
+    rng = np.random.default_rng(1)
+    time = 0.4
+    drift = 3.0
+    critical = 2.2
     first = rng.normal(np.sqrt(time) * drift, 1, 400_000)
     chosen = first[np.abs(first - 1.0) < 0.05]
-    last = np.sqrt(time) * chosen + np.sqrt(1 - time) * rng.normal(np.sqrt(1 - time) * drift, 1, len(chosen))
-    assert conditional_power(1.0, time, critical, drift) == pytest.approx((last >= critical).mean(), abs=0.01)
+    last = np.sqrt(time) * chosen + np.sqrt(1 - time) * rng.normal(
+        np.sqrt(1 - time) * drift, 1, len(chosen)
+    )
+    assert conditional_power(1.0, time, critical, drift) == pytest.approx(
+        (last >= critical).mean(), abs=0.01
+    )
 
 
 def p_of(z):
@@ -80,7 +91,9 @@ def test_a_comparison_that_is_decided_passes_its_level_on_to_the_others():
 
 
 def test_no_difference_is_futile_before_the_end_and_undecided_at_it():
-    standings = [judge_looks([p_of([0.1] * k)], [0.01], LOOKS, Family(18))[0].decision for k in range(1, 9)]
+    standings = [
+        judge_looks([p_of([0.1] * k)], [0.01], LOOKS, Family(18))[0].decision for k in range(1, 9)
+    ]
     assert standings[0] == "open" and standings[5] == "futile" and standings[-1] == "open"
 
 
@@ -89,7 +102,12 @@ def test_with_a_margin_a_small_difference_is_equivalent_before_it_is_futile():
     standing = judge_looks([p_of([0.1] * 4)], [0.01], LOOKS, Family(3, margin=0.5), **fits)[0]
     assert standing.decision == "equivalent" and standing.equivalence_p <= 0.05
     coarse = judge_looks(
-        [p_of([0.1] * 6)], [0.01], LOOKS, Family(3, margin=0.1), equivalence_p=[[0.4] * 6], standard_errors=[0.1]
+        [p_of([0.1] * 6)],
+        [0.01],
+        LOOKS,
+        Family(3, margin=0.1),
+        equivalence_p=[[0.4] * 6],
+        standard_errors=[0.1],
     )
     assert coarse[0].decision == "futile"
 
@@ -107,15 +125,20 @@ def test_a_difference_far_above_the_margin_is_not_futile_because_the_margin_is_s
 @pytest.mark.slow
 def test_a_family_with_looks_keeps_alpha_and_spares_trials():
     """3 comparisons that do not differ, normal, 8 looks: any decided in at most 5 %; most stop before the last look."""
-    rng, wrong, looked = np.random.default_rng(2), 0, []
+    rng = np.random.default_rng(2)
+    wrong = 0
+    looked = []
     for _ in range(150):
         d = rng.normal(size=(3, 40))
-        p, decided = np.full((3, 8), np.nan), np.zeros(3, bool)
+        p = np.full((3, 8), np.nan)
+        decided = np.zeros(3, bool)
         for k in range(8):
             n = 5 * (k + 1)
             t = d[:, :n].mean(axis=1) / (d[:, :n].std(axis=1, ddof=1) / np.sqrt(n))
             p[:, k] = 2 * special.stdtr(n - 1, -np.abs(t))
-            standings = judge_looks(p[:, : k + 1], d.mean(axis=1), LOOKS, Family(3), decided=decided)
+            standings = judge_looks(
+                p[:, : k + 1], d.mean(axis=1), LOOKS, Family(3), decided=decided
+            )
             decided |= [s.decision in ("better", "worse") for s in standings]
             if all(s.decision != "open" for s in standings):
                 break
@@ -125,24 +148,34 @@ def test_a_family_with_looks_keeps_alpha_and_spares_trials():
     assert np.mean(looked) < 7
 
 
-@pytest.mark.parametrize(("looks", "most"), [([2, 3, 4, 5], 1.35), ([6, 8, 10, 12], 1.2), ([5, 20], 1.06)])
+@pytest.mark.parametrize(
+    ("looks", "most"), [([2, 3, 4, 5], 1.35), ([6, 8, 10, 12], 1.2), ([5, 20], 1.06)]
+)
 def test_looks_at_t_statistics_hold_their_level_once_their_inflation_is_counted(looks, most):
     """By other draws than those that it is measured by; without it they err more often than alpha."""
-    planned, alpha, studies = Looks.of(looks, "power"), 0.05, 60_000
+    planned = Looks.of(looks, "power")
+    alpha = 0.05
+    studies = 60_000
     inflation = planned.t_inflation(alpha)
     assert 1 <= inflation < most and Looks.of([5]).t_inflation(alpha) == pytest.approx(1, abs=0.02)
     values = np.random.default_rng(7).normal(size=(studies, looks[-1]))
     p = [
-        2 * special.stdtr(n - 1, -np.abs(values[:, :n].mean(1) / values[:, :n].std(1, ddof=1) * np.sqrt(n)))
+        2
+        * special.stdtr(
+            n - 1, -np.abs(values[:, :n].mean(1) / values[:, :n].std(1, ddof=1) * np.sqrt(n))
+        )
         for n in looks
     ]
     sequential = planned.sequential_p(np.stack(p, axis=1))
-    plain, counted = (sequential <= alpha).mean(), (sequential * inflation <= alpha).mean()
+    plain = (sequential <= alpha).mean()
+    counted = (sequential * inflation <= alpha).mean()
     assert counted == pytest.approx(alpha, abs=3 * np.sqrt(alpha / studies)) and plain >= counted
 
 
 def test_an_inflation_makes_every_p_larger_and_every_interval_wider():
-    plain, strict = (judge_looks([[0.3, 0.004]], [1.0], LOOKS, Family(1), inflation=x)[0] for x in (1.0, 1.2))
+    plain, strict = (
+        judge_looks([[0.3, 0.004]], [1.0], LOOKS, Family(1), inflation=x)[0] for x in (1.0, 1.2)
+    )
     assert strict.p_value == pytest.approx(1.2 * plain.p_value) and strict.level < plain.level
 
 
@@ -151,19 +184,33 @@ def test_a_look_decides_exactly_where_its_p_is_at_most_the_level_of_its_interval
     """Whatever the others come to: Holm's step, spending and inflation are in the level; what was decided passes on."""
     rng = np.random.default_rng(seed)
     for _ in range(40):
-        m, looks = int(rng.integers(1, 6)), int(rng.integers(1, 8))
+        m = int(rng.integers(1, 6))
+        looks = int(rng.integers(1, 8))
         p = rng.uniform(size=(m, looks)) ** rng.integers(1, 12)
         decided = rng.uniform(size=m) < 0.3
         family = Family(m + int(rng.integers(0, 3)), 0.05, [None, 1.0][rng.integers(2)])
         standings = judge_looks(
-            p, rng.normal(size=m), LOOKS, family, decided=decided, inflation=float(rng.uniform(1, 1.3))
+            p,
+            rng.normal(size=m),
+            LOOKS,
+            family,
+            decided=decided,
+            inflation=float(rng.uniform(1, 1.3)),
         )
         for own, standing in zip(p[:, -1], standings, strict=True):
-            assert (standing.p_value <= 0.05) == (own <= standing.level) == (standing.decision in ("better", "worse"))
+            assert (
+                (standing.p_value <= 0.05)
+                == (own <= standing.level)
+                == (standing.decision in ("better", "worse"))
+            )
 
 
 def test_repeated_p_and_level_are_each_other_s_inverse():
     for look in range(2, 8):  # before, the bound of small levels is at the end of double precision
         for alpha in (0.04, 0.01, 1e-4):
-            assert LOOKS.repeated_p(LOOKS.level_at(alpha, look), look) == pytest.approx(alpha, rel=1e-9)
-            assert LOOKS.level_at(alpha, look) == pytest.approx(LOOKS.nominal_levels(alpha)[look], rel=0.02)
+            assert LOOKS.repeated_p(LOOKS.level_at(alpha, look), look) == pytest.approx(
+                alpha, rel=1e-9
+            )
+            assert LOOKS.level_at(alpha, look) == pytest.approx(
+                LOOKS.nominal_levels(alpha)[look], rel=0.02
+            )

@@ -23,7 +23,10 @@ def of_folds(effect, fold, residual, m=2, seed=0):
     values = fold * rng.normal(size=(5, 1)) + residual * (rest - rest.mean(axis=1, keepdims=True))
     values += effect - values.mean()
     return contrast(
-        values.ravel(), folds=np.repeat(range(5), m).tolist(), seeds=list(range(m)) * 5, design=Design(folds=5)
+        values.ravel(),
+        folds=np.repeat(range(5), m).tolist(),
+        seeds=list(range(m)) * 5,
+        design=Design(folds=5),
     )
 
 
@@ -31,17 +34,24 @@ def test_with_a_noise_that_is_known_the_assurance_is_that_of_a_normal_mean():
     """2,000 replicates say all of the noise, and three thousand more are decided as the normal distribution has it."""
     now = of_seeds(2000, 0.04)
     prediction = predict(now, Design(seeds=5000), 0.05)
-    mean, variance = 0.04 * 2000 / 2001, 1 / 2000 - 1 / 5000
+    mean = 0.04 * 2000 / 2001
+    variance = 1 / 2000 - 1 / 5000
     bound = 1.96 / math.sqrt(5000)
     z = [(side * mean - bound) / math.sqrt(variance) for side in (1, -1)]
     expected = sum(0.5 * math.erfc(-x / math.sqrt(2)) for x in z)
     assert prediction.assurance == pytest.approx(expected, abs=0.03)
-    assert prediction.low <= prediction.assurance <= prediction.high and prediction.high - prediction.low < 0.1
+    assert (
+        prediction.low <= prediction.assurance <= prediction.high
+        and prediction.high - prediction.low < 0.1
+    )
 
 
 @pytest.mark.parametrize("now", [of_seeds(6, 0.8), of_folds(0.4, 0.1, 1.0)])
 def test_more_seeds_never_lower_the_chance_much_and_a_stricter_level_always_does(now):
-    chances = [predict(now, Design(now.design.folds, 1, m * now.design.seeds), 0.05).assurance for m in (2, 4, 8, 16)]
+    chances = [
+        predict(now, Design(now.design.folds, 1, m * now.design.seeds), 0.05).assurance
+        for m in (2, 4, 8, 16)
+    ]
     assert all(later > earlier - 0.02 for earlier, later in itertools.pairwise(chances))
     strict = predict(now, Design(now.design.folds, 1, 2 * now.design.seeds), 0.005)
     assert strict.assurance < chances[0]
@@ -56,7 +66,8 @@ def test_the_range_is_of_the_noise_and_narrows_with_what_is_known_of_it():
 
 
 def test_seeds_help_where_the_noise_is_of_training_and_not_where_it_is_of_the_folds():
-    training, folds = of_folds(0.4, 0.05, 0.7, m=4), of_folds(0.5, 1.0, 0.05)
+    training = of_folds(0.4, 0.05, 0.7, m=4)
+    folds = of_folds(0.5, 1.0, 0.05)
     many = Design(folds=5, seeds=64)
     assert predict(training, many, 0.05).assurance > 0.6
     assert predict(folds, many, 0.05).assurance < 0.1
@@ -80,7 +91,10 @@ def test_equivalence_counts_as_a_decision():
 
 def test_fresh_seeds_do_not_count_what_there_is():
     now = of_seeds(10, 0.9)
-    assert predict(now, Design(seeds=20), 0.05, fresh=True).assurance < predict(now, Design(seeds=20), 0.05).assurance
+    assert (
+        predict(now, Design(seeds=20), 0.05, fresh=True).assurance
+        < predict(now, Design(seeds=20), 0.05).assurance
+    )
 
 
 def test_nothing_is_predicted_without_an_estimate_of_noise():
@@ -91,7 +105,9 @@ def test_nothing_is_predicted_without_an_estimate_of_noise():
 def test_the_detectable_difference_is_decided_in_80_percent_of_studies():
     now = of_seeds(8, 0.1)
     diff = detectable_difference(now, Design(seeds=16), 0.05)
-    assert diff == pytest.approx(detectable_effect(16)) and power(16, diff) == pytest.approx(0.8, abs=1e-4)
+    assert diff == pytest.approx(detectable_effect(16)) and power(16, diff) == pytest.approx(
+        0.8, abs=1e-4
+    )
     folds = of_folds(0.1, 0.1, 1.0)
     sizes = [detectable_difference(folds, Design(folds=5, seeds=m), 0.05) for m in (2, 4, 8)]
     assert sizes[0] > sizes[1] > sizes[2]
@@ -101,7 +117,10 @@ def test_the_detectable_difference_is_decided_in_80_percent_of_studies():
 def test_what_is_promised_is_what_happens(pilot):
     """Finding 10: "n more would decide, in 80 %" came true in .51 to .92. Here differences of 0 to 1.2 standard
     deviations, of which the undecided are run on to twice their replicates."""
-    rng, level, promised, kept = np.random.default_rng(pilot), 0.05 / 3, [], []
+    rng = np.random.default_rng(pilot)
+    level = 0.05 / 3
+    promised = []
+    kept = []
     for _ in range(250):
         values = rng.choice([0.0, 0.25, 0.5, 0.8, 1.2]) + rng.normal(size=2 * pilot)
         now = contrast(values[:pilot])

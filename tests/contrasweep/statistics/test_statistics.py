@@ -34,7 +34,10 @@ def test_sign_flip_equals_scipys_exact_permutation_test():
     for n in (2, 5, 9):
         d = rng.normal(0.4, 1, n)
         theirs = stats.permutation_test(
-            (d, np.zeros(n)), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=np.inf
+            (d, np.zeros(n)),
+            lambda x, y: np.mean(x - y),
+            permutation_type="samples",
+            n_resamples=np.inf,
         )
         assert sign_flip_p(d) == pytest.approx(theirs.pvalue)
 
@@ -58,7 +61,8 @@ def test_holm_by_hand():
 @given(numbers, st.sampled_from([None, 0.8]))
 def test_swapping_the_sides_turns_everything_round(d, fraction):
     zeros = [0.0] * len(d)
-    one, other = (compare_paired(d, zeros, train_fraction=fraction), compare_paired(zeros, d, train_fraction=fraction))
+    one = compare_paired(d, zeros, train_fraction=fraction)
+    other = compare_paired(zeros, d, train_fraction=fraction)
     assert other.p_value == pytest.approx(one.p_value)
     assert (other.low, other.high) == pytest.approx((-one.high, -one.low), abs=1e-9)
     assert other.verdict == one.reversed().verdict
@@ -100,7 +104,10 @@ def test_one_replicate_says_nothing_and_two_have_a_wide_interval():
         "undecided",
         1,
     ) and comparison.high == -comparison.low == math.inf
-    assert str(comparison) == "A against B is undecided: +0.8; one replicate tells nothing about noise."
+    assert (
+        str(comparison)
+        == "A against B is undecided: +0.8; one replicate tells nothing about noise."
+    )
     json.dumps(comparison.to_dict(), allow_nan=False)
 
 
@@ -130,7 +137,9 @@ def test_over_correlated_folds_tests_keep_their_level_and_intervals_cover(n):
     d = correlated(np.random.default_rng(n), 800, n, rho=0.2)
     found = [contrast(x, folds=range(n), design=Design(folds=5)) for x in d]
     assert within(np.array([one.p_value() <= 0.05 for one in found]), 0.05)
-    assert within(np.array([not low <= 0 <= high for low, high in (one.interval() for one in found)]), 0.05)
+    assert within(
+        np.array([not low <= 0 <= high for low, high in (one.interval() for one in found)]), 0.05
+    )
     naive = np.mean(stats.ttest_1samp(d, 0, axis=1).pvalue <= 0.05)
     assert naive > 0.12  # what the correction is for: 0.13 at 5 folds, above 0.4 at 25
 
@@ -151,14 +160,18 @@ def test_as_many_seeds_as_power_asks_for_reach_it(effect):
 def test_power_of_a_t_test_is_that_of_the_noncentral_t(df, noncentrality):
     """Against `scipy.stats`, which power itself does not import."""
     critical = stats.t.isf(0.025, df)
-    tails = stats.nct.sf(critical, df, noncentrality) + np.nan_to_num(stats.nct.cdf(-critical, df, noncentrality))
+    tails = stats.nct.sf(critical, df, noncentrality) + np.nan_to_num(
+        stats.nct.cdf(-critical, df, noncentrality)
+    )
     assert t_power(noncentrality, df, 0.05) == pytest.approx(tails, abs=1e-7)
 
 
 def test_detectable_effect_is_detected_with_80_percent():
     for n in (10, 30):
         assert power(n, detectable_effect(n)) == pytest.approx(0.8, abs=1e-4)
-    assert math.isinf(detectable_effect(1)) and detectable_effect(5) == pytest.approx(1.682, abs=2e-3)
+    assert math.isinf(detectable_effect(1)) and detectable_effect(5) == pytest.approx(
+        1.682, abs=2e-3
+    )
 
 
 def test_a_plan_has_the_power_of_its_own_family():
@@ -168,7 +181,10 @@ def test_a_plan_has_the_power_of_its_own_family():
     assert cells.least > overall.least
     assert power(8, cells.least, alpha=0.05 / 18) == pytest.approx(0.8, abs=1e-3)
     assert "cells, 18 comparisons: a difference below" in cells.sentence
-    assert "alpha / 18 = 0.0028: the t-test decides" in cells.warnings[0] and "10 seeds" in cells.warnings[0]
+    assert (
+        "alpha / 18 = 0.0028: the t-test decides" in cells.warnings[0]
+        and "10 seeds" in cells.warnings[0]
+    )
 
 
 @pytest.mark.slow
@@ -180,7 +196,9 @@ def test_a_plan_says_which_design_decides_nothing_and_what_would():
     two = planned_power(Design(folds=2), Family(1))
     assert two.least > 10 and "hardly anything" in two.warnings[0]
     five = planned_power(Design(folds=5), Family(3))
-    assert t_power(five.least / math.sqrt(1 / 5 + 1 / 4), 4, 0.05 / 3) == pytest.approx(0.8, abs=1e-3)
+    assert t_power(five.least / math.sqrt(1 / 5 + 1 / 4), 4, 0.05 / 3) == pytest.approx(
+        0.8, abs=1e-3
+    )
     many = planned_power(Design(folds=5, seeds=9), Family(3))
     assert many.least == pytest.approx(five.least / 3), "seeds average out what training draws"
     assert "12 seeds a fold would decide one spread" in five.warnings[0]

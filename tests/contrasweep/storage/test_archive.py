@@ -13,7 +13,13 @@ from contrasweep.storage.archive import (
 )
 from contrasweep.storage.records import StudyRecords
 
-FILES = ("record.json", "metrics.parquet", "items.parquet", "checkpoint/latest.json", "checkpoint/3/weights.npz")
+FILES = (
+    "record.json",
+    "metrics.parquet",
+    "items.parquet",
+    "checkpoint/latest.json",
+    "checkpoint/3/weights.npz",
+)
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -30,12 +36,17 @@ def filled(records, text="first", ids="ab"):
 
 
 def contents(records, prefix):
-    return {key.removeprefix(prefix): records.store.read(key).decode() for key in records.store.list(prefix)}
+    return {
+        key.removeprefix(prefix): records.store.read(key).decode()
+        for key in records.store.list(prefix)
+    }
 
 
 def standing(records, trial_id, folder="s"):
     """What the study, or what was archived of it, holds of a trial: its record, and the files of its folder."""
-    return contents(records, f"{folder}/records/{trial_id}/") | contents(records, f"{folder}/trials/{trial_id}/")
+    return contents(records, f"{folder}/records/{trial_id}/") | contents(
+        records, f"{folder}/trials/{trial_id}/"
+    )
 
 
 def trial(trial_id, text="first"):
@@ -47,17 +58,23 @@ def test_all_of_a_trial_moves_and_comes_back(records):
     assert standing(records, "a") == {}
     assert standing(records, "b") == trial("b")
     assert standing(records, "a", f"s/archive/{when}") == trial("a")
-    assert [(part.when, part.reason, part.trial_ids) for part in list_archived(records)] == [(when, "because", ("a",))]
+    assert [(part.when, part.reason, part.trial_ids) for part in list_archived(records)] == [
+        (when, "because", ("a",))
+    ]
     restore_trials(records, find_archived(records, when))
     assert standing(records, "a") == trial("a")
     assert list_archived(records) == []
 
 
-@pytest.mark.parametrize("stray", ["notes.txt", "old/readme.txt", "old/records/a", "old/other/a/record.json"])
+@pytest.mark.parametrize(
+    "stray", ["notes.txt", "old/readme.txt", "old/records/a", "old/other/a/record.json"]
+)
 def test_a_stray_file_in_the_archive_is_no_archived_trial(records, stray):
     records.store.write(f"s/archive/{stray}", b"mine")
     when = archive_trials(records, ["a"], "because")
-    assert [part.when for part in list_archived(records)] == [when] and find_archived(records).trial_ids == ("a",)
+    assert [part.when for part in list_archived(records)] == [when] and find_archived(
+        records
+    ).trial_ids == ("a",)
 
 
 def test_a_search_moves_with_its_trials_and_comes_back_for_the_one_since_then(records):
@@ -98,7 +115,10 @@ def test_the_same_trial_can_be_archived_again_and_again(records):
 
 @pytest.mark.parametrize("anew", ["", "record", "metrics", "search", "record metrics search"])
 def test_whatever_stands_in_the_place_of_what_is_restored_is_archived(records, anew):
-    places = {"record": records.key("a", "record.json"), "metrics": records.key("a", "metrics.parquet")}
+    places = {
+        "record": records.key("a", "record.json"),
+        "metrics": records.key("a", "metrics.parquet"),
+    }
     places["search"] = "s/search/0123/000000.json"
     for name, key in places.items():
         records.store.write(key, f"first {name}".encode())
@@ -106,7 +126,9 @@ def test_whatever_stands_in_the_place_of_what_is_restored_is_archived(records, a
     for name in anew.split():
         records.store.write(places[name], f"second {name}".encode())
     restore_trials(records, find_archived(records, when))
-    assert {name: records.store.read(key).decode() for name, key in places.items()} == {n: f"first {n}" for n in places}
+    assert {name: records.store.read(key).decode() for name, key in places.items()} == {
+        n: f"first {n}" for n in places
+    }
     aside = {text for text in contents(records, "s/archive/").values() if text.startswith("second")}
     assert aside == {f"second {name}" for name in anew.split()}
 
@@ -146,11 +168,15 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
     left = killed_after(records.store, kill_at)
     try:
         archive_trials(records, ["a"], "because", {"arm": "0123"})
-        assert kill_at >= 20, "intention, about, eight copies, intention, eight deletions, intention"
+        assert kill_at >= 20, (
+            "intention, about, eight copies, intention, eight deletions, intention"
+        )
     except Killed:
         pass
     places = ["s", *(f"s/archive/{part.when}" for part in list_archived(records))]
-    assert 3 in {len(contents(records, f"{place}/search/0123/")) for place in places}, "a search is whole in one"
+    assert 3 in {len(contents(records, f"{place}/search/0123/")) for place in places}, (
+        "a search is whole in one"
+    )
     kept = {**standing(records, "a")}
     assert "record.json" not in kept or kept == trial("a"), "what has a record counts as whole"
     for part in list_archived(records):
@@ -158,7 +184,8 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
     assert kept == trial("a"), "before anything is mended, all of it is somewhere"
     left[0] = -1  # the next process
     finish_move(records)
-    here, aside = standing(records, "a"), list_archived(records)
+    here = standing(records, "a")
+    aside = list_archived(records)
     assert len(contents(records, "s/search/0123/")) == 3 * (kill_at == 0)
     if kill_at == 0:
         assert (here, aside) == (trial("a"), [])
@@ -172,7 +199,9 @@ def test_killed_anywhere_it_loses_neither_the_old_nor_the_new(tmp_path, kill_at,
 
 
 @pytest.mark.parametrize("kill_at", range(0, 31, 2))
-def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(tmp_path, kill_at, monkeypatch):
+def test_killed_anywhere_a_restore_loses_neither_the_old_nor_the_new(
+    tmp_path, kill_at, monkeypatch
+):
     monkeypatch.setattr("contrasweep.storage.archive.THREADS", 1)
     records = filled(StudyRecords(str(tmp_path), "s"), ids="a")
     when = archive_trials(records, ["a"], "first")

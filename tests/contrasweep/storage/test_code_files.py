@@ -25,7 +25,9 @@ def test_code_is_kept_once_and_read_as_it_was(records, code):
     digest = code.version.digest
     first = records.store.root.joinpath(f"s/code/{digest}.zip").stat()
     assert write_code(records, code) == ""
-    assert records.store.root.joinpath(f"s/code/{digest}.zip").stat().st_mtime_ns == first.st_mtime_ns
+    assert (
+        records.store.root.joinpath(f"s/code/{digest}.zip").stat().st_mtime_ns == first.st_mtime_ns
+    )
     assert read_version(records, digest) == code.version
     assert read_sources(records, digest) == {"own_method.py": "X = 1\n"}
 

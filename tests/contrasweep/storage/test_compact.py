@@ -16,8 +16,12 @@ from contrasweep.storage.study_document import StudyDocument
 from contrasweep.trial import Trial
 
 DATA = Manifest("d", "/nowhere", "image", {})
-OF_ID = {trial.id: trial for trial in (Trial("compacted", "a", "m:f", {}, DATA, 0, seed) for seed in range(9))}
-TRIALS, NEW = sorted(OF_ID)[:6], sorted(OF_ID)[6:]
+OF_ID = {
+    trial.id: trial
+    for trial in (Trial("compacted", "a", "m:f", {}, DATA, 0, seed) for seed in range(9))
+}
+TRIALS = sorted(OF_ID)[:6]
+NEW = sorted(OF_ID)[6:]
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +41,18 @@ def records(request, tmp_path):
 
 def finish(records, trial_id, value):
     rows = [
-        {"step": step, "time": 10.0 * step, "loss": value / step, **({"accuracy": value} if step == 2 else {})}
+        {
+            "step": step,
+            "time": 10.0 * step,
+            "loss": value / step,
+            **({"accuracy": value} if step == 2 else {}),
+        }
         for step in (1, 2)
     ]
     records.write_metrics(trial_id, rows)
-    records.write(Record.of(OF_ID[trial_id], status=Status.DONE, metrics={"accuracy": value}, step=2))
+    records.write(
+        Record.of(OF_ID[trial_id], status=Status.DONE, metrics={"accuracy": value}, step=2)
+    )
 
 
 def read(records, wanted=None):
@@ -55,7 +66,9 @@ def assert_true(records):
     """What is read is what each single file holds."""
     recorded, curves = read(records)
     assert recorded == records.read(records.finished())
-    assert len({id(record.config) for record in recorded.values()}) == 1, "what replicates share is held once"
+    assert len({id(record.config) for record in recorded.values()}) == 1, (
+        "what replicates share is held once"
+    )
     assert set(curves["trial_id"]) == records.finished()
     for trial_id, rows in curves.groupby("trial_id", observed=True):
         result = [
@@ -72,14 +85,18 @@ def parts(records, kind="records"):
 
 def keys_read(records, monkeypatch):
     """A list of the keys that are read from now on."""
-    got, plain = [], records.store.read
-    monkeypatch.setattr(type(records.store), "read", lambda _, key, *limit: got.append(key) or plain(key, *limit))
+    got = []
+    plain = records.store.read
+    monkeypatch.setattr(
+        type(records.store), "read", lambda _, key, *limit: got.append(key) or plain(key, *limit)
+    )
     return got
 
 
 def test_the_second_reading_needs_a_part_of_each_kind(records, monkeypatch):
     assert_true(records)
-    before, got = read(records), keys_read(records, monkeypatch)
+    before = read(records)
+    got = keys_read(records, monkeypatch)
     after = read(records)
     assert sorted(got) == sorted(parts(records) | parts(records, "curves")) and len(got) == 2
     assert after[0] == before[0]
@@ -144,7 +161,9 @@ def compacted(records):
 def test_what_has_not_changed_is_not_written_again(records, monkeypatch):
     monkeypatch.setattr(compact, "PART_TRIALS", 4)
     monkeypatch.setattr(compact, "PART_TRIALS", 4)
-    compacted(records)  # six trials: a part of four, and one of two, which counts as full from half on
+    compacted(
+        records
+    )  # six trials: a part of four, and one of two, which counts as full from half on
     first = parts(records)
     assert len(first) == 2
     finish(records, NEW[0], 7.0)
@@ -189,8 +208,14 @@ def test_a_part_that_makes_a_trial_another_one_is_not_believed(records):
     compacted(records)
     recorded, (key,) = records.read(TRIALS), parts(records)
     part = compact.decode_part(records.store.read(key), key, "records")
-    forged = [replace(recorded[i], trainable="evil:train").to_json() for i in part["trial_id"].to_pylist()]
-    columns = {"trial_id": part["trial_id"], "etag": part["etag"], "record": pa.array(forged, pa.large_binary())}
+    forged = [
+        replace(recorded[i], trainable="evil:train").to_json() for i in part["trial_id"].to_pylist()
+    ]
+    columns = {
+        "trial_id": part["trial_id"],
+        "etag": part["etag"],
+        "record": pa.array(forged, pa.large_binary()),
+    }
     records.store.write(key, encode_table(pa.table(columns)))
     assert compact.read_records(records, records.etags()) == recorded
 
@@ -220,11 +245,21 @@ def test_a_broken_file_of_a_trial_is_left_out_each_time(records):
         compacted(records)
         broken = []
         etags = records.etags()
-        assert set(compact.read_curves(records, etags, etags, broken)["trial_id"]) == set(TRIALS[1:])
-        assert [records.key(TRIALS[0], "metrics.parquet") in str(error) for error in broken] == [True]
+        assert set(compact.read_curves(records, etags, etags, broken)["trial_id"]) == set(
+            TRIALS[1:]
+        )
+        assert [records.key(TRIALS[0], "metrics.parquet") in str(error) for error in broken] == [
+            True
+        ]
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
 def test_small_tables_and_large_ones_are_read_as_they_were_written(records, rows):
-    table = pa.table({"step": range(rows), "time": np.linspace(0, 1, rows), "loss": [None, *np.arange(rows - 1.0)]})
+    table = pa.table(
+        {
+            "step": range(rows),
+            "time": np.linspace(0, 1, rows),
+            "loss": [None, *np.arange(rows - 1.0)],
+        }
+    )
     assert records.metrics_table("t", encode_table(table)).equals(table)

@@ -35,7 +35,9 @@ class Life:
 
     def __init__(self, folder, storage, data, proxy, half):
         """`half`: the call before which the process is killed in any case, so that a second one goes on."""
-        self.folder, self.proxy, self.half = folder, proxy, half
+        self.folder = folder
+        self.proxy = proxy
+        self.half = half
         self.storage = storage or str(folder / "storage")
         self.log = folder / "log"
         (folder / "tmp").mkdir(parents=True)
@@ -74,7 +76,10 @@ class Life:
         records = StudyRecords(self.storage, "life")
         return {
             trial_id: (
-                [{name: value for name, value in row.items() if name != "time"} for row in records.metrics(trial_id)],
+                [
+                    {name: value for name, value in row.items() if name != "time"}
+                    for row in records.metrics(trial_id)
+                ],
                 {name: list(values) for name, values in records.items(trial_id, ("hits",)).items()},
                 record.status,
             )
@@ -90,15 +95,22 @@ class Lives:
     """The lives of one study on one kind of storage. In each the process is killed once; the first are calm else."""
 
     def __init__(self, folder, s3=None, proxy=None):
-        self.folder, self.s3, self.proxy, self.number, self.half = folder, s3, proxy, 0, 0
+        self.folder = folder
+        self.s3 = s3
+        self.proxy = proxy
+        self.number = 0
+        self.half = 0
         self.data = stage("digits-lt", str(folder / "lake")).uri
         whole = self.begin().run()
         assert whole.status == 0, whole.printed
-        self.half, self.table = len(whole.calls) // 2, table_of(whole)
+        self.half = len(whole.calls) // 2
+        self.table = table_of(whole)
         calm = self.begin()
         ended = calm.until(10**6, "")
         assert ended.status == 0 and table_of(ended) == self.table, ended.printed
-        self.calls, self.results, self.epochs = ended.calls, calm.results(), calm.trained().total()
+        self.calls = ended.calls
+        self.results = calm.results()
+        self.epochs = calm.trained().total()
         assert len(self.results) == 2 and len(calm.trained()) == 4 and self.epochs <= 5
 
     def begin(self):
@@ -115,7 +127,8 @@ class Lives:
         """What a fault at the n-th call breaks; "" for nothing."""
         life = self.begin()
         met = life.until(n, fault)
-        before, trained_before = life.records(), life.trained()
+        before = life.records()
+        trained_before = life.trained()
         again = life.run()
         print(f"--- {fault} at {met.calls[n - 1 : n]}: {met.status}\n{met.printed}")
         print(f"--- the same command again: {again.status}\n{again.printed}")
@@ -128,12 +141,17 @@ class Lives:
             found.append("it ended well with another table")
         if again.status != 0 or table_of(again) != self.table:
             found.append(f"the same command ends with {again.status} and another table")
-        after, trained = life.records(), life.trained()
+        after = life.records()
+        trained = life.trained()
         if any(after.get(trial_id) != record for trial_id, record in before.items()):
             found.append("a result was lost")
         if life.results() != self.results:
             found.append("what was reported differs")
-        if any(count > trained_before[one] for one, count in trained.items() if one.split()[0] in before):
+        if any(
+            count > trained_before[one]
+            for one, count in trained.items()
+            if one.split()[0] in before
+        ):
             found.append("a trial with a record was trained again")
         if (repeated := trained.total() - self.epochs) > 2:  # the epochs of one trial at most
             found.append(f"{repeated} epochs were trained again")
@@ -170,11 +188,18 @@ all_of_them = pytest.mark.skipif(bool(REPLAYED), reason="CONTRASWEEP_STORE_FAULT
 @all_of_them
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("lives", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
+@pytest.mark.parametrize(
+    "lives", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True
+)
 def test_no_fault_of_a_tenth_of_all_calls_costs_a_result(lives):
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    every = [(n, fault) for kind, fault in MET if (kind == "s3") == bool(lives.s3) for n in lives.numbers(fault)]
+    every = [
+        (n, fault)
+        for kind, fault in MET
+        if (kind == "s3") == bool(lives.s3)
+        for n in lives.numbers(fault)
+    ]
     chosen = random.Random(seed).sample(every, len(every) // 10)
     assert not all_broken(lives, chosen), f"seed {seed}"
 

@@ -23,7 +23,13 @@ DOCUMENT = StudyDocument(
     folds=5,
     search=DeclaredSearch("tpe", 1, {"trials": 4}),
     datasets=(DatasetRef("d", "dd", synthetic=True),),
-    spec={"data": "d", "arms": {"a": {"trainable": "m:f", "space": {"lr": {"low": 0.1}}}, "b": {"trainable": "m:f"}}},
+    spec={
+        "data": "d",
+        "arms": {
+            "a": {"trainable": "m:f", "space": {"lr": {"low": 0.1}}},
+            "b": {"trainable": "m:f"},
+        },
+    },
 )
 
 
@@ -34,7 +40,11 @@ def encoded(document):
 def test_a_document_is_read_as_it_was_written():
     assert STUDY_FILE.decode(encoded(DOCUMENT), "study.json") == DOCUMENT
     assert STUDY_FILE.decode(encoded(dataclasses.replace(DOCUMENT, search=None)), "").search is None
-    assert (DOCUMENT.space("a"), DOCUMENT.space("b"), DOCUMENT.train_fraction) == ({"lr": {"low": 0.1}}, {}, 0.8)
+    assert (DOCUMENT.space("a"), DOCUMENT.space("b"), DOCUMENT.train_fraction) == (
+        {"lr": {"low": 0.1}},
+        {},
+        0.8,
+    )
 
 
 def test_the_error_of_a_file_whose_name_is_not_text_is_read_back():
@@ -46,19 +56,40 @@ def test_a_record_is_made_from_its_trial_and_reports():
     rows = [{"step": 1, "time": 5.0, "loss": 2.0}, {"step": 2, "time": 8.0, "loss": 1.0}]
     notes = TrialNotes(phase=Phase.SEARCH, candidate=0, gpus=0.0)
     record = Record.of(TRIAL, status=Status.DONE, rows=rows, ended=9.0, notes=notes)
-    assert (record.trial_id, record.study, record.arm, record.fold, record.seed) == (TRIAL.id, "s", "a", 1, 7)
-    assert (record.metrics, record.step, record.started, record.ended) == ({"loss": 1.0}, 2, 5.0, 9.0)
+    assert (record.trial_id, record.study, record.arm, record.fold, record.seed) == (
+        TRIAL.id,
+        "s",
+        "a",
+        1,
+        7,
+    )
+    assert (record.metrics, record.step, record.started, record.ended) == (
+        {"loss": 1.0},
+        2,
+        5.0,
+        9.0,
+    )
     assert RECORD_FILE.decode(record.to_json(), "record.json") == record
     content = json.loads(record.to_json())
-    assert content["status"] == "done" and content["notes"] == {"phase": "search", "candidate": 0, "gpus": 0.0}
+    assert content["status"] == "done" and content["notes"] == {
+        "phase": "search",
+        "candidate": 0,
+        "gpus": 0.0,
+    }
 
 
 @pytest.mark.parametrize("name", ["study.json", "record.json"])
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda content: content | {"format_version": 9}, "has format version 9, and this release reads .* [34]; use"),
-        (lambda content: content | {"format_version": 1}, "has format version 1, and this release reads .* [34]; use"),
+        (
+            lambda content: content | {"format_version": 9},
+            "has format version 9, and this release reads .* [34]; use",
+        ),
+        (
+            lambda content: content | {"format_version": 1},
+            "has format version 1, and this release reads .* [34]; use",
+        ),
         (lambda content: content | {"colour": 1}, "is broken"),
         (lambda content: [content], "is broken"),
         (lambda content: {k: v for k, v in content.items() if k != "format_version"}, "is broken"),
@@ -67,7 +98,11 @@ def test_a_record_is_made_from_its_trial_and_reports():
 def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path, name, damage, said):
     records = StudyRecords(str(tmp_path), "s")
     key = "s/study.json" if name == "study.json" else records.key(TRIAL.id, name)
-    whole = encoded(DOCUMENT) if name == "study.json" else Record.of(TRIAL, status=Status.FAILED).to_json()
+    whole = (
+        encoded(DOCUMENT)
+        if name == "study.json"
+        else Record.of(TRIAL, status=Status.FAILED).to_json()
+    )
     records.store.write(key, json.dumps(damage(json.loads(whole))).encode())
     with pytest.raises(StorageError, match=said) as caught:
         records.document() if name == "study.json" else records.read_one(TRIAL.id)
@@ -76,7 +111,8 @@ def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path, name, damage,
 
 @pytest.mark.parametrize("digest", [True, False])
 def test_a_study_of_an_earlier_format_is_refused_and_left_as_it_is(tmp_path, digest):
-    records, older = StudyRecords(str(tmp_path), "s"), dataclasses.asdict(DOCUMENT)
+    records = StudyRecords(str(tmp_path), "s")
+    older = dataclasses.asdict(DOCUMENT)
     if digest:
         dataclasses.replace(STUDY_FILE, version=3).write(records.store, "s/study.json", older)
     else:
@@ -84,9 +120,13 @@ def test_a_study_of_an_earlier_format_is_refused_and_left_as_it_is(tmp_path, dig
         records.store.write("s/study.json", plain.encode())
     records.store.write("s/trials/one/record.json", b"{}")
     before = {key: records.store.read(key) for key in records.store.list("s/")}
-    claim, check = functools.partial(records.claim, DOCUMENT), functools.partial(verify, records)
+    claim = functools.partial(records.claim, DOCUMENT)
+    check = functools.partial(verify, records)
     for call in (records.document, claim, check, lambda: check(repair=True)):
-        with pytest.raises(StorageError, match=r"study.json has format version 3, .* reads and writes version 4; use"):
+        with pytest.raises(
+            StorageError,
+            match=r"study.json has format version 3, .* reads and writes version 4; use",
+        ):
             call()
     assert {key: records.store.read(key) for key in records.store.list("s/")} == before
 
@@ -97,13 +137,21 @@ def test_a_study_of_an_earlier_format_is_refused_and_left_as_it_is(tmp_path, dig
         (lambda document: document["spec"].pop("data"), "spec.data"),
         (lambda document: document["spec"].update(data=["d"]), "spec.data"),
         (lambda document: document["spec"].update(axes={"data": [{"d": 1}]}), "spec.axes.data.0"),
-        (lambda document: document["spec"].update(replicates={"of": "seeds"}), "spec.replicates.most"),
+        (
+            lambda document: document["spec"].update(replicates={"of": "seeds"}),
+            "spec.replicates.most",
+        ),
         (lambda document: document["spec"]["arms"]["a"].pop("trainable"), "spec.arms.a.trainable"),
         (
-            lambda document: document["spec"]["arms"]["a"].update(start={"study": "../s", "arm": "a"}),
+            lambda document: document["spec"]["arms"]["a"].update(
+                start={"study": "../s", "arm": "a"}
+            ),
             "spec.arms.a.start",
         ),
-        (lambda document: document["spec"]["arms"].pop("b"), "arms that its declaration has not: 'b'"),
+        (
+            lambda document: document["spec"]["arms"].pop("b"),
+            "arms that its declaration has not: 'b'",
+        ),
         (lambda document: document.update(log=[{"at": 1.0, "spec": {"arms": {}}}]), "log.0.spec"),
     ],
 )

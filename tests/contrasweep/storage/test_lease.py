@@ -55,7 +55,8 @@ def test_a_second_driver_is_refused_while_the_first_lives(a_lease, messages, mon
     first = a_lease("one")
     first.acquire()
     with pytest.raises(
-        StudyHeld, match=rf"study study is being run by another process on .* \(process {os.getpid()} on"
+        StudyHeld,
+        match=rf"study study is being run by another process on .* \(process {os.getpid()} on",
     ):
         a_lease("two").acquire()
     assert messages == [
@@ -64,11 +65,15 @@ def test_a_second_driver_is_refused_while_the_first_lives(a_lease, messages, mon
     first.release()
     third = a_lease("three")
     third.acquire()
-    assert (third.generation, first.lost, len(messages)) == (2, "", 1), "what was given back is taken without a wait"
+    assert (third.generation, first.lost, len(messages)) == (2, "", 1), (
+        "what was given back is taken without a wait"
+    )
 
 
 @pytest.mark.slow
-def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(a_lease, messages, monkeypatch):
+def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(
+    a_lease, messages, monkeypatch
+):
     first = a_lease("one")
     awake = threading.Event()
     newest = first.newest
@@ -77,7 +82,10 @@ def test_a_driver_that_died_is_succeeded_and_one_that_only_slept_learns_of_it(a_
     first.acquire()
     second = a_lease("two")
     second.acquire()
-    assert messages[-1] == f"process {os.getpid()} on one has given no sign for 1 s; this run takes study over"
+    assert (
+        messages[-1]
+        == f"process {os.getpid()} on one has given no sign for 1 s; this run takes study over"
+    )
     assert newest()[0] == second.generation == 2
     awake.set()
     first._thread.join(300)
@@ -101,8 +109,11 @@ def test_of_many_that_start_at_once_one_runs(a_lease, monkeypatch):
 
 
 @pytest.mark.parametrize("storage", ["memory://a-lease"], indirect=True)
-def test_who_was_overwritten_where_two_can_create_one_lease_does_not_hold_it(a_lease, messages, monkeypatch):
-    first, second = a_lease("one"), a_lease("two")
+def test_who_was_overwritten_where_two_can_create_one_lease_does_not_hold_it(
+    a_lease, messages, monkeypatch
+):
+    first = a_lease("one")
+    second = a_lease("two")
     write = first.store.write
 
     def overwritten(key, data, **options):
@@ -111,7 +122,11 @@ def test_who_was_overwritten_where_two_can_create_one_lease_does_not_hold_it(a_l
 
     monkeypatch.setattr(first.store, "write", overwritten)
     first.acquire()
-    assert first.generation == 2 and "has no conditional writes" in messages[0] and "on two was running" in messages[1]
+    assert (
+        first.generation == 2
+        and "has no conditional writes" in messages[0]
+        and "on two was running" in messages[1]
+    )
 
 
 def test_a_lease_of_this_process_that_it_does_not_hold_is_of_one_that_had_its_number_before():
@@ -129,14 +144,17 @@ def test_a_half_written_lease_is_waited_for_and_then_taken(storage, a_lease):
 @pytest.mark.parametrize("storage", ["folder"], indirect=True)
 def test_a_folder_in_the_place_of_a_lease_is_an_error_and_not_waited_for(storage, a_lease):
     Path(storage, "study/lease/00000001.json").mkdir(parents=True)
-    with pytest.raises(StorageError, match=r"study/lease/00000001.json is no plain file; remove it"):
+    with pytest.raises(
+        StorageError, match=r"study/lease/00000001.json is no plain file; remove it"
+    ):
         a_lease("one").acquire()
 
 
 def test_a_holder_whose_lease_cannot_be_read_for_a_moment_keeps_it(storage, a_lease):
     lease = a_lease("one")
     lease.acquire()
-    store, key = StudyRecords(storage, "study").store, f"study/lease/{lease.generation:08d}.json"
+    store = StudyRecords(storage, "study").store
+    key = f"study/lease/{lease.generation:08d}.json"
     store.write(key, b'{"host"')  # as who reads sees it while a slow store writes
     wait_until(lambda: store.read(key) != b'{"host"', "the lease is renewed")
     assert not lease.lost and lease.newest()[1].token == lease.holder.token
@@ -155,7 +173,9 @@ with exclusive_driver(StudyRecords(sys.argv[1], "study")):
 @pytest.mark.slow
 def test_a_killed_driver_of_this_machine_is_succeeded_at_once(tmp_path):
     """With the times that users have: a process that has ended here is seen to have ended."""
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     messages = []
@@ -194,11 +214,15 @@ class Clock:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(kind, tmp_path, request, monkeypatch):
+def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(
+    kind, tmp_path, request, monkeypatch
+):
     """With the times that users have, on a clock that only the waiting moves: nothing here can see the other host's
     processes, and it renews no more."""
     storage = str(tmp_path) if kind == "folder" else request.getfixturevalue("s3").uri
-    holder = subprocess.Popen([sys.executable, "-c", ELSEWHERE + HOLD, storage], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", ELSEWHERE + HOLD, storage], stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "held\n"
@@ -222,7 +246,8 @@ def test_a_killed_driver_of_another_host_is_succeeded_within_a_minute(kind, tmp_
 
 def test_a_storage_that_is_away_says_nothing_of_the_holder(tmp_path, monkeypatch):
     """The holder lives and cannot renew, because the storage answers nobody for longer than a lease lasts."""
-    clock, renewals = Clock(), 0
+    clock = Clock()
+    renewals = 0
     monkeypatch.setattr(lease_module, "time", clock)
     second = Lease(StudyRecords(str(tmp_path), "study"), lambda message: None)
     elsewhere = Holder(host="elsewhere", pid=1, process="another boot", token="first")
@@ -247,7 +272,11 @@ def test_a_folder_without_hard_links_is_a_storage_too(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
     store = StudyRecords(str(tmp_path), "study").store
     with ThreadPoolExecutor(8) as pool:
-        wrote = list(pool.map(lambda i: store.write("claim", str(i).encode() * 1000, if_absent=True), range(8)))
+        wrote = list(
+            pool.map(
+                lambda i: store.write("claim", str(i).encode() * 1000, if_absent=True), range(8)
+            )
+        )
     assert sum(wrote) == 1
     assert store.read("claim") == str(wrote.index(True)).encode() * 1000
     store.copy("claim", "copy")

@@ -16,7 +16,9 @@ def store(s3, faults):
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "short", "500"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(fault, method, store, faults):
+def test_a_fault_in_the_answer_that_there_is_no_object_is_no_other_answer(
+    fault, method, store, faults
+):
     faults.on(method, "missing", fault, fault)
     if method == "HEAD":
         assert not store.exists("missing")
@@ -33,7 +35,8 @@ def test_a_body_of_a_byte_now_and_then_ends_at_the_deadline(key, s3, store, faul
     monkeypatch.setenv("CONTRASWEEP_S3_DEADLINE_S", "2")
     faults.on("GET", key, "drip", "...")
     with pytest.raises(
-        StorageError, match=rf"could not read .*{key}( \d times)? \(no whole answer within 1 s\); check that"
+        StorageError,
+        match=rf"could not read .*{key}( \d times)? \(no whole answer within 1 s\); check that",
     ):
         S3Store(s3.uri, patient=True).read(key)
 
@@ -46,7 +49,10 @@ def test_one_dripping_answer_is_asked_for_again(s3, store, faults, monkeypatch):
 
 def test_a_refusal_is_final_after_a_second_and_not_logged(store, faults, caplog):
     faults.on("PUT", "new", "403", "...")
-    with pytest.raises(StorageDenied, match=r"could not write .*/new 4 times \(403 AccessDenied\); .* denies access"):
+    with pytest.raises(
+        StorageDenied,
+        match=r"could not write .*/new 4 times \(403 AccessDenied\); .* denies access",
+    ):
         store.write("new", b"x")
     assert len(faults.done) == s3_retry.DENIED_ATTEMPTS
     assert not caplog.records
@@ -76,12 +82,16 @@ def test_tries_that_are_asked_for_are_counted(s3, faults, monkeypatch):
 
 def test_a_full_disk_here_is_no_fault_of_the_server(store, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"):
+    with pytest.raises(
+        StorageError, match=r"could not read .*there \(.*Not a directory.*a file of this machine"
+    ):
         store.get_file("there", tmp_path / "file" / "to")
 
 
 @pytest.mark.parametrize(("fault", "ours"), [("lost", True), ("reset", False)])
-def test_what_is_there_after_a_second_try_is_ours_only_if_we_wrote_it(fault, ours, s3, store, faults, monkeypatch):
+def test_what_is_there_after_a_second_try_is_ours_only_if_we_wrote_it(
+    fault, ours, s3, store, faults, monkeypatch
+):
     """Both tries of a writer meet `412`: after its own write whose answer was lost, and after that of another."""
     faults.on("PUT", "claim", fault)
     if not ours:

@@ -38,7 +38,9 @@ def test_an_object_that_is_replaced_by_one_of_equal_length_has_another_etag(stor
     for content in (b"one", b"two"):
         store.write("records/a/record.json", content)
         etags.append(store.etags("records/", "record.json"))
-    assert [list(found) for found in etags] == [["records/a/record.json"]] * 2 and etags[0] != etags[1]
+    assert [list(found) for found in etags] == [["records/a/record.json"]] * 2 and etags[
+        0
+    ] != etags[1]
 
 
 @pytest.mark.parametrize("way", ["write", "if absent", "put_file"])
@@ -49,7 +51,9 @@ def test_a_file_is_on_the_disk_whole_before_its_name_is(way, tmp_path, monkeypat
 
     def told(owner, name, size):
         plain = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *args: (events.append((name, size(*args))), plain(*args))[1])
+        monkeypatch.setattr(
+            owner, name, lambda *args: (events.append((name, size(*args))), plain(*args))[1]
+        )
 
     told(os, "fsync", lambda number: os.fstat(number).st_size)
     told(os, "link", lambda source, target: source.stat().st_size)
@@ -87,7 +91,9 @@ def test_a_missing_object_is_file_not_found(store, tmp_path):
 def test_if_absent_keeps_the_first(store):
     assert store.write("k", b"first", if_absent=True)
     assert not store.write("k", b"second", if_absent=True)
-    assert not store.write("k", b"first", if_absent=True), "equal bytes by another writer are no success of ours"
+    assert not store.write("k", b"first", if_absent=True), (
+        "equal bytes by another writer are no success of ours"
+    )
     assert store.read("k") == b"first"
 
 
@@ -118,7 +124,9 @@ def test_the_listing_is_sorted_and_by_prefix(store):
 def test_a_listing_of_several_pages_is_whole(s3, monkeypatch):
     store = S3Store(s3.uri)
     listed = store._client.list_objects_v2
-    monkeypatch.setattr(store._client, "list_objects_v2", lambda **place: listed(**place, MaxKeys=2))
+    monkeypatch.setattr(
+        store._client, "list_objects_v2", lambda **place: listed(**place, MaxKeys=2)
+    )
     keys = [f"records/{i}/record.json" for i in range(5)]
     for key in keys:
         store.write(key, b"")
@@ -134,7 +142,8 @@ def test_delete_removes_and_forgives(store):
 
 @pytest.mark.parametrize("size", [0, 1000, 17_000_001])
 def test_files_travel_whole(store, tmp_path, size):
-    source, target = tmp_path / "in", tmp_path / "out"
+    source = tmp_path / "in"
+    target = tmp_path / "out"
     source.write_bytes(os.urandom(size))
     target.write_bytes(b"old")
     store.put_file("file", source)
@@ -165,7 +174,10 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_never_an_empty_one(tmp_pat
     store = open_store(str(tmp_path))
     assert list(store.list("records/")) == [] and store.etags("records/", "record.json") == {}
     (tmp_path / "records").symlink_to("records")
-    for ask in (lambda: list(store.list("records/")), lambda: store.etags("records/", "record.json")):
+    for ask in (
+        lambda: list(store.list("records/")),
+        lambda: store.etags("records/", "record.json"),
+    ):
         with pytest.raises(StorageError, match="records/ cannot be listed"):
             ask()
 
@@ -201,9 +213,14 @@ def test_a_server_that_is_not_there_is_named(monkeypatch, s3, caplog):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CONTRASWEEP_S3_ATTEMPTS", "3")
     monkeypatch.setattr(s3_retry, "FIRST_WAIT_S", 0.01)
-    with pytest.raises(StorageError, match=r"could not read s3://bucket/key 3 times .*127\.0\.0\.1:9.*is up"):
+    with pytest.raises(
+        StorageError, match=r"could not read s3://bucket/key 3 times .*127\.0\.0\.1:9.*is up"
+    ):
         S3Store("s3://bucket").read("key")
-    assert [record.message.split("; ")[1][:15] for record in caplog.records] == ["attempt 2 of 3 ", "attempt 3 of 3 "]
+    assert [record.message.split("; ")[1][:15] for record in caplog.records] == [
+        "attempt 2 of 3 ",
+        "attempt 3 of 3 ",
+    ]
 
 
 def test_no_credentials_are_named(monkeypatch, s3, tmp_path):
@@ -220,7 +237,9 @@ def test_another_tools_object_is_read_without_a_digest(s3):
     import boto3
 
     store = S3Store(s3.uri)
-    boto3.session.Session().client("s3").put_object(Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc")
+    boto3.session.Session().client("s3").put_object(
+        Bucket=store.bucket, Key=store.prefix + "theirs", Body=b"abc"
+    )
     assert store.read("theirs") == b"abc"
 
 

@@ -29,7 +29,13 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.code_files import kept_codes
 from contrasweep.storage.compact import read_curves, read_records
 from contrasweep.storage.names import check_file_name, check_name, is_key
-from contrasweep.storage.parquet_file import MAX_ROWS, decode_table, encode_table, is_number, is_text
+from contrasweep.storage.parquet_file import (
+    MAX_ROWS,
+    decode_table,
+    encode_table,
+    is_number,
+    is_text,
+)
 from contrasweep.storage.record import RECORD_FILE, DatasetRef, Record, Status
 from contrasweep.storage.records import MAX_TRIAL_READ, MAX_TRIAL_VALUES, StudyRecords
 from contrasweep.storage.store import LocalStore
@@ -37,7 +43,9 @@ from contrasweep.tracking.tracker import TrialFiles
 from contrasweep.trial import Report, Trial
 
 TRIAL = Trial("s", "a", "m:f", {"lr": 0.1}, Manifest("d", "/d", "image", {}), 1, 7)
-RECORD = Record.of(TRIAL, status=Status.DONE, metrics={"accuracy": 0.5}, step=3, artifacts=("figure.png",))
+RECORD = Record.of(
+    TRIAL, status=Status.DONE, metrics={"accuracy": 0.5}, step=3, artifacts=("figure.png",)
+)
 OTHER = Record.of(Trial("s", "a", "m:f", {"lr": 0.1}, TRIAL.data, 1, 8), status=Status.DONE)
 """A sound record, of the trial with another seed."""
 OUTSIDE = [
@@ -129,8 +137,14 @@ def test_an_object_of_a_hostile_name_is_not_there(records, name):
 def test_a_record_that_says_its_trial_was_another_is_no_record(records, changes):
     """The id is the digest of what a trial is, so that a record of a planned trial has the plan's trainable."""
     records.store.write(records.key(TRIAL.id, "record.json"), forged(RECORD, **changes))
-    for read in (records.read_one, lambda one: records.read([one]), lambda one: read_records(records, records.etags())):
-        with pytest.raises(BrokenFileError, match="its settings, data, fold and seed are those of trial"):
+    for read in (
+        records.read_one,
+        lambda one: records.read([one]),
+        lambda one: read_records(records, records.etags()),
+    ):
+        with pytest.raises(
+            BrokenFileError, match="its settings, data, fold and seed are those of trial"
+        ):
             read(TRIAL.id)
 
 
@@ -142,7 +156,9 @@ def test_a_file_of_a_terabyte_is_not_read(records, name):
     (records.store.root / key).parent.mkdir(exist_ok=True, parents=True)
     with (records.store.root / key).open("ab") as file:
         file.truncate(2**40)
-    with pytest.raises(BrokenFileError, match=f"{name} is broken .it has 1,099,511,627,776 bytes, and "):
+    with pytest.raises(
+        BrokenFileError, match=f"{name} is broken .it has 1,099,511,627,776 bytes, and "
+    ):
         records.read_one(TRIAL.id) if name == "record.json" else records.metrics(TRIAL.id)
     broken = []
     etags = records.etags()
@@ -161,10 +177,17 @@ def test_a_file_of_one_trial_is_bounded_before_it_is_read(records, name):
     path.parent.mkdir(parents=True)
     with path.open("ab") as file:
         file.truncate(MAX_TRIAL_READ + 1)
-    read = {"metrics.parquet": records.metrics, "system.parquet": records.system, "items.parquet": records.items}[name]
+    read = {
+        "metrics.parquet": records.metrics,
+        "system.parquet": records.system,
+        "items.parquet": records.items,
+    }[name]
     tracemalloc.start()
     try:
-        with pytest.raises(BrokenFileError, match=rf"{name} is broken .it has 268,435,457 bytes, and 268,435,456 are"):
+        with pytest.raises(
+            BrokenFileError,
+            match=rf"{name} is broken .it has 268,435,457 bytes, and 268,435,456 are",
+        ):
             read(TRIAL.id)
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
@@ -175,12 +198,21 @@ def test_a_file_of_one_trial_is_bounded_before_it_is_read(records, name):
 def test_a_small_file_of_many_reports_is_not_unfolded(records, name):
     """A few kilobytes may stand for any number of equal rows."""
     rows = MAX_TRIAL_VALUES // 2 + 1
-    table = pa.table({"step": pa.nulls(rows, pa.int64()).fill_null(1), "time": pa.nulls(rows, pa.float64())})
+    table = pa.table(
+        {"step": pa.nulls(rows, pa.int64()).fill_null(1), "time": pa.nulls(rows, pa.float64())}
+    )
     data = encode_table(table)
     assert len(data) < 2**20
     records.store.write(records.key(TRIAL.id, name), data)
-    read = {"metrics.parquet": records.metrics, "system.parquet": records.system, "items.parquet": records.items}[name]
-    with pytest.raises(BrokenFileError, match=rf"{name} is broken .it has {rows:,} rows of 2 columns in [0-9,]+ bytes"):
+    read = {
+        "metrics.parquet": records.metrics,
+        "system.parquet": records.system,
+        "items.parquet": records.items,
+    }[name]
+    with pytest.raises(
+        BrokenFileError,
+        match=rf"{name} is broken .it has {rows:,} rows of 2 columns in [0-9,]+ bytes",
+    ):
         read(TRIAL.id)
 
 
@@ -238,10 +270,16 @@ def test_a_trainable_cannot_write_an_artifact_outside_its_trial(records, tmp_pat
 
     before = sorted(tmp_path.iterdir())
     record = Execution(TRIAL, train, records, metric="accuracy").advance().record
-    assert record.status == Status.FAILED and "may not use this name for an artifact" in record.error
+    assert (
+        record.status == Status.FAILED and "may not use this name for an artifact" in record.error
+    )
     assert records.read_one(TRIAL.id) == record
     assert set(tmp_path.iterdir()) - set(before) == {tmp_path / "storage"}
-    assert [key.split("/")[-1] for key in records.store.list()] == ["record.json", "attempt.json", "metrics.parquet"]
+    assert [key.split("/")[-1] for key in records.store.list()] == [
+        "record.json",
+        "attempt.json",
+        "metrics.parquet",
+    ]
 
 
 @pytest.mark.parametrize("name", ["step", "time", "trial_id", "a\nb", "x" * 300])
@@ -267,7 +305,11 @@ def test_links_and_pipes_in_a_folder_are_not_read(tmp_path):
     (store.root / "a" / "nowhere").symlink_to("nothing")
     os.mkfifo(store.root / "a" / "pipe")
     assert {"a/real", "a/link", "a/nowhere"} <= set(store.sizes("a/"))
-    for name, why in (("link", "it is a link"), ("pipe", "no plain file"), ("../secret", "leads out of it")):
+    for name, why in (
+        ("link", "it is a link"),
+        ("pipe", "no plain file"),
+        ("../secret", "leads out of it"),
+    ):
         with pytest.raises(StorageError, match=why):
             store.read(f"a/{name}" if name != "../secret" else "../secret")
         with pytest.raises(StorageError, match=why):
@@ -307,7 +349,9 @@ def test_no_change_of_a_byte_in_a_table_goes_unseen(data):
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != whole[at]))
     changed = whole[:at] + bytes([byte]) + whole[at + 1 :]
     try:
-        table = decode_table(changed, "metrics.parquet", "", {"step": pa.types.is_integer}, is_number)
+        table = decode_table(
+            changed, "metrics.parquet", "", {"step": pa.types.is_integer}, is_number
+        )
     except BrokenFileError:
         return
     assert table.equals(TABLE)
@@ -318,11 +362,19 @@ def test_each_damaged_value_and_name_is_an_error_in_one_line(count):
     table = pa.table({"step": range(count), "accuracy": np.linspace(0, 1, count)})
     whole = encode_table(table)
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    places = {"value": footer // 2, "name": whole.index(b"accuracy", footer), "length": len(whole) - 8}
+    places = {
+        "value": footer // 2,
+        "name": whole.index(b"accuracy", footer),
+        "length": len(whole) - 8,
+    }
     for place, at in places.items():
         damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-        with pytest.raises(BrokenFileError, match=r"^metrics.parquet is broken \(.*\); run it$") as caught:
-            decode_table(damaged, "metrics.parquet", "run it", {"step": pa.types.is_integer}, is_number)
+        with pytest.raises(
+            BrokenFileError, match=r"^metrics.parquet is broken \(.*\); run it$"
+        ) as caught:
+            decode_table(
+                damaged, "metrics.parquet", "run it", {"step": pa.types.is_integer}, is_number
+            )
         assert "\n" not in str(caught.value), place
 
 
@@ -346,13 +398,18 @@ def test_a_few_bytes_that_stand_for_many_rows_are_not_read():
 
 def test_a_text_that_stands_for_terabytes_is_not_read():
     """Four kilobytes: one text of 200 kB in two million rows. Whoever writes such a file may state any types."""
-    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2_000_000, np.int32)), pa.array(["x" * 200_000]))
-    table, stated = pa.table({"trial_id": same}), pa.schema([("trial_id", pa.string())]).serialize().to_pybytes()
+    same = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(2_000_000, np.int32)), pa.array(["x" * 200_000])
+    )
+    table = pa.table({"trial_id": same})
+    stated = pa.schema([("trial_id", pa.string())]).serialize().to_pybytes()
     options = {"compression": "zstd", "dictionary_pagesize_limit": 2**30, "store_schema": False}
     with pq.ParquetWriter(sink := io.BytesIO(), table.schema, **options) as writer:
         writer.write(table)
         writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(stated)})
-    with pytest.raises(BrokenFileError, match=r"its texts have 400,000,000,000 bytes, above the limit"):
+    with pytest.raises(
+        BrokenFileError, match=r"its texts have 400,000,000,000 bytes, above the limit"
+    ):
         decode_table(sink.getvalue(), "plan.parquet", "", {"trial_id": is_text}, None)
 
 
@@ -388,7 +445,9 @@ def test_whatever_a_record_holds_is_one_line_that_names_it(records, content):
     text = str(caught.value)
     assert text.startswith(f"{records.store.uri}/s/records/{TRIAL.id}/record.json is broken (")
     assert text.endswith(
-        "`contrasweep verify s --storage " + records.storage + " --repair` puts it aside, and its trial runs again"
+        "`contrasweep verify s --storage "
+        + records.storage
+        + " --repair` puts it aside, and its trial runs again"
     )
     assert len(text) < 1000 and text.isprintable()
 
@@ -402,7 +461,9 @@ def train_three(trial, resume: Path | None = None):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "lost", "empty", "other columns"])
-def test_broken_reports_of_an_unfinished_trial_cost_its_steps_and_not_its_end(records, tmp_path, damage):
+def test_broken_reports_of_an_unfinished_trial_cost_its_steps_and_not_its_end(
+    records, tmp_path, damage
+):
     (tmp_path / "work").mkdir()
     trial = Trial("s", "a", "m:f", {}, Manifest("d", str(tmp_path / "work"), "image", {}))
     execution = Execution(trial, train_three, records, metric="accuracy")
@@ -469,7 +530,8 @@ def test_a_manifest_passes_the_door_of_all_stored_files(before, after, problem):
     assert before in text and Manifest.from_json(text, "/x") == DATASET
     damaged = text.replace(before, after, 1).encode(errors="surrogateescape")
     with pytest.raises(
-        DataError, match=f"^/x/manifest.json is not a dataset manifest .*{problem}.*; stage the dataset"
+        DataError,
+        match=f"^/x/manifest.json is not a dataset manifest .*{problem}.*; stage the dataset",
     ):
         Manifest.from_json(damaged, "/x")
 
@@ -479,8 +541,13 @@ def test_a_manifest_of_a_size_that_nothing_writes_is_not_read(tmp_path):
     with (tmp_path / "datasets/d/manifest.json").open("wb") as file:
         file.truncate(2**31)  # a hole, which takes no disk
     tracemalloc.start()
-    for look in (lambda: read_manifest(str(tmp_path / "datasets/d")), lambda: staged_in(str(tmp_path))):
-        with pytest.raises(BrokenFileError, match=r"manifest.json is broken .it has 2,147,483,648 bytes"):
+    for look in (
+        lambda: read_manifest(str(tmp_path / "datasets/d")),
+        lambda: staged_in(str(tmp_path)),
+    ):
+        with pytest.raises(
+            BrokenFileError, match=r"manifest.json is broken .it has 2,147,483,648 bytes"
+        ):
             look()
     assert tracemalloc.get_traced_memory()[1] < 2**25
     tracemalloc.stop()
@@ -488,5 +555,7 @@ def test_a_manifest_of_a_size_that_nothing_writes_is_not_read(tmp_path):
 
 def test_a_manifest_of_a_later_release_is_said_to_be_one():
     later = DATASET.to_json().replace('"schema_version": 1', '"schema_version": 2')
-    with pytest.raises(StorageError, match="has format version 2, and this release reads and writes version 1"):
+    with pytest.raises(
+        StorageError, match="has format version 2, and this release reads and writes version 1"
+    ):
         Manifest.from_json(later, "/x")

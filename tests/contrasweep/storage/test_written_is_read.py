@@ -12,7 +12,16 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.attempts import read_begun
 from contrasweep.storage.names import MAX_NAME
-from contrasweep.storage.record import ERROR_BYTES, RECORD_FILE, Cause, CodeRef, Phase, Record, Status, TrialNotes
+from contrasweep.storage.record import (
+    ERROR_BYTES,
+    RECORD_FILE,
+    Cause,
+    CodeRef,
+    Phase,
+    Record,
+    Status,
+    TrialNotes,
+)
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Report, Trial
 
@@ -52,7 +61,9 @@ NOTES = st.builds(
     refused_by=st.none() | TEXTS,
 )
 ERRORS = st.none() | st.builds(
-    lambda text, times: text * times, st.text(st.characters(), max_size=20), st.sampled_from([1, 99, ERROR_BYTES])
+    lambda text, times: text * times,
+    st.text(st.characters(), max_size=20),
+    st.sampled_from([1, 99, ERROR_BYTES]),
 )
 MEASURED = st.fixed_dictionaries(
     {},
@@ -71,8 +82,12 @@ MEASURED = st.fixed_dictionaries(
         "artifacts": st.lists(NAMES, max_size=3).map(tuple),
         "notes": NOTES,
         "versions": st.dictionaries(LABELS, LABELS, max_size=3),
-        "code": st.builds(CodeRef, DIGESTS, LABELS, st.booleans(), st.lists(DIGESTS, max_size=3).map(tuple)),
-        "unused_settings": st.lists(st.text(st.characters(), max_size=2 * MAX_NAME), max_size=3).map(tuple),
+        "code": st.builds(
+            CodeRef, DIGESTS, LABELS, st.booleans(), st.lists(DIGESTS, max_size=3).map(tuple)
+        ),
+        "unused_settings": st.lists(
+            st.text(st.characters(), max_size=2 * MAX_NAME), max_size=3
+        ).map(tuple),
     },
 )
 TRIAL = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}))
@@ -80,11 +95,17 @@ TRIAL = Trial("s", "a", "m:f", {}, Manifest("d", "/d", "image", {}))
 
 def comparable(record):
     """NaN is not equal to itself."""
-    metrics = {name: "NaN" if math.isnan(value) else value for name, value in record.metrics.items()}
+    metrics = {
+        name: "NaN" if math.isnan(value) else value for name, value in record.metrics.items()
+    }
     return replace(record, metrics=metrics)
 
 
-@given(TRIALS, st.sampled_from([Status.DONE, Status.PRUNED, Status.FAILED, Status.INFEASIBLE]), MEASURED)
+@given(
+    TRIALS,
+    st.sampled_from([Status.DONE, Status.PRUNED, Status.FAILED, Status.INFEASIBLE]),
+    MEASURED,
+)
 @example(TRIAL, Status.FAILED, {"error": "é" * ERROR_BYTES})
 @example(TRIAL, Status.FAILED, {"error": "\udcff" * ERROR_BYTES})
 @example(TRIAL, Status.DONE, {"started": 9.0, "ended": -7200.0, "seconds": -1.0})
@@ -100,7 +121,12 @@ def test_any_record_that_is_written_is_read_back(trial, status, measured):
 def test_a_record_begins_with_its_first_report_and_ends_as_its_last():
     rows = [{"step": step, "time": 10.0 + step, "accuracy": step / 8} for step in (2, 4, 5)]
     record = Record.of(TRIAL, status=Status.DONE, rows=rows)
-    assert (record.started, record.ended, record.step, record.metrics) == (12.0, 15.0, 5, {"accuracy": 5 / 8})
+    assert (record.started, record.ended, record.step, record.metrics) == (
+        12.0,
+        15.0,
+        5,
+        {"accuracy": 5 / 8},
+    )
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.integers(0, ERROR_BYTES))
@@ -108,7 +134,9 @@ def test_a_long_error_keeps_its_head_and_its_tail_and_says_how_much_is_left_out(
     error = f"Traceback: {unit}" + "x" * (ERROR_BYTES + more) + f"{unit} the end"
     kept = Record.of(TRIAL, status=Status.FAILED, error=error).error
     assert kept.startswith(f"Traceback: {unit}x") and kept.endswith(f"x{unit} the end")
-    head, mark, tail = kept.split("\n--- ")[0], kept.split("\n--- ")[1].split("\n")[0], kept.split("left out here\n")[1]
+    head = kept.split("\n--- ")[0]
+    mark = kept.split("\n--- ")[1].split("\n")[0]
+    tail = kept.split("left out here\n")[1]
     left_out = len(error.encode()) - len(head.encode()) - len(tail.encode())
     assert mark == f"{left_out:,} bytes are left out here"
 

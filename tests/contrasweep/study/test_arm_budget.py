@@ -25,7 +25,9 @@ def steps_of(trial, notes, status):
     """Trials of the arm `long` take four steps, those of `short` two; a step takes 36 s of half a GPU: 0.005
     GPU-hours."""
     steps = trial.config["epochs"]
-    return record_of(trial, dataclasses.replace(notes, gpus=0.5), status, step=steps, seconds=36.0 * steps)
+    return record_of(
+        trial, dataclasses.replace(notes, gpus=0.5), status, step=steps, seconds=36.0 * steps
+    )
 
 
 def searched(told, arm):
@@ -42,7 +44,9 @@ def searched(told, arm):
         ({"epochs": 1}, 1, 1),
     ],
 )
-def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, budget, short, long):
+def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(
+    tmp_path, budget, short, long
+):
     """However long a trial is, an arm spends what it is given; a trial longer than all of it is the one that it costs
     to know that."""
     study = sweep(trials_per_arm=None, budget=budget)
@@ -55,7 +59,12 @@ def test_a_search_ends_where_its_budget_has_no_room_for_another_trial(tmp_path, 
     if "epochs" in budget and budget["epochs"] > 4:
         assert f"{4 * long} of 21 epochs" in costs["long"].beside(study.arm_budget)
         assert costs["long"].beside(study.arm_budget).endswith("GPU-hours")
-    assert [hours_text(hours) for hours in (5.17e-05, 0.0, 0.0746, 12.0)] == ["below 0.001", "0", "0.0746", "12"]
+    assert [hours_text(hours) for hours in (5.17e-05, 0.0, 0.0746, 12.0)] == [
+        "below 0.001",
+        "0",
+        "0.0746",
+        "12",
+    ]
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 30}, {"gpu_hours": 0.15}])
@@ -72,7 +81,9 @@ def test_a_budget_in_epochs_holds_with_early_stopping_on_several_places(tmp_path
     """Every step is counted, those of stopped trials too; what is stopped early leaves room for more. A rule that lets
     trials wait may exceed it by what its last bracket's best still have to go."""
     arms = {"long": dataclasses.replace(ARMS["long"], config={"epochs": 9})}
-    study = sweep(arms=arms, searcher="random", pruner=pruner, trials_per_arm=None, budget={"epochs": 80})
+    study = sweep(
+        arms=arms, searcher="random", pruner=pruner, trials_per_arm=None, budget={"epochs": 80}
+    )
     ended = step_by_step(study, tmp_path)
     assert 80 - 9 < len(ended) <= (88 if pruner == "halving" else 80)
     assert len({trial for trial, _ in ended}) > (8 if pruner is None else 12) - 1
@@ -80,10 +91,14 @@ def test_a_budget_in_epochs_holds_with_early_stopping_on_several_places(tmp_path
 
 @given(st.integers(1, 9), st.integers(1, 6), st.integers(1, 3), st.integers(0, 400))
 @settings(max_examples=100, deadline=None)
-def test_equal_trials_never_exceed_a_budget_that_pays_for_the_first_ones(length, places, folds, extra):
+def test_equal_trials_never_exceed_a_budget_that_pays_for_the_first_ones(
+    length, places, folds, extra
+):
     """On `places` places at once, none of which knows how long a trial takes before the first report."""
     limit = places * length * folds + extra
-    spending, running, started = Spending(ArmBudget(epochs=limit), folds), [], 0
+    spending = Spending(ArmBudget(epochs=limit), folds)
+    running = []
+    started = 0
     while True:
         while len(running) < places and spending.room(started, [t for t, _ in running]):
             running += [(f"{started}/{fold}", 0) for fold in range(folds)]
@@ -101,9 +116,18 @@ def test_equal_trials_never_exceed_a_budget_that_pays_for_the_first_ones(length,
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"trials_per_arm": None}, "budget: a search needs a budget for each arm; for example trials_per_arm: 40"),
-        ({"budget": {"trials": 4}}, "trials_per_arm: trials_per_arm and budget.trials say the same, got 5"),
-        ({"trials_per_arm": None, "budget": {}}, "budget: a search needs a budget; give trials, epochs or gpu_hours"),
+        (
+            {"trials_per_arm": None},
+            "budget: a search needs a budget for each arm; for example trials_per_arm: 40",
+        ),
+        (
+            {"budget": {"trials": 4}},
+            "trials_per_arm: trials_per_arm and budget.trials say the same, got 5",
+        ),
+        (
+            {"trials_per_arm": None, "budget": {}},
+            "budget: a search needs a budget; give trials, epochs or gpu_hours",
+        ),
         (
             {"trials_per_arm": None, "budget": {"epochs": 0}},
             "budget.epochs: input should be greater than or equal to 1, got 0",
@@ -129,7 +153,11 @@ def test_a_grid_is_searched_as_far_as_the_epochs_go(tmp_path):
         )
     }
     study = sweep(
-        arms=arms, searcher="grid", searcher_options={"levels": {"lr": 2}}, trials_per_arm=None, budget={"epochs": 25}
+        arms=arms,
+        searcher="grid",
+        searcher_options={"levels": {"lr": 2}},
+        trials_per_arm=None,
+        budget={"epochs": 25},
     )
     ended, _ = drive(study, tmp_path, record=steps_of)
     assert len(searched(ended, "toy")) == 6
@@ -149,9 +177,10 @@ def test_a_search_finds_no_test_split_to_look_at(tmp_path):
     assert "test" not in search.data.splits and len(open_dataset(search.data).parts(0)[1]) == 182
     with pytest.raises(DataError):
         open_dataset(search.data).parts(None)
-    assert [(t.arm, t.fold, t.seed) for t in confirm] == [("short", None, 1000), ("long", None, 1000)], (
-        "read once an arm and seed"
-    )
+    assert [(t.arm, t.fold, t.seed) for t in confirm] == [
+        ("short", None, 1000),
+        ("long", None, 1000),
+    ], "read once an arm and seed"
     assert len(open_dataset(confirm[0].data).parts(None)[1]) == 400
 
 
@@ -189,14 +218,20 @@ def failing(arm, *, every=1, first=0):
 
 @pytest.mark.parametrize("pruner", [None, "asha", "halving"])
 @pytest.mark.parametrize("budget", [{"epochs": 300}, {"gpu_hours": 3.0}, {"trials": 300}])
-def test_an_arm_that_always_fails_before_its_first_report_is_not_searched_for_ever(tmp_path, budget, pruner):
+def test_an_arm_that_always_fails_before_its_first_report_is_not_searched_for_ever(
+    tmp_path, budget, pruner
+):
     study = sweep(trials_per_arm=None, budget=budget, searcher="random", pruner=pruner)
     ended, confirmed = drive(study, tmp_path, record=failing("short"))
     assert len(searched(ended, "short")) == MOST_SILENT < len(searched(ended, "long"))
     assert set(confirmed[-1].best) == {"long"}
-    source = SweepSource(plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), study.name), lambda _: None)
+    source = SweepSource(
+        plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), study.name), lambda _: None
+    )
     (said,) = source.warnings()
-    assert said.startswith("arm short: no trial of its search was trained to its end (10 failed; its search ended")
+    assert said.startswith(
+        "arm short: no trial of its search was trained to its end (10 failed; its search ended"
+    )
     again, _ = drive(study, tmp_path, record=failing("short"))
     assert searched(again, "short") == [], "nor after a restart"
 
@@ -214,7 +249,11 @@ def test_failing_at_once_in_half_of_the_trials_buys_no_more_configurations(tmp_p
 def test_a_trial_that_is_lost_with_its_host_costs_a_step(tmp_path):
     def record(trial, notes, status):
         lost = {"status": "failed", "cause": Cause.HOST_LOST, **NOTHING}
-        return record_of(trial, notes, **lost) if trial.arm == "long" else steps_of(trial, notes, status)
+        return (
+            record_of(trial, notes, **lost)
+            if trial.arm == "long"
+            else steps_of(trial, notes, status)
+        )
 
     study = sweep(trials_per_arm=None, budget={"epochs": 28}, searcher="random")
     ended, _ = drive(study, tmp_path, record=record)
@@ -233,13 +272,16 @@ def test_failures_beside_a_trial_that_still_runs_wait_for_what_it_costs():
     assert spending.gpu_hours == pytest.approx(0.1 * (1 + MOST_SILENT))
 
 
-OUTCOMES = st.tuples(st.integers(0, 9), st.sampled_from(["done", "failed", "pruned", "infeasible"]), st.booleans())
+OUTCOMES = st.tuples(
+    st.integers(0, 9), st.sampled_from(["done", "failed", "pruned", "infeasible"]), st.booleans()
+)
 
 
 @given(st.lists(OUTCOMES, min_size=1, max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_what_was_spent_grows_with_each_trial_that_ends(outcomes):
-    spending, before = Spending(ArmBudget(epochs=10**6), 1), 0
+    spending = Spending(ArmBudget(epochs=10**6), 1)
+    before = 0
     for number, (step, status, outside) in enumerate(outcomes):
         cause = (Cause.HOST_LOST if outside else Cause.METHOD) if status == "failed" else None
         step = step if status != "done" else max(1, step)

@@ -18,10 +18,20 @@ from contrasweep.study.space import active, drawn_from, sample
 
 DATA = nowhere()
 NAMES = st.sampled_from("abc")
-TEXTS = st.recursive(st.sampled_from("xyz"), lambda inner: st.dictionaries(NAMES, inner, min_size=1), max_leaves=6)
-VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.text(max_size=2), st.lists(st.integers(), max_size=2))
+TEXTS = st.recursive(
+    st.sampled_from("xyz"), lambda inner: st.dictionaries(NAMES, inner, min_size=1), max_leaves=6
+)
+VALUES = st.one_of(
+    st.integers(),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=2),
+    st.lists(st.integers(), max_size=2),
+)
 NESTED = st.dictionaries(
-    NAMES, st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner), max_leaves=6), max_size=3
+    NAMES,
+    st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner), max_leaves=6),
+    max_size=3,
 )
 COMPONENTS = st.dictionaries(NAMES, TEXTS, max_size=3)
 
@@ -45,7 +55,10 @@ def test_a_config_is_got_by_the_keys_it_is_flattened_to(config):
 @given(NESTED, NESTED)
 def test_what_is_merged_last_holds(below, above):
     merged = dotted.merge(below, above)
-    assert all(dotted.holds(dotted.lookup(merged, key), value) for key, value in dotted.flatten(above).items())
+    assert all(
+        dotted.holds(dotted.lookup(merged, key), value)
+        for key, value in dotted.flatten(above).items()
+    )
     assert dotted.merge(above, above) == above
     assert dotted.merge({}, above) == dotted.merge(above, {}) == above
 
@@ -54,7 +67,11 @@ def test_what_is_merged_last_holds(below, above):
 @given(COMPONENTS, COMPONENTS, COMPONENTS)
 @settings(max_examples=300)
 def test_components_merge_in_any_grouping(a, b, c):
-    assert dotted.merge(dotted.merge(a, b), c) == dotted.merge(a, dotted.merge(b, c)) == dotted.merge(a, b, c)
+    assert (
+        dotted.merge(dotted.merge(a, b), c)
+        == dotted.merge(a, dotted.merge(b, c))
+        == dotted.merge(a, b, c)
+    )
 
 
 @pytest.mark.slow
@@ -66,15 +83,26 @@ def test_configs_that_do_not_clash_merge_in_any_order(a, b):
 
 
 def test_the_text_of_a_component_is_its_name():
-    assert dotted.expand({"loss": "ocl", "loss.temperature": 0.2}) == {"loss": {"name": "ocl", "temperature": 0.2}}
-    assert dotted.expand({"loss.temperature": 0.2, "loss": "ocl"}) == {"loss": {"temperature": 0.2, "name": "ocl"}}
-    assert dotted.merge({"loss": {"name": "ocl", "m": 1}}, {"loss": "dcl"}) == {"loss": {"name": "dcl", "m": 1}}
+    assert dotted.expand({"loss": "ocl", "loss.temperature": 0.2}) == {
+        "loss": {"name": "ocl", "temperature": 0.2}
+    }
+    assert dotted.expand({"loss.temperature": 0.2, "loss": "ocl"}) == {
+        "loss": {"temperature": 0.2, "name": "ocl"}
+    }
+    assert dotted.merge({"loss": {"name": "ocl", "m": 1}}, {"loss": "dcl"}) == {
+        "loss": {"name": "dcl", "m": 1}
+    }
     assert dotted.merge({"loss": "ocl"}, {"loss": "dcl"}) == {"loss": "dcl"}
     assert dotted.lookup({"loss": "ocl"}, "loss.name") == "ocl"
 
 
 def plan(**fields):
-    base = {"name": "s", "arms": {"a": Arm(train, config={"loss": "ocl"}), "b": Arm(train)}, "data": "d", "folds": 5}
+    base = {
+        "name": "s",
+        "arms": {"a": Arm(train, config={"loss": "ocl"}), "b": Arm(train)},
+        "data": "d",
+        "folds": 5,
+    }
     return make_plan(AblationGrid(**base | fields), lambda name: DATA)
 
 
@@ -85,11 +113,24 @@ def test_axes_zips_and_subgrids_set_inside_a_component():
         zipped=[{"head.dim": [8, 16], "head.depth": [1, 2]}],
         subgrids=[SubGrid(arms=["a"], config={"head.dim": 4}, axes={"loss.margin": [1, 2]})],
     )
-    first, last = planned.cells[0], planned.cells[-1]
-    assert first.trials[0].config == {"head": {"depth": 1, "dim": 8}, "loss": {"name": "ocl", "temperature": 0.1}}
+    first = planned.cells[0]
+    last = planned.cells[-1]
+    assert first.trials[0].config == {
+        "head": {"depth": 1, "dim": 8},
+        "loss": {"name": "ocl", "temperature": 0.1},
+    }
     assert last.trials[0].config == {"loss": {"name": "ocl", "margin": 2}, "head": {"dim": 4}}
     assert list(planned.to_frame().columns) == [
-        *("trial_id", "arm", "loss.temperature", "head.dim", "head.depth", "loss.margin", "fold", "seed")
+        *(
+            "trial_id",
+            "arm",
+            "loss.temperature",
+            "head.dim",
+            "head.depth",
+            "loss.margin",
+            "fold",
+            "seed",
+        )
     ]
     assert (first.axes["head.dim"], last.axes["head.dim"]) == (8, 4)
 
@@ -97,7 +138,10 @@ def test_axes_zips_and_subgrids_set_inside_a_component():
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"axes": {"loss": ["dcl"]}}, "axes.loss: axis 'loss' and the config of arm 'a' both set it, got 'loss'"),
+        (
+            {"axes": {"loss": ["dcl"]}},
+            "axes.loss: axis 'loss' and the config of arm 'a' both set it, got 'loss'",
+        ),
         (
             {"axes": {"loss.name": ["dcl"]}},
             "axes.loss.name: axis 'loss.name' and the config of arm 'a' both set it, got 'loss.name'",
@@ -119,7 +163,10 @@ def test_axes_zips_and_subgrids_set_inside_a_component():
             {"subgrids": [{"config": {"head.dim": 2}, "axes": {"head.dim": [4]}}]},
             "subgrids.0.axes.head.dim: axis 'head.dim' and the config of arm 'a' both set it, got 'head.dim'",
         ),
-        ({"axes": {"head..dim": [4]}}, "a dotted key has a name on both sides of each dot, got 'head..dim'"),
+        (
+            {"axes": {"head..dim": [4]}},
+            "a dotted key has a name on both sides of each dot, got 'head..dim'",
+        ),
         (
             {"arms": {"a": {"trainable": "m:f", "config": {"loss": {"m": 1}, "loss.m": 2}}}},
             "arms.a.config.loss.m: the keys of one config both set loss.m, got 'loss.m'",
@@ -142,11 +189,16 @@ def test_what_is_searched_is_not_fixed_too():
         Arm(train, config={"loss": {"m": 1}}, space={"loss.m": Float(0, 1)})
     with pytest.raises(SpecError, match=r"two searched keys both set loss.m"):
         Arm(train, space={"loss.m": Float(0, 1), "loss": Choice([{"name": "ocl", "m": 2}])})
-    assert Arm(train, config={"loss": "ocl"}, space={"loss.m": Float(0, 1)}).config == {"loss": "ocl"}
+    assert Arm(train, config={"loss": "ocl"}, space={"loss.m": Float(0, 1)}).config == {
+        "loss": "ocl"
+    }
 
 
 def test_a_condition_looks_inside_components():
-    space = {"loss.m": Float(0, 1, when={"loss": ["ocl", "dcl"]}), "loss": Choice(["ocl", "supcon"])}
+    space = {
+        "loss.m": Float(0, 1, when={"loss": ["ocl", "dcl"]}),
+        "loss": Choice(["ocl", "supcon"]),
+    }
     fixed = {"head": {"name": "mlp", "dim": 8}}
     assert sample(space, [0.5, 0.1], fixed) == {"loss": "ocl", "loss.m": 0.5}
     assert sample(space, [0.5, 0.9], fixed) == {"loss": "supcon"}
@@ -159,14 +211,18 @@ def test_a_condition_looks_inside_components():
 
 
 def nested_value(trial):
-    return 1 - abs(trial.config["opt"]["lr"] - 0.1) - 0.1 * (trial.config["opt"].get("name") == "slow")
+    return (
+        1 - abs(trial.config["opt"]["lr"] - 0.1) - 0.1 * (trial.config["opt"].get("name") == "slow")
+    )
 
 
 def test_a_search_draws_inside_components(tmp_path):
     space = {"opt": Choice(["slow", "fast"]), "opt.lr": Float(0.01, 1.0, log=True)}
     arms = {
         "base": Arm(f"{__name__}:train", config={"head.dim": 4}, space=space),
-        "more": Arm(f"{__name__}:train", {"head": "mlp", "opt.lr": 0.1}, {"head.depth": Choice([1, 2, 3])}),
+        "more": Arm(
+            f"{__name__}:train", {"head": "mlp", "opt.lr": 0.1}, {"head.depth": Choice([1, 2, 3])}
+        ),
     }
 
     def record(trial, notes, status):
@@ -183,7 +239,12 @@ def test_a_search_draws_inside_components(tmp_path):
 STUDY_FILE = {
     "name": "s",
     "data": "d",
-    "arms": {"a.1": {"trainable": "m:f", "config": {"loss": "ocl", "head.dim": 4, "kind": {"name": "x", "p": 1}}}},
+    "arms": {
+        "a.1": {
+            "trainable": "m:f",
+            "config": {"loss": "ocl", "head.dim": 4, "kind": {"name": "x", "p": 1}},
+        }
+    },
     "axes": {"opt.lr": [0.1]},
     "zipped": [{"batch.size": [1, 2]}],
 }
@@ -218,12 +279,16 @@ def test_set_reaches_inside_components(tmp_path, monkeypatch, sets, at, value, f
 def test_set_adds_and_changes_dotted_axes(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(STUDY_FILE))
-    loaded = load_study(str(path), ["axes.opt.lr=[1, 2]", "axes.loss.m=[3]", "zipped.0.batch.kind=[a, b]"])
+    loaded = load_study(
+        str(path), ["axes.opt.lr=[1, 2]", "axes.loss.m=[3]", "zipped.0.batch.kind=[a, b]"]
+    )
     assert loaded.axes == {"opt.lr": [1, 2], "loss.m": [3]}
     assert loaded.zipped == [{"batch.size": [1, 2], "batch.kind": ["a", "b"]}]
     with pytest.raises(SpecError, match="a plain value has no fields"):
         load_study(str(path), ["name.first=x"])
-    with pytest.raises(SpecError, match=r"--set zipped.4.x: there is no such place in the study, got '4'"):
+    with pytest.raises(
+        SpecError, match=r"--set zipped.4.x: there is no such place in the study, got '4'"
+    ):
         load_study(str(path), ["zipped.4.x=1"])
 
 
@@ -242,7 +307,12 @@ class Outer:
 
 
 def test_a_wrong_value_is_told_all_types_of_its_field_and_none_of_its_neighbour_s():
-    with pytest.raises(SpecError, match=r"^inner\.either: input should be a valid integer.*, or .*valid boolean.*'q'$"):
+    with pytest.raises(
+        SpecError,
+        match=r"^inner\.either: input should be a valid integer.*, or .*valid boolean.*'q'$",
+    ):
         validate(Outer, {"inner": {"either": "q"}})
-    with pytest.raises(SpecError, match=r"^inner\.number: input should be a valid integer, [a-z ]*, got 'q'$"):
+    with pytest.raises(
+        SpecError, match=r"^inner\.number: input should be a valid integer, [a-z ]*, got 'q'$"
+    ):
         validate(Outer, {"inner": {"number": "q", "switch": "q"}})

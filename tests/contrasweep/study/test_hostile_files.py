@@ -23,7 +23,10 @@ HOSTILE = {
     "a merge of itself": ("a: &a {<<: *a}", "a value that contains it"),
     "deep lists": ("a: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     "deep mappings": ("a: " + "{a: " * 400 + "}" * 400, "nested too deeply"),
-    "no such month": (BASE + "description: 2026-13-01", "not YAML; a value cannot be read: month must be in 1..12"),
+    "no such month": (
+        BASE + "description: 2026-13-01",
+        "not YAML; a value cannot be read: month must be in 1..12",
+    ),
     "no number": (BASE + "alpha: !!int x", "not YAML; a value cannot be read"),
     "a number of 5000 digits": (BASE + "max_failures: " + "9" * 5000, "a value cannot be read"),
     "a number of 4000 bits": (BASE + "max_failures: 0x" + "f" * 1000, "at most 63 bits"),
@@ -35,19 +38,37 @@ HOSTILE = {
     "a long name": (BASE.replace("name: s", f"name: {'x' * 15_000}"), "name: string should"),
     "a key that is a list": (BASE + "axes: {[1, 2]: [3]}", "s.yaml"),
     "a null byte": (BASE + 'description: "\\0\\e[2J"\nmetric: "a\\e[2J"', "printable characters"),
-    "a reserved study": (BASE.replace("name: s", "name: Calibration"), "a folder of the storage, got 'Calibration'"),
+    "a reserved study": (
+        BASE.replace("name: s", "name: Calibration"),
+        "a folder of the storage, got 'Calibration'",
+    ),
     "an axis of seeds": (BASE + "axes: {seed: [1, 2]}", "axes.seed: no axis has this name"),
     "an axis of status": (BASE + "axes: {status: [1, 2]}", "axes.status: no axis has this name"),
-    "an axis in a sub-grid": (BASE + "subgrids: [{axes: {arm: [1]}}]", "subgrids.0.axes.arm: no axis has this name"),
-    "an axis of the metric": (BASE + "metric: batch_size\naxes: {batch_size: [8]}", "have one name"),
+    "an axis in a sub-grid": (
+        BASE + "subgrids: [{axes: {arm: [1]}}]",
+        "subgrids.0.axes.arm: no axis has this name",
+    ),
+    "an axis of the metric": (
+        BASE + "metric: batch_size\naxes: {batch_size: [8]}",
+        "have one name",
+    ),
     "a metric of status": (BASE + "metric: status", "metric: no metric has this name"),
-    "an arm like a trial": (BASE.replace("  a:", "  0123456789abcdef:"), "may not look like a trial's id"),
+    "an arm like a trial": (
+        BASE.replace("  a:", "  0123456789abcdef:"),
+        "may not look like a trial's id",
+    ),
     "too many trials": (
         BASE + "seeds: " + str(list(range(20_000))) + "\naxes: {epochs: [1,2,3,4,5,6,7,8,9]}",
         "at most",
     ),
-    "a trainable of no module": (BASE.replace("contrasweep.trainables.contrastive:train", ":x"), "arms.a.trainable"),
-    "a trainable of no package": (BASE.replace("contrasweep.trainables.contrastive:train", ".a:b"), "arms.a.trainable"),
+    "a trainable of no module": (
+        BASE.replace("contrasweep.trainables.contrastive:train", ":x"),
+        "arms.a.trainable",
+    ),
+    "a trainable of no package": (
+        BASE.replace("contrasweep.trainables.contrastive:train", ".a:b"),
+        "arms.a.trainable",
+    ),
     "a setting called self": (BASE + "axes: {self: [1]}", "self"),
     "not UTF-8": (b"name: \xff\xfe", "it is no UTF-8"),
     "empty": ("", "a study file holds a mapping"),
@@ -63,28 +84,63 @@ def test_a_hostile_file_is_one_short_line(case, tmp_path):
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("contrasweep: ") and says in done.stderr
-    assert len(done.stderr.splitlines()) == 1 and len(done.stderr) < 3000 and done.stderr.strip().isprintable()
+    assert (
+        len(done.stderr.splitlines()) == 1
+        and len(done.stderr) < 3000
+        and done.stderr.strip().isprintable()
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
 
 
-TEXT, NO_PATH = "the name of a dataset is text", "this machine can have no such path"
+TEXT = "the name of a dataset is text"
+NO_PATH = "this machine can have no such path"
 NO_YAML = "a dataset's parameter is not YAML"
 EDGES = {  # what stands for BASE's data; the rule, the place and the value that the line names
-    "a number of no digits": ("digits\ndescription: !!int ''", "a value cannot be read", "line 3", "!!int ''"),
-    "a parameter's open list": ("digits-lt?imbalance_factor=[", NO_YAML, "digits-lt.imbalance_factor: ", "got '['"),
+    "a number of no digits": (
+        "digits\ndescription: !!int ''",
+        "a value cannot be read",
+        "line 3",
+        "!!int ''",
+    ),
+    "a parameter's open list": (
+        "digits-lt?imbalance_factor=[",
+        NO_YAML,
+        "digits-lt.imbalance_factor: ",
+        "got '['",
+    ),
     "a parameter's open mapping": (
         "'digits-lt?imbalance_factor={a'",
         NO_YAML,
         "digits-lt.imbalance_factor",
         "got '{a'",
     ),
-    "a parameter called self": ("digits-lt?self=1", "no such field", "digits-lt.self: ", "known fields"),
+    "a parameter called self": (
+        "digits-lt?self=1",
+        "no such field",
+        "digits-lt.self: ",
+        "known fields",
+    ),
     "a null character": (r'"a\0b"', NO_PATH, "data: ", r"got 'a\x00b'"),
     "a folder of nobody": ('"~nosuch/x"', NO_PATH, "data: ", "got '~nosuch/x'"),
     "an axis with null": ("digits\naxes: {data: [digits-lt, null]}", TEXT, "axes.data.1: ", "null"),
-    "an axis with a number": ("digits\naxes: {data: [digits-lt, 5]}", TEXT, "axes.data.1: ", "got 5"),
-    "an axis with a mapping": ("digits\naxes: {data: [digits-lt, {k: v}]}", TEXT, "axes.data.1: ", "got {'k': 'v'}"),
-    "a zip with a mapping": ("digits\nzipped: [{data: [{k: v}], x: [1]}]", TEXT, "zipped.0.data.0: ", "got {'k': 'v'}"),
+    "an axis with a number": (
+        "digits\naxes: {data: [digits-lt, 5]}",
+        TEXT,
+        "axes.data.1: ",
+        "got 5",
+    ),
+    "an axis with a mapping": (
+        "digits\naxes: {data: [digits-lt, {k: v}]}",
+        TEXT,
+        "axes.data.1: ",
+        "got {'k': 'v'}",
+    ),
+    "a zip with a mapping": (
+        "digits\nzipped: [{data: [{k: v}], x: [1]}]",
+        TEXT,
+        "zipped.0.data.0: ",
+        "got {'k': 'v'}",
+    ),
 }
 
 
@@ -104,13 +160,22 @@ def _with_storage(group, *words):
         yield from _with_storage(command, *words, name)
     if any(option.name == "storage" for option in group.params):
         needed = [option for option in group.params if option.required]
-        yield [*words, *(w for o in needed for w in (["x"] if o.param_type_name == "argument" else [o.opts[0], "x"]))]
+        yield [
+            *words,
+            *(
+                w
+                for o in needed
+                for w in (["x"] if o.param_type_name == "argument" else [o.opts[0], "x"])
+            ),
+        ]
 
 
 @pytest.mark.parametrize("words", _with_storage(get_command(app)), ids=" ".join)
 def test_a_storage_of_a_user_that_is_not_known_is_one_line_of_every_command(words, tmp_path):
     done = contrasweep(*words, "--storage", "~nosuch/x", folder=tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith(f"contrasweep: --storage: {NO_PATH}, got '~nosuch/x'")
+    assert done.returncode == 2 and done.stderr.startswith(
+        f"contrasweep: --storage: {NO_PATH}, got '~nosuch/x'"
+    )
     assert len(done.stderr.splitlines()) == 1 and list(tmp_path.iterdir()) == []
 
 
@@ -138,7 +203,9 @@ def test_code_that_fails_at_import_is_one_line_with_file_and_line(case, tmp_path
     )
     for study in ("s.yaml", "failing_at_import:STUDY"):
         done = contrasweep("plan", study, folder=tmp_path)
-        assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+        assert (
+            done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1
+        ), done.stderr
         assert "failing_at_import.py, line " in done.stderr and len(done.stderr) < 3000
 
 
@@ -147,15 +214,24 @@ def test_settings_that_fail_are_one_line_with_file_and_line(tmp_path):
         "def settings(**config):\n    return 1 / 0\n\n"
         "def train(trial, resume=None):\n    yield\n\ntrain.settings = settings\n"
     )
-    (tmp_path / "s.yaml").write_text(BASE.replace("contrasweep.trainables.contrastive:train", "failing_settings:train"))
+    (tmp_path / "s.yaml").write_text(
+        BASE.replace("contrasweep.trainables.contrastive:train", "failing_settings:train")
+    )
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
-    assert done.returncode == 2 and "ZeroDivisionError: division by zero (failing_settings.py, line 2)" in done.stderr
+    assert (
+        done.returncode == 2
+        and "ZeroDivisionError: division by zero (failing_settings.py, line 2)" in done.stderr
+    )
 
 
 def test_a_part_that_exits_when_it_is_built_ends_no_plan_in_silence(tmp_path):
-    (tmp_path / "exits.py").write_text("import sys\n\n\ndef encoder(shape, **options):\n    sys.exit(0)\n")
+    (tmp_path / "exits.py").write_text(
+        "import sys\n\n\ndef encoder(shape, **options):\n    sys.exit(0)\n"
+    )
     arm = "{trainable: 'contrasweep.trainables.contrastive:train', config: {encoder: 'exits:encoder'}}"
-    (tmp_path / "s.yaml").write_text(BASE.replace("{trainable: 'contrasweep.trainables.contrastive:train'}", arm))
+    (tmp_path / "s.yaml").write_text(
+        BASE.replace("{trainable: 'contrasweep.trainables.contrastive:train'}", arm)
+    )
     done = contrasweep("plan", "s.yaml", folder=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert "arms.a.config: " in done.stderr and "SystemExit: 0 (exits.py, line 5)" in done.stderr
@@ -186,20 +262,31 @@ def test_python_is_checked_as_files_are():
         AblationGrid("datasets", arm, "d")
     with pytest.raises(SpecError, match="column of every table"):
         Sweep("s", arm, "d", trials_per_arm=1, metric="fold")
-    with pytest.raises(SpecError, match=r"at most 50,000 cells and 200,000 trials.*1,000,000,000,000 cells"):
+    with pytest.raises(
+        SpecError, match=r"at most 50,000 cells and 200,000 trials.*1,000,000,000,000 cells"
+    ):
         AblationGrid("s", arm, "d", axes={axis: list(range(1000)) for axis in "pqrt"})
-    assert AblationGrid("s", arm, "d", axes={"p": [1, 2]}, zipped=[{"q": [1, 2, 3], "r": [1, 2, 3]}]).cell_count() == 6
+    assert (
+        AblationGrid(
+            "s", arm, "d", axes={"p": [1, 2]}, zipped=[{"q": [1, 2, 3], "r": [1, 2, 3]}]
+        ).cell_count()
+        == 6
+    )
 
 
-SEARCH = BASE.replace("contrastive:train'", "contrastive:train', space: {lr: {type: float, low: 0, high: 1}}")
+SEARCH = BASE.replace(
+    "contrastive:train'", "contrastive:train', space: {lr: {type: float, low: 0, high: 1}}"
+)
 HUGE = {
     "folds": BASE.replace("folds: 2", "folds: 1_000_000_000_000"),
     "repeats": BASE + "repeats: 1_000_000_000_000",
     "replicates": BASE + "replicates: {first: 2, step: 1, most: 1_000_000_000_000}",
-    "repeated replicates": BASE + "replicates: {first: 2, step: 1, most: 1_000_000_000_000, of: repeats}",
+    "repeated replicates": BASE
+    + "replicates: {first: 2, step: 1, most: 1_000_000_000_000, of: repeats}",
     "configurations": SEARCH + "type: sweep\ntrials_per_arm: 1_000_000_000_000",
     "a budget": SEARCH + "type: sweep\nbudget: {trials: 1_000_000_000_000}",
-    "folds of a search": SEARCH.replace("folds: 2", "folds: 1_000_000_000_000") + "type: sweep\ntrials_per_arm: 2",
+    "folds of a search": SEARCH.replace("folds: 2", "folds: 1_000_000_000_000")
+    + "type: sweep\ntrials_per_arm: 2",
     "replicates of a search": SEARCH
     + "type: sweep\ntrials_per_arm: 2\nreplicates: {first: 2, step: 1, most: 1_000_000_000_000}",
 }
@@ -209,7 +296,9 @@ HUGE = {
 def test_a_number_that_nobody_can_mean_is_refused_before_anything_is_counted_out(text, tmp_path):
     (tmp_path / "s.yaml").write_text(text)
     tracemalloc.start()
-    with pytest.raises(SpecError, match=r"at most 50,000 cells and 200,000 trials.*000,000,000,000"):
+    with pytest.raises(
+        SpecError, match=r"at most 50,000 cells and 200,000 trials.*000,000,000,000"
+    ):
         load_study(str(tmp_path / "s.yaml"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -219,11 +308,15 @@ def test_a_number_that_nobody_can_mean_is_refused_before_anything_is_counted_out
 def test_seeds_that_no_cell_would_get_are_refused(tmp_path):
     growing = "replicates: {first: 2, step: 1, most: 3}\n"
     (tmp_path / "s.yaml").write_text(f"{BASE}{growing}seeds: [5, 6, 7, 8]")
-    with pytest.raises(SpecError, match=r"seeds: a cell gets 3 seeds at most.*\[5, 6, 7, 8\]; name 3 or fewer"):
+    with pytest.raises(
+        SpecError, match=r"seeds: a cell gets 3 seeds at most.*\[5, 6, 7, 8\]; name 3 or fewer"
+    ):
         load_study(str(tmp_path / "s.yaml"))
     (tmp_path / "s.yaml").write_text(f"{BASE}{growing}seeds: [5, 6]")
     assert load_study(str(tmp_path / "s.yaml")).all_seeds == [5, 6, 7]
-    (tmp_path / "s.yaml").write_text(f"{SEARCH}type: sweep\ntrials_per_arm: 2\n{growing}confirm_seeds: [5, 6, 7, 8]")
+    (tmp_path / "s.yaml").write_text(
+        f"{SEARCH}type: sweep\ntrials_per_arm: 2\n{growing}confirm_seeds: [5, 6, 7, 8]"
+    )
     with pytest.raises(SpecError, match="confirm_seeds: a cell gets 3 seeds at most"):
         load_study(str(tmp_path / "s.yaml"))
 
@@ -232,7 +325,10 @@ def test_seeds_that_no_cell_would_get_are_refused(tmp_path):
     ("parameter", "answer"),
     [
         ("{uniform: [0, 1]}", r"space.lr: its kind must be named in `type`.*as in \{type: float"),
-        ("{type: uniform, low: 0}", r"space.lr: its kind must be named in `type`, got 'uniform'; known: 'float'"),
+        (
+            "{type: uniform, low: 0}",
+            r"space.lr: its kind must be named in `type`, got 'uniform'; known: 'float'",
+        ),
         ("[0, 1]", "space.lr: "),
     ],
 )
@@ -247,7 +343,10 @@ def test_a_parameter_of_no_known_kind_is_told_what_there_is(parameter, answer, t
     ("text", "where"),
     [
         ("axes: {a: [1]}\nfolds: 2\naxes: {b: [1]}", "'axes'; it stands in line 1 and in line 3"),
-        ("arms:\n  a: {config: {x: 1}}\n  'a': {config: {x: 2}}", "'a'; it stands in line 2 and in line 3"),
+        (
+            "arms:\n  a: {config: {x: 1}}\n  'a': {config: {x: 2}}",
+            "'a'; it stands in line 2 and in line 3",
+        ),
         ("config: {x: 1, y: 2, x: 3}", "'x'; it stands in line 1 and in line 1"),
         ("a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\n  x: 3", "'x'; it stands in line 4 and in line 5"),
     ],
@@ -266,14 +365,20 @@ def test_a_key_beside_what_is_merged_replaces_it():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("arms: {no: {trainable: contrastive}}", "got False; YAML reads no, off, yes and on as true or false: put a"),
+        (
+            "arms: {no: {trainable: contrastive}}",
+            "got False; YAML reads no, off, yes and on as true or false: put a",
+        ),
         ("arms: {a: {trainable: off}}", "got False; YAML reads no, off"),
         (
             "arms: {a: {trainable: contrastive, config: {on: 1}}}",
             "config.1.[key]: input should be a valid string, got True; YAML reads no",
         ),
         ("arms: {a: {command: [python, x.py, {lr}]}}", 'as a mapping: put them in quotes, "{lr}"'),
-        ("arms: {a: {command: [python, x.py, {lr: []}]}}", "command.2: input should be a valid string, got {'lr': []}"),
+        (
+            "arms: {a: {command: [python, x.py, {lr: []}]}}",
+            "command.2: input should be a valid string, got {'lr': []}",
+        ),
     ],
 )
 def test_a_text_that_yaml_reads_as_another_value_is_asked_for_in_quotes(text, says, tmp_path):
@@ -292,7 +397,9 @@ def test_a_study_whose_module_lacks_a_package_of_a_shorter_name_says_which(tmp_p
     (tmp_path / "lacked_studies.py").write_text("import lacked\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SpecError, match="got 'lacked_studies'; it imports 'lacked', which is not installed"):
+    with pytest.raises(
+        SpecError, match="got 'lacked_studies'; it imports 'lacked', which is not installed"
+    ):
         load_study("lacked_studies:STUDY")
     with pytest.raises(SpecError, match=r"there is no such module, got 'lacking\.studies'$"):
         load_study("lacking.studies:STUDY")

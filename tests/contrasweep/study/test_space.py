@@ -29,7 +29,9 @@ FLOATS = st.tuples(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.booleans()).ma
 INTS = st.tuples(st.integers(1, 500), st.integers(1, 500), st.booleans()).map(
     lambda t: Int(min(t[:2]), max(t[:2]), log=t[2])
 )
-CHOICES = st.lists(st.one_of(st.text(max_size=3), st.integers()), min_size=1, max_size=5).map(Choice)
+CHOICES = st.lists(st.one_of(st.text(max_size=3), st.integers()), min_size=1, max_size=5).map(
+    Choice
+)
 
 
 @given(st.one_of(FLOATS, INTS, CHOICES), UNIT)
@@ -59,7 +61,10 @@ def test_every_integer_has_its_share():
 
 
 def test_a_conditional_is_there_only_under_its_condition():
-    space = {"epsilon": Float(0, 0.5, when={"loss": "sincere"}), "loss": Choice(["supcon", "sincere"])}
+    space = {
+        "epsilon": Float(0, 0.5, when={"loss": "sincere"}),
+        "loss": Choice(["supcon", "sincere"]),
+    }
     assert ordered(space) == ["loss", "epsilon"]
     assert sample(space, [0.5, 0.1]) == {"loss": "supcon"}
     assert sample(space, [0.5, 0.9]) == {"loss": "sincere", "epsilon": 0.25}
@@ -79,7 +84,10 @@ def test_a_conditional_is_there_only_under_its_condition():
         (lambda: Choice([]), "at least one option"),
         (lambda: Float(1, 2, logg=True), "did you mean 'log'?"),
         (lambda: check({"a": Float(0, 1, when={"b": 1})}, {}), "names no parameter"),
-        (lambda: check({"a": Int(0, 1, when={"b": 1}), "b": Int(0, 1, when={"a": 1})}, {}), "in a circle"),
+        (
+            lambda: check({"a": Int(0, 1, when={"b": 1}), "b": Int(0, 1, when={"a": 1})}, {}),
+            "in a circle",
+        ),
     ],
 )
 def test_a_wrong_space_is_refused_in_one_line(make, says):
@@ -90,20 +98,28 @@ def test_a_wrong_space_is_refused_in_one_line(make, says):
 
 
 ENDS = st.decimals(-100, 100, places=3, allow_nan=False)
-RANGES = st.tuples(ENDS, st.decimals("0.001", 5, places=3), st.integers(0, 30), st.decimals(0, "0.9", places=1)).map(
-    lambda t: Float(float(t[0]), float(t[0] + t[1] * (t[2] + t[3])), step=float(t[1]))
-)
+RANGES = st.tuples(
+    ENDS, st.decimals("0.001", 5, places=3), st.integers(0, 30), st.decimals(0, "0.9", places=1)
+).map(lambda t: Float(float(t[0]), float(t[0] + t[1] * (t[2] + t[3])), step=float(t[1])))
 """Ranges as people type them, with up to 31 values; the last step may stop short of the high end."""
 
 
 @given(RANGES, UNIT)
 def test_what_goes_in_steps_is_one_list_of_the_numbers_that_people_type(parameter, u):
     values = [parameter.value(i) for i in range(levels(parameter))]
-    typed = [float(Decimal(str(parameter.low)) + i * Decimal(str(parameter.step))) for i in range(len(values))]
+    typed = [
+        float(Decimal(str(parameter.low)) + i * Decimal(str(parameter.step)))
+        for i in range(len(values))
+    ]
     assert values == typed == [config["t"] for config in configurations({"t": parameter}).values()]
-    assert parameter.low == values[0] and parameter.high - parameter.step < values[-1] <= parameter.high
+    assert (
+        parameter.low == values[0]
+        and parameter.high - parameter.step < values[-1] <= parameter.high
+    )
     assert parameter.at(u) in values and set(parameter.grid(7)) <= set(values)
-    assert all(parameter.holds(value) and parameter.index(value) == i for i, value in enumerate(values))
+    assert all(
+        parameter.holds(value) and parameter.index(value) == i for i, value in enumerate(values)
+    )
     assert not any(parameter.holds(value + parameter.step / 3) for value in values)
 
 
@@ -121,14 +137,32 @@ def test_a_value_between_two_steps_is_none_of_a_range():
         Arm("toy:train", space={"t": Float(0.1, 0.3, step=0.1)}, start_points=[{"t": 0.15}])
 
 
-@given(st.permutations([1, True, "1", 0, False, None, [1], [True], {"name": "adam"}, "adam", {"name": "adam", "b": 1}]))
+@given(
+    st.permutations(
+        [
+            1,
+            True,
+            "1",
+            0,
+            False,
+            None,
+            [1],
+            [True],
+            {"name": "adam"},
+            "adam",
+            {"name": "adam", "b": 1},
+        ]
+    )
+)
 def test_options_that_python_holds_equal_are_told_apart(options):
     choice = Choice(options)
     space = {"x": choice}
     for i, option in enumerate(options):
         assert choice.holds(option) and choice.index(option) == i
         drawn = drawn_from(space, {"x": option})["x"]
-        if not (isinstance(option, dict) or option == "adam"):  # a component may be named in several ways
+        if not (
+            isinstance(option, dict) or option == "adam"
+        ):  # a component may be named in several ways
             assert type(drawn) is type(option) and canonical.same(drawn, option)
     assert not Choice([1]).holds(True) and not Choice([True]).holds(1) and Choice([1]).holds(1.0)
     assert exists({"y": Int(0, 1, when={"x": 1})}, "y", {"x": 1}, {})

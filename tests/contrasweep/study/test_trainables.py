@@ -38,7 +38,15 @@ def with_more(trial, resume=None, *, depth=3):
     yield
 
 
-GOOD = [plain, wrapped, functools.partial(with_more, depth=4), passes_on, passes_on_in_text, Method(), with_more]
+GOOD = [
+    plain,
+    wrapped,
+    functools.partial(with_more, depth=4),
+    passes_on,
+    passes_on_in_text,
+    Method(),
+    with_more,
+]
 
 
 @pytest.mark.parametrize("function", GOOD)
@@ -66,7 +74,10 @@ def with_a_required_one_more(trial, model, resume=None):
             "a generator function, or calls contrasweep.report, got 'returns_a_number'; use `yield Report(",
         ),
         (print, 'a trainable takes a trial and the folder of a checkpoint, got "print('),
-        (without_resume, "got 'without_resume(trial)'; got an unexpected keyword argument 'resume'; declare it as def"),
+        (
+            without_resume,
+            "got 'without_resume(trial)'; got an unexpected keyword argument 'resume'; declare it as def",
+        ),
         (with_a_required_one_more, "missing a required argument: 'model'"),
         (Method, "a trainable is a generator function, not a class, got 'Method'"),
     ],
@@ -84,9 +95,14 @@ def test_the_short_name_of_a_shipped_method_is_its_dotted_path():
 
 
 def test_a_wrong_short_name_says_which_there_are():
-    with pytest.raises(SpecError, match=r"trainable: .* got 'contrastiv'; did you mean 'contrastive'\? known methods"):
+    with pytest.raises(
+        SpecError,
+        match=r"trainable: .* got 'contrastiv'; did you mean 'contrastive'\? known methods",
+    ):
         Arm("contrastiv")
 
 
 def test_the_schema_of_a_study_file_knows_the_short_names():
-    assert {"contrastive", "paired_images"} <= {*study_schema()["$defs"]["Arm"]["properties"]["trainable"]["examples"]}
+    assert {"contrastive", "paired_images"} <= {
+        *study_schema()["$defs"]["Arm"]["properties"]["trainable"]["examples"]
+    }

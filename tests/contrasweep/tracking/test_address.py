@@ -41,7 +41,8 @@ def test_a_database_whose_writer_was_killed_is_used_again(mlflow_uri, tmp_path):
 @pytest.mark.slow
 def test_a_database_that_a_killed_process_was_making_is_made_anew(tmp_path):
     """MLflow's own steps fail on what the earlier ones left: the tables are whole, or not there."""
-    uri, fresh = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    fresh = tmp_path / ".mlflow.db.new"
     code = f"""
 import os, sqlalchemy
 from contrasweep.tracking.mlflow.address import TrackingAddress
@@ -63,7 +64,9 @@ def test_a_locked_database_is_waited_for(mlflow_uri, tmp_path, monkeypatch):
         other.execute("begin exclusive")
         with monkeypatch.context() as impatient:
             impatient.setattr(address, "LOCK_PATIENCE_S", 0.1)
-            with pytest.raises(StorageError, match=r"mlflow\.db is locked by another process") as caught:
+            with pytest.raises(
+                StorageError, match=r"mlflow\.db is locked by another process"
+            ) as caught:
                 checked_uri(mlflow_uri)
         assert "no sqlite database" not in str(caught.value) and "\n" not in str(caught.value)
         with ThreadPoolExecutor() as pool:
@@ -75,9 +78,12 @@ def test_a_locked_database_is_waited_for(mlflow_uri, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("read_only", ["mlflow.db", "."])
-def test_a_database_that_cannot_be_written_is_one_line(read_only, mlflow_uri, tmp_path, monkeypatch):
+def test_a_database_that_cannot_be_written_is_one_line(
+    read_only, mlflow_uri, tmp_path, monkeypatch
+):
     denied = tmp_path / read_only  # `root` may write to anything, so that a mode would show nothing
-    access, mkdir = os.access, os.mkdir
+    access = os.access
+    mkdir = os.mkdir
 
     def denied_mkdir(path, *mode):
         if Path(path).parent == denied:
@@ -85,6 +91,8 @@ def test_a_database_that_cannot_be_written_is_one_line(read_only, mlflow_uri, tm
         mkdir(path, *mode)
 
     monkeypatch.setattr(os, "mkdir", denied_mkdir)
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != denied and access(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != denied and access(path, mode)
+    )
     with pytest.raises(StorageError, match=r"mlflow\.db cannot be written; choose another file"):
         checked_uri(mlflow_uri)

@@ -29,8 +29,11 @@ class Heard:
     """A command that keeps what it is told, an event a line; `other` is a second one."""
 
     def __init__(self, folder):
-        self.file, self.beside = folder / "heard", folder / "beside"
-        self.command, self.other = (f"sh -c 'cat >> {file}; echo >> {file}'" for file in (self.file, self.beside))
+        self.file = folder / "heard"
+        self.beside = folder / "beside"
+        self.command, self.other = (
+            f"sh -c 'cat >> {file}; echo >> {file}'" for file in (self.file, self.beside)
+        )
 
     @property
     def posts(self):
@@ -58,7 +61,9 @@ def records(tmp_path):
 
 def live(records, **fields):
     """Write what a driver of now keeps in the storage."""
-    state = RunState("s", "accuracy", "max", records.storage, 8, 0, 2.0, time.time(), host="node-7", pid=4711)
+    state = RunState(
+        "s", "accuracy", "max", records.storage, 8, 0, 2.0, time.time(), host="node-7", pid=4711
+    )
     state.updated = time.time()
     LIVE_FILE.write(records.store, f"{records.study}/{LIVE}", asdict(replace(state, **fields)))
 
@@ -68,7 +73,10 @@ def beside(records, *addresses):
     return TrackingProcess(trackers, TrackedStudy(records.study), records)
 
 
-FAILED = {"statuses": {"done": 3, "failed": 2}, "events": [(1.0, "look"), (2.0, "failed: ocl fold=2: ValueError: x")]}
+FAILED = {
+    "statuses": {"done": 3, "failed": 2},
+    "events": [(1.0, "look"), (2.0, "failed: ocl fold=2: ValueError: x")],
+}
 
 
 def test_a_run_that_ends_tells_its_failure_and_its_end_once_to_each_command(heard, records):
@@ -78,7 +86,10 @@ def test_a_run_that_ends_tells_its_failure_and_its_end_once_to_each_command(hear
     assert process.process.wait() == 0
     for file in (heard.file, heard.beside):
         failure, end = heard.read(file)
-        assert failure["event"] == "failure" and failure["text"] == "s: failed: ocl fold=2: ValueError: x"
+        assert (
+            failure["event"] == "failure"
+            and failure["text"] == "s: failed: ocl fold=2: ValueError: x"
+        )
         assert end["event"] == "end" and end["done"] == 5 and end["total"] == 8
         assert end["text"] == "s: complete, 5 of 8 trials, 2 failed; best accuracy 0.9 (ocl)"
 
@@ -89,11 +100,16 @@ def test_a_driver_that_is_killed_gives_no_sign_of_life_and_no_end(heard, records
     process._tell("")  # what is told of a driver whose pipe ends
     assert process.process.wait() == 0
     (silent,) = heard.posts
-    assert silent["event"] == "silent" and "no sign of life from process 4711 on node-7 any more" in silent["text"]
+    assert (
+        silent["event"] == "silent"
+        and "no sign of life from process 4711 on node-7 any more" in silent["text"]
+    )
 
 
 @pytest.mark.parametrize(("outcome", "lost"), [("interrupted", False), ("interrupted", True)])
-def test_of_a_run_before_this_one_nothing_is_told_but_how_this_one_ended(heard, records, outcome, lost):
+def test_of_a_run_before_this_one_nothing_is_told_but_how_this_one_ended(
+    heard, records, outcome, lost
+):
     live(records, **FAILED, began=time.time() - 3600, updated=time.time() - 3600)
     notifier = Notifier([heard.command], records, time.time())
     notifier.look()
@@ -101,12 +117,16 @@ def test_of_a_run_before_this_one_nothing_is_told_but_how_this_one_ended(heard, 
     assert notifier.join(240.0) and heard.events == ["silent" if lost else "end"]
 
 
-def test_a_driver_that_hangs_is_named_once_and_again_only_after_it_has_lived(heard, records, monkeypatch):
+def test_a_driver_that_hangs_is_named_once_and_again_only_after_it_has_lived(
+    heard, records, monkeypatch
+):
     clock = [1000.0]
     monkeypatch.setattr(notify.time, "monotonic", lambda: clock[0])
     notifier = Notifier([], records, time.time())
     sent = []
-    monkeypatch.setattr(notifier, "_send", lambda event, *_: (sent.append(event), notifier._told.add(event)))
+    monkeypatch.setattr(
+        notifier, "_send", lambda event, *_: (sent.append(event), notifier._told.add(event))
+    )
     for seconds in (0.0, SILENT_S + 1, 1.0):
         if not seconds:
             live(records)
@@ -151,7 +171,9 @@ def test_what_looks_of_an_earlier_run_decided_is_not_told_again(heard, tmp_path)
         ("/no/such/program", "[Errno 2] No such file or directory: '/no/such/program'"),
     ],
 )
-def test_a_command_gets_the_event_and_one_that_misbehaves_is_a_line(command, says, tmp_path, monkeypatch):
+def test_a_command_gets_the_event_and_one_that_misbehaves_is_a_line(
+    command, says, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(delivery, "DELIVER_S", 1.0 if "over" in says else 240.0)
     assert deliver(command, MESSAGE) == says
@@ -190,7 +212,10 @@ def test_a_command_that_hangs_holds_up_neither_the_driver_nor_another(heard, rec
 def test_a_command_that_cannot_work_or_has_a_secret_is_one_line_before_anything_runs(command, says):
     with pytest.raises(SpecError, match=says) as caught:
         AblationGrid("s", {"a": Arm("toy:train")}, "digits", notify=[command])
-    assert not {"\x1b", "\n", "abc", "word"} & {*str(caught.value), *re.findall(r"\w+", str(caught.value))}
+    assert not {"\x1b", "\n", "abc", "word"} & {
+        *str(caught.value),
+        *re.findall(r"\w+", str(caught.value)),
+    }
 
 
 STUDY = """
@@ -210,8 +235,14 @@ def test_a_driver_that_gets_sigterm_has_told_its_failure_and_tells_its_end_once(
     (tmp_path / "study.yaml").write_text(STUDY)
     with ray_folder() as ray:
         words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        driver = start_driver(*words, folder=tmp_path, ray=ray, environment={"HEARD": str(heard.file)})
-        wait_until(lambda: len(heard.posts) == 1 or driver.poll() is not None, "the failure to be told", 240.0)
+        driver = start_driver(
+            *words, folder=tmp_path, ray=ray, environment={"HEARD": str(heard.file)}
+        )
+        wait_until(
+            lambda: len(heard.posts) == 1 or driver.poll() is not None,
+            "the failure to be told",
+            240.0,
+        )
         assert driver.poll() is None, driver.communicate()
         driver.send_signal(signal.SIGTERM)
         _, errors = driver.communicate()

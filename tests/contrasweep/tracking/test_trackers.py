@@ -127,15 +127,33 @@ STUDY = TrackedStudy("s", axes=("lr",))
 
 
 def rows_of(values):
-    return [{"step": step, "time": 1000.0 + step, "accuracy": value} for step, value in enumerate(values, 1)]
+    return [
+        {"step": step, "time": 1000.0 + step, "accuracy": value}
+        for step, value in enumerate(values, 1)
+    ]
 
 
 def report(records, trial, values):
     """What a worker and a driver leave in the storage of a trial that runs and has reported `values`."""
     Attempt(records, trial)
     records.write_metrics(trial.id, rows_of(values))
-    running = {trial.id: RunningTrial(trial.id, trial.arm, {}, trial.fold, trial.seed, 1000.0, step=len(values))}
-    state = RunState("s", "accuracy", "max", records.storage, 1, 0, 1.0, 1000.0, running=running, updated=time.time())
+    running = {
+        trial.id: RunningTrial(
+            trial.id, trial.arm, {}, trial.fold, trial.seed, 1000.0, step=len(values)
+        )
+    }
+    state = RunState(
+        "s",
+        "accuracy",
+        "max",
+        records.storage,
+        1,
+        0,
+        1.0,
+        1000.0,
+        running=running,
+        updated=time.time(),
+    )
     LIVE_FILE.write(records.store, f"s/{LIVE}", asdict(state))
 
 
@@ -165,7 +183,9 @@ def tracked(uri, records, trial, values=(0.5, 0.75)):
 
 
 def test_event_files_hold_each_report(records, trial, tmp_path):
-    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
     assert tracked("tensorboard:tb", records, trial) == ""
     [folder] = [path for path in (tmp_path / "tb" / "s").iterdir() if path.is_dir()]
     assert folder.name == f"ours-lr=0.1-fold=1-seed=2-{trial.id[:8]}"
@@ -186,16 +206,23 @@ def test_wandb_runs_are_written_offline(records, trial, tmp_path):
     assert run.name.endswith(trial.id) and list(run.glob("*.wandb"))
 
 
-WANDB = [pytest.mark.slow, pytest.mark.xdist_group("wandb")]  # its import takes seconds, in one process
+WANDB = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("wandb"),
+]  # its import takes seconds, in one process
 EVERY = ["own_trackers:Lines", "tensorboard:tb", pytest.param("wandb:w", marks=WANDB)]
 """The shared suite: a new tracker is one more address here."""
 
 
 @pytest.mark.parametrize("uri", EVERY)
-def test_a_tracker_takes_a_trial_that_starts_over_and_one_that_failed_and_is_told_nothing_twice(uri, records, trial):
+def test_a_tracker_takes_a_trial_that_starts_over_and_one_that_failed_and_is_told_nothing_twice(
+    uri, records, trial
+):
     pytest.importorskip({"tensorboard": "tensorboardX"}.get(kind := uri.partition(":")[0], kind))
     failed = replace(trial, seed=3)
-    records.write(Record.of(failed, status=Status.FAILED, error="RuntimeError: before its first report"))
+    records.write(
+        Record.of(failed, status=Status.FAILED, error="RuntimeError: before its first report")
+    )
     report(records, trial, (0.5, 0.6))
     first = follower_of(uri, records)
     first.look()
@@ -207,7 +234,9 @@ def test_a_tracker_takes_a_trial_that_starts_over_and_one_that_failed_and_is_tol
 
 
 @pytest.mark.parametrize("uri", EVERY[1:])
-def test_a_folder_tracker_keeps_what_the_same_study_in_another_storage_wrote(uri, records, trial, tmp_path):
+def test_a_folder_tracker_keeps_what_the_same_study_in_another_storage_wrote(
+    uri, records, trial, tmp_path
+):
     kind = uri.partition(":")[0]
     pytest.importorskip({"tensorboard": "tensorboardX"}.get(kind, kind))
     seen = []
@@ -225,7 +254,14 @@ def test_an_own_tracker_is_given_the_four_calls(records, trial):
     import own_trackers
 
     assert tracked("own_trackers:Lines", records, trial) == ""
-    expected = ["s", ("start", trial.id), (1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}), "done", "closed"]
+    expected = [
+        "s",
+        ("start", trial.id),
+        (1, {"accuracy": 0.5}),
+        (2, {"accuracy": 0.75}),
+        "done",
+        "closed",
+    ]
     assert expected == own_trackers.LINES
     sync(records, checked_tracking("own_trackers:Lines"), STUDY)
     assert [*expected, "s", "closed"] == own_trackers.LINES, "it knows the trial's end already"
@@ -252,14 +288,20 @@ def test_a_trial_that_is_archived_while_a_follower_looks_has_not_ended_any_more(
     for values, refused in (((0.25, 7), True), ((0.25, 0.5), False)):
         finish(records, trial, values)
         follower.look()
-        assert bool(follower.refused) == refused and (own_trackers.LINES[-1] == "done") != refused, (
-            "another record is another try"
-        )
-    held = {name for name, known in vars(follower).items() if isinstance(known, dict) and trial.id in known}
+        assert (
+            bool(follower.refused) == refused and (own_trackers.LINES[-1] == "done") != refused
+        ), "another record is another try"
+    held = {
+        name
+        for name, known in vars(follower).items()
+        if isinstance(known, dict) and trial.id in known
+    }
     assert held == {"ended", "_etags"}, "nothing is kept of what it was before"
 
 
-def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(records, trial):
+def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothing_that_ended(
+    records, trial
+):
     import own_trackers
 
     follower = follower_of("own_trackers:Lines", records)
@@ -277,7 +319,9 @@ def test_a_killed_process_s_successor_tells_a_trial_from_its_beginning_and_nothi
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_tells_all_trackers_and_one_that_fails_stops_no_other(records, trial, tmp_path, capfd):
+def test_a_process_of_its_own_tells_all_trackers_and_one_that_fails_stops_no_other(
+    records, trial, tmp_path, capfd
+):
     finish(records, trial, (0.5, 0.75))
     process = TrackingProcess(checked_tracking("own_trackers:Exits,tensorboard:tb"), STUDY, records)
     said = process.close("complete", 240.0)
@@ -285,14 +329,18 @@ def test_a_process_of_its_own_tells_all_trackers_and_one_that_fails_stops_no_oth
     assert list((tmp_path / "tb" / "s").glob("*/events*"))
 
 
-def test_training_goes_first_while_it_runs_also_before_a_process_of_another_session(records, trial, tmp_path):
+def test_training_goes_first_while_it_runs_also_before_a_process_of_another_session(
+    records, trial, tmp_path
+):
     finish(records, trial, (0.5, 0.75))
     process = TrackingProcess(checked_tracking("own_trackers:Priority"), STUDY, records)
     wait_until((tmp_path / "start").exists, "the trial to be shown")
     assert int((tmp_path / "start").read_text()) >= NICENESS
     assert process.close("complete", 240.0) == ""
     grouped = Path("/proc/sys/kernel/sched_autogroup_enabled")
-    if grouped.exists() and grouped.read_text().strip() == "1":  # elsewhere nobody may raise it again
+    if (
+        grouped.exists() and grouped.read_text().strip() == "1"
+    ):  # elsewhere nobody may raise it again
         assert (tmp_path / "close").read_text() == "0"
 
 
@@ -309,7 +357,9 @@ print(process.close("interrupted", 0.1), file=sys.stderr)
 """
 
 
-def test_what_goes_on_in_the_background_holds_no_output_of_the_driver_that_has_ended(records, trial, tmp_path):
+def test_what_goes_on_in_the_background_holds_no_output_of_the_driver_that_has_ended(
+    records, trial, tmp_path
+):
     finish(records, trial, (0.5, 0.75))
     setup = f"STUDY = {asdict(STUDY)!r}\nSTORAGE = {records.storage!r}\n"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
@@ -320,13 +370,19 @@ def test_what_goes_on_in_the_background_holds_no_output_of_the_driver_that_has_e
 
 def test_a_tracker_that_fails_stops_no_trial_and_is_named_at_the_end(records, trial, capsys):
     gap = tracked("own_trackers:Lines", records, trial, values=(7, 0.75))
-    assert gap.startswith("own_trackers:Lines lacks 1 trial of study s (OSError: the disk is full); the records have")
-    assert f"own_trackers:Lines does not show trial {trial.id} (OSError: the disk is full)" in capsys.readouterr().err
+    assert gap.startswith(
+        "own_trackers:Lines lacks 1 trial of study s (OSError: the disk is full); the records have"
+    )
+    assert (
+        f"own_trackers:Lines does not show trial {trial.id} (OSError: the disk is full)"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_tracker_that_stays_away_is_given_up_and_named_at_the_end(records, trial, monkeypatch):
     finish(records, trial, (0.5,))
-    follower, looks = follower_of("own_trackers:Lines", records), []
+    follower = follower_of("own_trackers:Lines", records)
+    looks = []
 
     def away(*place, **named):
         looks.append(1)
@@ -336,7 +392,9 @@ def test_a_tracker_that_stays_away_is_given_up_and_named_at_the_end(records, tri
     monkeypatch.setattr(follower.target, "connect", away)
     monkeypatch.setattr("contrasweep.tracking.follower.AWAY_S", 1.5)
     follower.follow(lambda seconds: "complete", lambda left: None)
-    assert follower.gap().startswith("own_trackers:Lines lacks 1 trial of study s (nobody answers); the records have")
+    assert follower.gap().startswith(
+        "own_trackers:Lines lacks 1 trial of study s (nobody answers); the records have"
+    )
 
 
 @pytest.mark.parametrize(
@@ -348,12 +406,22 @@ def test_a_tracker_that_stays_away_is_given_up_and_named_at_the_end(records, tri
         ("Unsaid", "Odd: its text cannot be made"),
     ],
 )
-def test_a_tracker_that_cannot_be_built_is_one_line_and_lacks_every_trial(name, reason, records, trial, capsys):
+def test_a_tracker_that_cannot_be_built_is_one_line_and_lacks_every_trial(
+    name, reason, records, trial, capsys
+):
     gap = tracked(f"own_trackers:{name}", records, trial)
     said = capsys.readouterr()
     [line] = said.err.splitlines()
-    assert line.startswith(f"own_trackers:{name} ") and reason in line and len(line) < 400 and not said.out
-    assert gap.startswith(f"own_trackers:{name} lacks 1 trial of study s ({reason}") and "\n" not in gap
+    assert (
+        line.startswith(f"own_trackers:{name} ")
+        and reason in line
+        and len(line) < 400
+        and not said.out
+    )
+    assert (
+        gap.startswith(f"own_trackers:{name} lacks 1 trial of study s ({reason}")
+        and "\n" not in gap
+    )
     with pytest.raises(StorageError, match="own_trackers"):
         sync(records, checked_tracking(f"own_trackers:{name}"), STUDY)
 
@@ -376,10 +444,16 @@ def test_several_at_once_with_mlflow_first(records, tmp_path):
             "own_trackers:Half",
             "tracking: a tracker has the calls start, report, finish, close, got 'own_trackers:Half'",
         ),
-        ("own_trackers:Short", "tracking: own_trackers:Short.report takes (trial_id, step, metrics, time); too many "),
+        (
+            "own_trackers:Short",
+            "tracking: own_trackers:Short.report takes (trial_id, step, metrics, time); too many ",
+        ),
         ("own_trackers:Linse", "tracking: the tracker's module has no such function or class"),
         ("nowhere_at:All", "tracking: the tracker's module cannot be imported"),
-        ("tensorboard:", "tracking: this tracker needs a folder, got 'tensorboard:'; for example tensorboard:./runs"),
+        (
+            "tensorboard:",
+            "tracking: this tracker needs a folder, got 'tensorboard:'; for example tensorboard:./runs",
+        ),
         ("./mlruns", "tracking: a folder is no tracking store"),
         ("sqlite:///a.db,sqlite:///b.db", "tracking: one MLflow store at a time"),
     ],
@@ -392,15 +466,25 @@ def test_a_tracker_that_cannot_work_is_one_line(uri, says):
 
 def test_a_studys_own_trackers_hold_unless_the_command_says_others():
     assert tracking_of(OF_STUDY, None) == "sqlite:///mlflow.db"
-    assert tracking_of(OF_STUDY, ["tensorboard:tb", "own_trackers:Lines"]) == ["tensorboard:tb", "own_trackers:Lines"]
-    assert tracking_of("none", "tensorboard:tb") == "none" and tracking_of(None, "tensorboard:tb") is None
+    assert tracking_of(OF_STUDY, ["tensorboard:tb", "own_trackers:Lines"]) == [
+        "tensorboard:tb",
+        "own_trackers:Lines",
+    ]
+    assert (
+        tracking_of("none", "tensorboard:tb") == "none"
+        and tracking_of(None, "tensorboard:tb") is None
+    )
     fields = {"name": "s", "arms": {"a": Arm("toy:train")}, "data": "digits", "folds": 3}
     study = AblationGrid(**fields, tracking=["tensorboard:tb", "sqlite:///m.db"])
     assert checked_tracking(tracking_of(OF_STUDY, study.tracking)).others == ("tensorboard:tb",)
-    assert "tracking" not in to_plain(AblationGrid(**fields)), "study.json of a study without it is as it was"
+    assert "tracking" not in to_plain(AblationGrid(**fields)), (
+        "study.json of a study without it is as it was"
+    )
     with pytest.raises(SpecError) as caught:
         AblationGrid(**fields, tracking=["tensorboard:tb", "postgresql://user:hunter2@host/db"])
-    assert str(caught.value).startswith("tracking: a study holds no password, got 'postgresql://user:***@host/db'")
+    assert str(caught.value).startswith(
+        "tracking: a study holds no password, got 'postgresql://user:***@host/db'"
+    )
     assert "hunter2" not in str(caught.value)
 
 

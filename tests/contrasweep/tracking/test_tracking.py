@@ -48,7 +48,12 @@ from contrasweep.trial import Trial
 
 pytestmark = pytest.mark.xdist_group("tracking")  # one server for all of them
 
-DATA = Manifest("digits-lt", "/data/digits-lt", "image", {"train": (Shard("train-0.parquet", 1437, 1, "0" * 64),)})
+DATA = Manifest(
+    "digits-lt",
+    "/data/digits-lt",
+    "image",
+    {"train": (Shard("train-0.parquet", 1437, 1, "0" * 64),)},
+)
 T0 = 1_700_000_000.0
 
 
@@ -56,7 +61,14 @@ def make_trials(study):
     """Two arms with different config keys, two batch sizes, two folds."""
     arms = {"scl": {"loss": "supcon"}, "ocl": {"loss": "ocl", "head": {"dim": 64}}}
     return [
-        Trial(study, arm, "contrasweep.trainables.contrastive:train", config | {"batch_size": b, "lr": 0.1}, DATA, fold)
+        Trial(
+            study,
+            arm,
+            "contrasweep.trainables.contrastive:train",
+            config | {"batch_size": b, "lr": 0.1},
+            DATA,
+            fold,
+        )
         for arm, config in arms.items()
         for b in (4, 32)
         for fold in (0, 1)
@@ -67,7 +79,8 @@ def make_rows(trial, steps=5):
     """Reports as the records keep them; accuracy is given at every other step only."""
     base = int(trial.id[:4], 16) / 1e6
     return [
-        {"step": s, "time": T0 + s, "loss": base + 1 / s} | ({"accuracy": base + s / 10} if s % 2 else {})
+        {"step": s, "time": T0 + s, "loss": base + 1 / s}
+        | ({"accuracy": base + s / 10} if s % 2 else {})
         for s in range(1, steps + 1)
     ]
 
@@ -117,13 +130,23 @@ class Study:
 
     def run(self, trials: Sequence[Trial], ended: str = "") -> None:
         """Write what a driver tells of itself, while these trials run or, if it has `ended`, ran last."""
-        steps = {t.id: rows[-1]["step"] if (rows := self.records.metrics(t.id)) else 0 for t in trials}
-        running = {t.id: RunningTrial(t.id, t.arm, {}, t.fold, t.seed, T0, step=int(steps[t.id])) for t in trials}
-        state = RunState(self.name, "accuracy", "max", self.records.storage, 8, 0, 2.0, T0, running=running)
-        state.updated, state.ended = time.time(), ended
+        steps = {
+            t.id: rows[-1]["step"] if (rows := self.records.metrics(t.id)) else 0 for t in trials
+        }
+        running = {
+            t.id: RunningTrial(t.id, t.arm, {}, t.fold, t.seed, T0, step=int(steps[t.id]))
+            for t in trials
+        }
+        state = RunState(
+            self.name, "accuracy", "max", self.records.storage, 8, 0, 2.0, T0, running=running
+        )
+        state.updated = time.time()
+        state.ended = ended
         LIVE_FILE.write(self.records.store, f"{self.name}/{LIVE}", asdict(state))
 
-    def record(self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any) -> Record:
+    def record(
+        self, trial: Trial, rows: list[dict[str, Any]] | None = None, **fields: Any
+    ) -> Record:
         """Write what a trial leaves in the storage."""
         rows = make_rows(trial) if rows is None else rows
         self.records.write_metrics(trial.id, rows)
@@ -146,7 +169,11 @@ class Study:
 
     def runs(self) -> list[Any]:
         experiment = self.client.get_experiment_by_name(self.name)
-        return [] if experiment is None else list(self.client.search_runs([experiment.experiment_id], max_results=1000))
+        return (
+            []
+            if experiment is None
+            else list(self.client.search_runs([experiment.experiment_id], max_results=1000))
+        )
 
     def children(self) -> dict[str, Any]:
         """Runs by trial id; fails if a trial has two."""
@@ -166,7 +193,11 @@ class Study:
         """The run's histories are exactly those rows: nothing lost, nothing twice."""
         run = self.children()[trial.id]
         for key in ("loss", "accuracy"):
-            want = [(r["step"], r[key], int(r["time"] * 1000)) for r in (rows or make_rows(trial)) if key in r]
+            want = [
+                (r["step"], r[key], int(r["time"] * 1000))
+                for r in (rows or make_rows(trial))
+                if key in r
+            ]
             assert self.history(run, key) == want
 
 
@@ -187,7 +218,9 @@ def view(run: Any) -> dict[str, Any]:
 def server_uri(tmp_path_factory, template):
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(template, folder / "mlflow.db")
-    with mlflow_server(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"), folder) as server:
+    with mlflow_server(
+        f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"), folder
+    ) as server:
         yield server.uri
 
 
@@ -214,7 +247,11 @@ def server_on_postgres_uri(tmp_path_factory, postgres_uri):
 
 EVERYWHERE = pytest.mark.parametrize(
     "study",
-    ["sqlite", pytest.param("server", marks=pytest.mark.slow), pytest.param("postgres", marks=pytest.mark.long)],
+    [
+        "sqlite",
+        pytest.param("server", marks=pytest.mark.slow),
+        pytest.param("postgres", marks=pytest.mark.long),
+    ],
     indirect=True,
 )
 
@@ -225,7 +262,13 @@ def study(request, tmp_path):
 
     uri = request.getfixturevalue(f"{request.param}_uri")
     name = f"s{time.monotonic_ns()}"  # short: PostgreSQL has 200 characters for the address of a run's artifacts
-    return Study(uri, name, make_trials(name), StudyRecords(str(tmp_path / "storage"), name), MlflowClient(uri))
+    return Study(
+        uri,
+        name,
+        make_trials(name),
+        StudyRecords(str(tmp_path / "storage"), name),
+        MlflowClient(uri),
+    )
 
 
 @EVERYWHERE
@@ -234,38 +277,54 @@ def test_shows_every_trial_of_a_study(study):
     for trial in study.trials:
         study.record(trial)
     assert study.sync().added == 8
-    children, parent = study.children(), study.parent()
+    children = study.children()
+    parent = study.parent()
     assert set(children) == {trial.id for trial in study.trials}
-    assert {run.data.tags["mlflow.parentRunId"] for run in children.values()} == {parent.info.run_id}
+    assert {run.data.tags["mlflow.parentRunId"] for run in children.values()} == {
+        parent.info.run_id
+    }
     assert parent.info.run_name == study.name and parent.info.status == "FINISHED"
     assert parent.data.tags["plan_digest"] == "ab" * 32
     for trial in study.trials:
         study.assert_shows(trial)
         run = children[trial.id]
-        assert run.info.run_name == f"{trial.arm} batch_size={trial.config['batch_size']} fold={trial.fold} seed=0"
+        assert (
+            run.info.run_name
+            == f"{trial.arm} batch_size={trial.config['batch_size']} fold={trial.fold} seed=0"
+        )
         own = {"arm": trial.arm, "fold": str(trial.fold), "seed": "0", "status": "done"}
         assert own.items() <= run.data.tags.items()
         assert run.info.status == "FINISHED" and run.info.end_time == int((T0 + 9) * 1000)
         assert run.data.metrics["system/param.lr"] == 0.1
-        assert run.data.metrics["system/training_seconds"] == 4.5 and run.data.metrics["system/host_memory_gib"] == 0.75
+        assert (
+            run.data.metrics["system/training_seconds"] == 4.5
+            and run.data.metrics["system/host_memory_gib"] == 0.75
+        )
         (used,) = run.inputs.dataset_inputs
         assert used.dataset.name == "digits-lt" and DATA.digest.startswith(used.dataset.digest)
     assert len({frozenset(run.data.params) for run in children.values()}) == 1
     heads = {run.data.tags["arm"]: run.data.params["head.dim"] for run in children.values()}
     assert heads == {"scl": "-", "ocl": "64"}
-    large = study.client.search_runs([parent.info.experiment_id], "metrics.`system/param.batch_size` > 8")
-    assert {run.data.tags["trial_id"] for run in large} == {t.id for t in study.trials if t.config["batch_size"] == 32}
+    large = study.client.search_runs(
+        [parent.info.experiment_id], "metrics.`system/param.batch_size` > 8"
+    )
+    assert {run.data.tags["trial_id"] for run in large} == {
+        t.id for t in study.trials if t.config["batch_size"] == 32
+    }
     links = read_links(study.records)
     assert {i: url.split("/runs/")[1].split("?")[0] for i, url in links.runs.items()} == {
         i: run.info.run_id for i, run in children.items()
     }
-    assert links.served == study.uri.startswith("http") and links.study.startswith("http://127.0.0.1:")
+    assert links.served == study.uri.startswith("http") and links.study.startswith(
+        "http://127.0.0.1:"
+    )
 
 
 @EVERYWHERE
 def test_a_follower_shows_what_sync_shows(study):
     """Trials begin, report in between, and end; the study's runs are then deleted and synced."""
-    follower, rows = study.follower(), {trial.id: make_rows(trial) for trial in study.trials}
+    follower = study.follower()
+    rows = {trial.id: make_rows(trial) for trial in study.trials}
     for trial in study.trials[:2]:
         for steps in (0, 2, 4):
             study.train(trial, rows[trial.id][:steps])
@@ -306,7 +365,8 @@ def test_sync_needs_nothing_but_the_storage(study):
 
 def test_another_follower_goes_on_where_one_was_killed(study):
     """MLflow has two of three reports; the trial goes on from its checkpoint at step 2 and makes the third again."""
-    trial, rows = study.trials[0], make_rows(study.trials[0])
+    trial = study.trials[0]
+    rows = make_rows(study.trials[0])
     study.train(trial, rows[:2])
     study.run([trial])
     study.follower().look()
@@ -334,7 +394,10 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
         study.record(trial)
     process = TrackingProcess(checked_tracking(study.uri), study.tracked, study.records)
     said = process.close("complete", timeout_s=0.0)
-    assert f"does not show all of study {study.name} yet: process {process.process.pid} goes on" in said
+    assert (
+        f"does not show all of study {study.name} yet: process {process.process.pid} goes on"
+        in said
+    )
     assert "contrasweep sync" in said and "\n" not in said
     assert process.process.wait(240) == 0
     assert study.parent().info.status == "FINISHED" and len(study.children()) == len(study.trials)
@@ -344,7 +407,9 @@ def test_a_driver_says_what_it_did_not_show_in_time_and_the_rest_follows(study):
 def test_the_charts_of_the_shared_view_are_of_the_metric(study):
     view = json.loads(shared_view(study.tracked))
     assert {chart["metricKey"] for chart in view["compareRunCharts"]} == {"accuracy"}
-    assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {view["compareRunSections"][0]["uuid"]}
+    assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} == {
+        view["compareRunSections"][0]["uuid"]
+    }
 
 
 @pytest.mark.parametrize("searches", [True, False])
@@ -352,7 +417,11 @@ def test_the_first_view_averages_what_the_table_averages(study, searches):
     """Trials of a search, and what failed after some reports, are in the second view alone."""
     tracked = replace(study.tracked, searches=searches)
     ends = [(Phase.SEARCH, 0.1, Status.PRUNED), (Phase.SEARCH, 0.2, Status.DONE)] * searches
-    ends += [(Phase.CONFIRM, 0.8, Status.DONE), (Phase.CONFIRM, 0.6, Status.DONE), (Phase.CONFIRM, 0.2, Status.FAILED)]
+    ends += [
+        (Phase.CONFIRM, 0.8, Status.DONE),
+        (Phase.CONFIRM, 0.6, Status.DONE),
+        (Phase.CONFIRM, 0.2, Status.FAILED),
+    ]
     for trial, (phase, value, status) in zip(study.trials, ends, strict=False):
         rows = [{"step": 1, "time": T0 + 1, "loss": 1.0, "accuracy": value}]
         study.record(trial, rows, status=status, notes=TrialNotes(phase=phase))
@@ -360,7 +429,9 @@ def test_the_first_view_averages_what_the_table_averages(study, searches):
     experiment = study.client.get_experiment_by_name(study.name)
     for view, mean in (("trials", 0.7), ("trials-all", np.mean([value for _, value, _ in ends]))):
         shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
-        phases = ["phase"] * (searches and view == "trials-all")  # no mean over a search and its confirmation
+        phases = ["phase"] * (
+            searches and view == "trials-all"
+        )  # no mean over a search and its confirmation
         groups = [*phases, "arm", *["batch_size"] * (not searches)]
         assert [key["groupByData"] for key in shown["groupBy"]["groupByKeys"]] == groups
         conditions = [*filter(None, [shown.get("searchFilter")]), "tags.`trial_id` != ''"]
@@ -379,12 +450,20 @@ def test_ends_are_told_apart(study):
     study.sync()
     runs = study.children()
     shown = {run.data.tags["status"]: run.info.status for run in runs.values()}
-    assert shown == {"failed": "FAILED", "pruned": "FINISHED", "infeasible": "KILLED", "pending": "SCHEDULED"}
+    assert shown == {
+        "failed": "FAILED",
+        "pruned": "FINISHED",
+        "infeasible": "KILLED",
+        "pending": "SCHEDULED",
+    }
     failed = runs[study.trials[0].id]
     assert failed.data.tags["error"] == "ValueError: loss is NaN"
     assert "Traceback" in failed.data.tags["mlflow.note.content"]
     assert [f.path for f in study.client.list_artifacts(failed.info.run_id)] == ["traceback.txt"]
-    assert Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text() == error
+    assert (
+        Path(study.client.download_artifacts(failed.info.run_id, "traceback.txt")).read_text()
+        == error
+    )
     assert study.parent().info.status == "KILLED"
     assert study.parent().data.tags["trials"] == "1 failed, 1 infeasible, 1 pruned of 8"
 
@@ -392,7 +471,11 @@ def test_ends_are_told_apart(study):
 @pytest.mark.parametrize(
     ("statuses", "outcome", "shown"),
     [
-        ({Status.DONE: 20}, "complete", "FINISHED"),  # of 30: an early decision made the others unnecessary
+        (
+            {Status.DONE: 20},
+            "complete",
+            "FINISHED",
+        ),  # of 30: an early decision made the others unnecessary
         ({Status.DONE: 1, Status.FAILED: 8}, "complete", "FINISHED"),
         ({Status.PRUNED: 3}, "complete", "FINISHED"),
         ({Status.FAILED: 9}, "complete", "FAILED"),
@@ -407,7 +490,8 @@ def test_the_study_s_own_run_says_how_it_stands(statuses, outcome, shown):
 
 
 def test_an_interrupted_trial_goes_on_in_the_same_run(study):
-    trial, rows = study.trials[0], make_rows(study.trials[0])
+    trial = study.trials[0]
+    rows = make_rows(study.trials[0])
     study.train(trial, rows[:1])
     study.run([trial], ended="interrupted")
     first = study.follower()
@@ -444,7 +528,8 @@ def test_a_trial_run_again_from_its_start_replaces_its_run(study):
 
 def test_an_open_run_of_another_training_is_replaced(study):
     """The trial lost its checkpoint, and its code was changed before it began anew."""
-    trial, rows = study.trials[0], make_rows(study.trials[0])
+    trial = study.trials[0]
+    rows = make_rows(study.trials[0])
     study.train(trial, [row | {"loss": row["loss"] + 1} for row in rows[:3]])
     study.run([trial])
     study.follower().look()
@@ -472,15 +557,26 @@ def test_the_same_study_in_another_storage_is_another_study_in_mlflow(study, tmp
     assert {run.info.run_id: view(run) for run in study.runs()} == before
     from mlflow.entities import ViewType
 
-    deleted = study.client.search_runs([experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY)
+    deleted = study.client.search_runs(
+        [experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY
+    )
     assert list(deleted) == []
     parents = [run for run in study.runs() if run.data.tags.get("contrasweep.role") == "study"]
-    assert {run.data.tags["storage"] for run in parents} == {mine.records.storage, theirs.records.storage}
+    assert {run.data.tags["storage"] for run in parents} == {
+        mine.records.storage,
+        theirs.records.storage,
+    }
     assert len({run.info.run_name for run in parents}) == 2, "and they are told apart by name"
     for parent in parents:
-        below = [run for run in study.runs() if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+        below = [
+            run
+            for run in study.runs()
+            if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+        ]
         origin = parent.data.tags["contrasweep.origin"]
-        assert len(below) == 8 and {run.data.tags["contrasweep.origin"] for run in below} == {origin}
+        assert len(below) == 8 and {run.data.tags["contrasweep.origin"] for run in below} == {
+            origin
+        }
     assert (
         study.client.get_experiment_by_name(study.name).tags["mlflow.note.content"]
         == experiment.tags["mlflow.note.content"]
@@ -509,7 +605,8 @@ def test_a_study_keeps_its_origin_and_each_storage_draws_its_own(tmp_path):
         records = StudyRecords(str(tmp_path / folder), "s")
         records.claim(StudyDocument("s", "accuracy"))
         records.claim(StudyDocument("s", "accuracy", description="declared again"))
-        first, last = records.document(), TrackedStudy.stored(records)
+        first = records.document()
+        last = TrackedStudy.stored(records)
         assert first is not None and last.origin == first.origin and len(first.origin) == 32
         documents.append(first.origin)
     assert documents[0] != documents[1]
@@ -543,13 +640,16 @@ def test_points_that_are_gone_come_back(study):
         database.execute("delete from metrics where run_uuid = ? and step % 2 = 0", (run_id,))
     again = study.sync()
     assert (again.added, again.mended, again.values, again.unchanged) == (0, 1, 2, 2)
-    assert "0 trials added" in str(again) and "1 completed (which lacked 2 values), 2 were there" in str(again)
+    assert "0 trials added" in str(
+        again
+    ) and "1 completed (which lacked 2 values), 2 were there" in str(again)
     study.assert_shows(study.trials[0])
     assert study.children()[study.trials[0].id].info.run_id == run_id
 
 
 def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
-    trial, rows = study.trials[0], make_rows(study.trials[0])
+    trial = study.trials[0]
+    rows = make_rows(study.trials[0])
     study.train(trial, rows[:1])
     study.run([trial])
     follower = study.follower()
@@ -583,7 +683,9 @@ def test_an_experiment_deleted_while_its_study_runs_comes_back(study):
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_a_tracker_that_was_away_for_a_while_lacks_nothing(study, monkeypatch):
     study.record(study.trials[0])
-    follower, connect, failed = study.follower(), Server.connect, []
+    follower = study.follower()
+    connect = Server.connect
+    failed = []
 
     def late(server, *args, **named):
         if not failed:
@@ -602,13 +704,17 @@ def test_of_two_runs_of_a_trial_the_finished_one_stays(study):
     study.record(trial)
     study.sync()
     kept = study.children()[trial.id]
-    study.client.create_run(kept.info.experiment_id, tags={"trial_id": trial.id, "contrasweep.origin": study.origin})
+    study.client.create_run(
+        kept.info.experiment_id, tags={"trial_id": trial.id, "contrasweep.origin": study.origin}
+    )
     study.sync()
     assert study.children()[trial.id].info.run_id == kept.info.run_id
 
 
 def test_a_call_whose_answer_is_lost_makes_no_second_run(study, monkeypatch):
-    trial, follower, lost = study.trials[0], study.follower(), []
+    trial = study.trials[0]
+    follower = study.follower()
+    lost = []
     study.record(trial)
     follower.look()
     create = follower.target.client.create_run  # type: ignore[attr-defined]
@@ -647,7 +753,11 @@ def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study, capsys, monkey
         follower.look()
     gap = follower.gap()
     assert set(follower.refused) == {bad.id} and not follower.waiting
-    assert f"lacks 1 trial of study {study.name} (" in gap and "contrasweep sync" in gap and "\n" not in gap
+    assert (
+        f"lacks 1 trial of study {study.name} (" in gap
+        and "contrasweep sync" in gap
+        and "\n" not in gap
+    )
     assert f"does not show trial {bad.id} (" in capsys.readouterr().err
     study.assert_shows(good)
 
@@ -660,7 +770,9 @@ def test_sync_goes_on_after_trials_whose_files_cannot_be_read(study):
     study.record(without, artifacts=("gone.txt",))
     study.records.store.write(study.records.key(cut.id, "metrics.parquet"), b"cut off")
     for _ in range(2):
-        with pytest.raises(StorageError, match=r"lacks 2 trials: .*; the other trials are there") as error:
+        with pytest.raises(
+            StorageError, match=r"lacks 2 trials: .*; the other trials are there"
+        ) as error:
             study.sync()
         assert f"{cut.id} (" in str(error.value) and f"{without.id} (" in str(error.value)
     for trial in good:
@@ -722,7 +834,11 @@ def test_settings_may_have_any_name(study, name):
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_the_study_run_says_which_code_made_its_trials(study):
-    codes = [CodeRef("aa", "1" * 40, dirty=True), CodeRef("bb", "2" * 40), CodeRef("aa", "1" * 40, dirty=True)]
+    codes = [
+        CodeRef("aa", "1" * 40, dirty=True),
+        CodeRef("bb", "2" * 40),
+        CodeRef("aa", "1" * 40, dirty=True),
+    ]
     for count, expected in ((1, ("aa", "1" * 40, "true")), (3, ("bb, aa", "2" * 40, "true"))):
         for trial, code, ended in list(zip(study.trials, codes, (1, 3, 2), strict=False))[:count]:
             study.record(trial, code=code, ended=T0 + ended)
@@ -735,19 +851,28 @@ def test_the_study_run_has_figures_and_the_table(study, tmp_path):
     (tmp_path / "table.csv").write_text("arm,accuracy\n")
     server = study.server()
     server.connect()
-    server.describe_study({"tables/table.csv": tmp_path / "table.csv"}, "| arm | accuracy |\n|---|---|", {"best": 0.9})
+    server.describe_study(
+        {"tables/table.csv": tmp_path / "table.csv"}, "| arm | accuracy |\n|---|---|", {"best": 0.9}
+    )
     parent = study.parent()
-    assert [f.path for f in study.client.list_artifacts(parent.info.run_id, "tables")] == ["tables/table.csv"]
+    assert [f.path for f in study.client.list_artifacts(parent.info.run_id, "tables")] == [
+        "tables/table.csv"
+    ]
     assert parent.data.tags["mlflow.note.content"].startswith("| arm | accuracy |")
     assert parent.data.metrics == {"best": 0.9}
-    assert study.client.get_experiment_by_name(study.name).tags["mlflow.note.content"].startswith("| arm |")
+    assert (
+        study.client.get_experiment_by_name(study.name)
+        .tags["mlflow.note.content"]
+        .startswith("| arm |")
+    )
 
 
 def test_a_trained_module_is_loaded_back(study):
     import mlflow
     import torch
 
-    module, before = torch.nn.Linear(3, 2), mlflow.get_tracking_uri()
+    module = torch.nn.Linear(3, 2)
+    before = mlflow.get_tracking_uri()
     record = study.record(study.trials[0])
     study.sync()
     server = study.server()
@@ -772,7 +897,9 @@ def test_a_trained_module_is_loaded_back(study):
 def test_artifacts_of_a_trial_are_with_its_run(study, tmp_path):
     (tmp_path / "confusion.csv").write_text("0,1\n")
     trial = study.trials[0]
-    study.records.store.put_file(study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv")
+    study.records.store.put_file(
+        study.records.key(trial.id, "artifacts/confusion.csv"), tmp_path / "confusion.csv"
+    )
     study.record(trial, artifacts=("confusion.csv",))
     study.sync()
     run = study.children()[trial.id]
@@ -786,17 +913,23 @@ def test_a_dead_server_loses_nothing_and_no_trial_waits(tmp_path, template):
     from mlflow import MlflowClient
 
     shutil.copy(template, tmp_path / "mlflow.db")
-    with mlflow_server(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"), tmp_path) as server:
+    with mlflow_server(
+        f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"), tmp_path
+    ) as server:
         client = MlflowClient(server.uri)
         patient, hasty = (
-            Study(server.uri, name, make_trials(name), StudyRecords(str(tmp_path / "s"), name), client)
+            Study(
+                server.uri, name, make_trials(name), StudyRecords(str(tmp_path / "s"), name), client
+            )
             for name in ("patient", "hasty")
         )
         trackers = checked_tracking(server.uri)
         for study in (patient, hasty):
             study.train(study.trials[0], make_rows(study.trials[0])[:1])
             study.run(study.trials[:1])
-        processes = [TrackingProcess(trackers, study.tracked, study.records) for study in (patient, hasty)]
+        processes = [
+            TrackingProcess(trackers, study.tracked, study.records) for study in (patient, hasty)
+        ]
         wait_until(lambda: len(patient.children()) == len(hasty.children()) == 1, "the first runs")
         server.kill()
         for study in (patient, hasty):
@@ -862,7 +995,8 @@ def test_a_database_that_has_no_connection_left_is_asked_again(tmp_path, mlflow_
     from mlflow.store.db.utils import _get_managed_session_maker
     from sqlalchemy.orm import sessionmaker
 
-    url, few = f"sqlite:///{tmp_path}/some.db", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.05}
+    url = f"sqlite:///{tmp_path}/some.db"
+    few = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.05}
     engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.pool.QueuePool, **few)
     sessions = _get_managed_session_maker(sessionmaker(bind=engine), "sqlite")
 
@@ -906,15 +1040,25 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, template):
     from mlflow import MlflowClient
 
     uri = f"sqlite:///{shutil.copy(template, tmp_path / 'mlflow.db')}"
-    study = Study(uri, "shown", make_trials("shown"), StudyRecords(str(tmp_path / "s"), "shown"), MlflowClient(uri))
+    study = Study(
+        uri,
+        "shown",
+        make_trials("shown"),
+        StudyRecords(str(tmp_path / "s"), "shown"),
+        MlflowClient(uri),
+    )
     study.record(study.trials[0])
     study.sync()
     code = "import sys; from contrasweep.tracking.mlflow.ui import serve; sys.exit(serve(sys.argv[1], 5600, 'shown'))"
-    with subprocess.Popen([sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True) as shown:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code, uri], stdout=subprocess.PIPE, text=True
+    ) as shown:
         try:
             line = next(line for line in shown.stdout or [] if "http://127.0.0.1" in line)
             base, page = line.split()[0].split("/#/")
-            assert page.startswith(f"experiments/{study.client.get_experiment_by_name('shown').experiment_id}/runs")
+            assert page.startswith(
+                f"experiments/{study.client.get_experiment_by_name('shown').experiment_id}/runs"
+            )
             assert study.trials[0].id in replace(study, client=MlflowClient(base)).children()
         finally:
             shown.send_signal(signal.SIGTERM)
@@ -924,8 +1068,15 @@ def test_the_ui_shows_a_study_until_it_is_ended(tmp_path, template):
 def test_mlflow_is_used_by_its_public_names_alone():
     """Its own tables, sessions and stores change with any release."""
     folder = Path(__file__).parents[3] / "platform/contrasweep"
-    lines = [line for path in folder.rglob("*.py") for line in path.read_text().splitlines() if "mlflow" in line]
-    named = {match for line in lines for match in re.findall(r"(?:from|import) (mlflow[\w.]*)", line)}
+    lines = [
+        line
+        for path in folder.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if "mlflow" in line
+    ]
+    named = {
+        match for line in lines for match in re.findall(r"(?:from|import) (mlflow[\w.]*)", line)
+    }
     assert named <= {"mlflow", "mlflow.entities", "mlflow.exceptions", "mlflow.pytorch"}
     ours = "\n".join(path.read_text() for path in (folder / "tracking").rglob("*.py"))
     assert not re.findall(r"client\.(_\w+)|_metric_objs|ManagedSession|SqlRun", ours)
@@ -937,7 +1088,9 @@ def test_following_by_hand_ends_with_the_run(study):
     study.train(study.trials[0], make_rows(study.trials[0])[:2])
     study.run(study.trials[:1])
     said = []
-    thread = threading.Thread(target=lambda: said.extend(follow(study.records, checked_tracking(study.uri))))
+    thread = threading.Thread(
+        target=lambda: said.extend(follow(study.records, checked_tracking(study.uri)))
+    )
     thread.start()
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
     for trial in study.trials:
@@ -984,12 +1137,17 @@ def test_a_relative_sqlite_address_holds_in_any_folder(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_is_loaded_by_the_trainables_own_function(tmp_path, monkeypatch):
-    (tmp_path / "with_loader.py").write_text("def load_model(folder, trial): return (folder.name, trial.arm)\n")
+    (tmp_path / "with_loader.py").write_text(
+        "def load_model(folder, trial): return (folder.name, trial.arm)\n"
+    )
     (tmp_path / "without_loader.py").write_text("def train(trial, resume=None): yield\n")
     monkeypatch.syspath_prepend(tmp_path)
     trial = replace(make_trials("s")[0], trainable="with_loader:train")
     assert load_checkpoint(trial, Path("/checkpoints/7")) == ("7", "scl")
-    assert load_checkpoint(replace(trial, trainable="without_loader:train"), Path("/checkpoints/7")) is None
+    assert (
+        load_checkpoint(replace(trial, trainable="without_loader:train"), Path("/checkpoints/7"))
+        is None
+    )
 
 
 configs = st.dictionaries(
@@ -1027,12 +1185,16 @@ def test_mlflow_takes_any_metric_name(name):
 
 def test_run_names_are_readable():
     tracked = TrackedStudy("s", axes=("batch_size", "lr", "data"))
-    trial = Trial("s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3)
+    trial = Trial(
+        "s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3
+    )
     assert run_name(tracked, trial) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
 
 
 def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path):
     study = Study("none", "s", make_trials("s"), StudyRecords(str(tmp_path), "s"), None)
     record = study.record(study.trials[0])
-    assert record_digest(record) == record_digest(RECORD_FILE.decode(record.to_json(), "record.json"))
+    assert record_digest(record) == record_digest(
+        RECORD_FILE.decode(record.to_json(), "record.json")
+    )
     assert record_digest(record) != record_digest(replace(record, metrics={"loss": 1.0}))

@@ -28,7 +28,8 @@ class Search:
     """A sweep of a method in a file that a test edits, driven without training."""
 
     def __init__(self, folder):
-        self.file, self.storage = folder / "searched_method.py", str(folder / "storage")
+        self.file = folder / "searched_method.py"
+        self.storage = str(folder / "storage")
         self.file.write_text(METHOD)
         self.study = sweep(arms=ARMS, **TPE)
         self.records = StudyRecords(self.storage, self.study.name)
@@ -42,7 +43,9 @@ class Search:
 
         def record(trial, notes, status="done"):
             settings = trial.config
-            value = sign * abs(settings["lr"] - 0.1 * settings.get("width", 1.0)) + 0.001 * (trial.fold or 0)
+            value = sign * abs(settings["lr"] - 0.1 * settings.get("width", 1.0)) + 0.001 * (
+                trial.fold or 0
+            )
             return record_of(trial, notes, status, metrics={"accuracy": value}, code=code.of(trial))
 
         return record
@@ -54,7 +57,9 @@ class Search:
         return {i: r.metrics for i, r in self.records.read(self.records.finished()).items()}
 
     def decide(self, **options):
-        return decide(plan(self.study, storage=self.storage), self.records, CurrentCode({}), **options)
+        return decide(
+            plan(self.study, storage=self.storage), self.records, CurrentCode({}), **options
+        )
 
 
 @pytest.fixture
@@ -97,7 +102,9 @@ def test_a_search_of_other_code_stops_the_run_and_is_run_again(search, tmp_path,
     restore(search.records, part.when)
     assert (candidates(search.records), search.values()) == before
     aside = {
-        i: read_archived_record(search.records, p.when, i) for p in list_archived(search.records) for i in p.trial_ids
+        i: read_archived_record(search.records, p.when, i)
+        for p in list_archived(search.records)
+        for i in p.trial_ids
     }
     assert aside == recorded, "what was made in their place"
 
@@ -123,7 +130,9 @@ def test_an_arm_that_is_run_again_with_other_code_is_searched_anew(search):
     search.decide(rerun=["a"]).carry_out(search.records)
     kept = plan(search.study, storage=search.storage).search_digest("b")
     assert {key.split("/")[-2] for key in candidates(search.records)} == {kept}
-    assert {record.arm for record in search.records.read(search.records.finished()).values()} == {"b"}
+    assert {record.arm for record in search.records.read(search.records.finished()).values()} == {
+        "b"
+    }
 
 
 def test_what_trials_of_other_code_took_is_forgotten_with_them(search):

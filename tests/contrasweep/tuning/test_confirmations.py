@@ -20,23 +20,38 @@ from contrasweep.tuning.sweep_source import SweepSource
 def exchangeable(trial, notes, status="done"):
     """A value of the configuration and the fold alone, by which no configuration is better than another."""
     seed = [round(1e9 * trial.config["lr"]), trial.fold or 0]
-    return record_of(trial, notes, status, metrics={"accuracy": 0.5 + 0.1 * np.random.default_rng(seed).normal()})
+    return record_of(
+        trial, notes, status, metrics={"accuracy": 0.5 + 0.1 * np.random.default_rng(seed).normal()}
+    )
 
 
 def test_finding_12_the_searched_fold_confirms_nothing(tmp_path):
     """The best of thirty equal configurations is far ahead on the fold it was chosen by, and on no other; so the
     confirmation is on the others by default."""
-    ahead, confirmed = [], []
+    ahead = []
+    confirmed = []
     for seed in range(6):
-        study = sweep(arms={"a": ARMS["long"]}, trials_per_arm=30, searcher="random", folds=5, search_seed=seed)
+        study = sweep(
+            arms={"a": ARMS["long"]},
+            trials_per_arm=30,
+            searcher="random",
+            folds=5,
+            search_seed=seed,
+        )
         trials, _ = drive(study, tmp_path / str(seed), record=exchangeable)
         by_phase = {phase: {t.fold for t, n in trials if n.phase == phase} for phase in Phase}
         assert by_phase == {Phase.SEARCH: {0}, Phase.CONFIRM: {1, 2, 3, 4}}
         best = next(t for t, n in trials if n.phase == Phase.CONFIRM).config["lr"]
-        searched = {t.config["lr"]: exchangeable(t, n).metrics["accuracy"] for t, n in trials if t.fold == 0}
+        searched = {
+            t.config["lr"]: exchangeable(t, n).metrics["accuracy"] for t, n in trials if t.fold == 0
+        }
         assert searched[best] == max(searched.values())
         ahead.append(searched[best] - np.mean(list(searched.values())))
-        confirmed += [exchangeable(t, n).metrics["accuracy"] - 0.5 for t, n in trials if n.phase == Phase.CONFIRM]
+        confirmed += [
+            exchangeable(t, n).metrics["accuracy"] - 0.5
+            for t, n in trials
+            if n.phase == Phase.CONFIRM
+        ]
     assert np.mean(ahead) > 0.15 and abs(np.mean(confirmed)) < 0.05
 
 
@@ -58,7 +73,9 @@ def test_finding_14_a_parallel_search_is_that_of_its_seed(tmp_path, searcher):
     def asked(order):
         study = sweep(arms={"a": ARMS["long"]}, trials_per_arm=12, slots=4, searcher=searcher)
         records = StudyRecords(str(tmp_path / f"{searcher}{order}"), study.name)
-        source, running, seen = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None), [], []
+        source = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None)
+        running = []
+        seen = []
         shuffled = random.Random(order)
         while True:
             while isinstance(given := source.next(), Next) and given.notes.phase == Phase.SEARCH:
@@ -84,7 +101,9 @@ def test_a_confirmation_is_written_down_and_one_that_goes_on_is_the_same(tmp_pat
         write_confirmation(records, Confirmation.of(best, [1000, 1001], [1, 2]))
     (only,) = read_confirmations(records)
     assert set(only.arms) == {"short", "long"} and only.seeds == (1000, 1001) and only.began > 0
-    write_confirmation(records, Confirmation.of(one | {"long": {"lr": 0.2}}, [1000, 1001, 1002], [1, 2]))
+    write_confirmation(
+        records, Confirmation.of(one | {"long": {"lr": 0.2}}, [1000, 1001, 1002], [1, 2])
+    )
     assert [c.seeds for c in read_confirmations(records)] == [(1000, 1001, 1002)]
 
 
@@ -112,10 +131,14 @@ def test_a_second_confirmation_counts_as_a_look_and_is_said_below_the_table(tmp_
         write_confirmation(StudyRecords(str(tmp_path), "toy-sweep"), again)
         now = Results.load("toy-sweep", str(tmp_path))
         p = now.compare("short", "long").p_value
-        assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value)) and (p > 0.05 or first.p_value < 0.01)
+        assert p == pytest.approx(min(1.0, 4**confirmations * first.p_value)) and (
+            p > 0.05 or first.p_value < 0.01
+        )
     notes = now.table().notes
     (note,) = (n for n in notes if "confirmation" in n)
-    assert "this is confirmation 3 of the study" in note and note.endswith("each earlier one counts as a look")
+    assert "this is confirmation 3 of the study" in note and note.endswith(
+        "each earlier one counts as a look"
+    )
     assert any("this is look 3, whose p are multiplied by 16" in n for n in notes)
 
 
@@ -129,6 +152,7 @@ def test_a_broken_ledger_is_said_and_not_taken_for_none(tmp_path):
 
 def test_a_confirmation_on_searched_folds_is_marked(tmp_path):
     results, _ = finished(
-        sweep(confirm_on="all", arms={"a": Arm("toy:train", space={"lr": Float(0.1, 1.0)})}), tmp_path
+        sweep(confirm_on="all", arms={"a": Arm("toy:train", space={"lr": Float(0.1, 1.0)})}),
+        tmp_path,
     )
     assert any("also those that the search chose by" in note for note in results.table().notes)

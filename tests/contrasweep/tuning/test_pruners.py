@@ -57,7 +57,9 @@ def test_asha_looks_at_rungs_alone():
     pruner = build("asha", mode="max", budget=9)
     for i in range(9):
         pruner.add(str(i), i, 0)
-        assert [pruner.on_report(str(i), step, value) for step, value in ((1, i / 10), (2, 1 - i / 10))] == [
+        assert [
+            pruner.on_report(str(i), step, value) for step, value in ((1, i / 10), (2, 1 - i / 10))
+        ] == [
             CONTINUE,
             CONTINUE,
         ]
@@ -70,15 +72,23 @@ def test_median_stopping_leaves_a_trial_its_grace():
         decisions = [pruner.on_report(str(i), step, 0.1 if i == 3 else 0.9) for step in (1, 2, 3)]
     assert decisions == [CONTINUE, CONTINUE, STOP]
     pruner.add("4", 4, 0)
-    assert [pruner.on_report("4", step, 0.1) for step in (1, 2, 4)] == [CONTINUE] * 3, "nobody has come as far"
+    assert [pruner.on_report("4", step, 0.1) for step in (1, 2, 4)] == [CONTINUE] * 3, (
+        "nobody has come as far"
+    )
 
 
 @pytest.mark.parametrize(
     ("mode", "values", "best"),
-    [("min", [0.9, 0.2, 0.5, 0.7], "1"), ("max", [math.nan, 0.2, 0.5, 0.7], "3"), ("min", [0.5, math.nan], "0")],
+    [
+        ("min", [0.9, 0.2, 0.5, 0.7], "1"),
+        ("max", [math.nan, 0.2, 0.5, 0.7], "3"),
+        ("min", [0.5, math.nan], "0"),
+    ],
 )
 def test_halving_keeps_the_best_and_what_is_not_finite_is_worst(mode, values, best):
-    pruner = build("halving", mode=mode, budget=len(values), reduction=len(values), bracket=len(values))
+    pruner = build(
+        "halving", mode=mode, budget=len(values), reduction=len(values), bracket=len(values)
+    )
     for i, value in enumerate(values):
         pruner.add(str(i), i, 0)
         pruner.on_report(str(i), 1, value)
@@ -107,11 +117,22 @@ def test_a_pruner_of_another_package_is_named_by_its_path(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     pruner = build("own_pruners:Threshold", mode="max", budget=None, folds=2, least=0.3)
     pruner.add("a", 0, 0)
-    assert [pruner.on_report("a", step, value) for step, value in ((1, 0.3), (2, 0.2))] == [CONTINUE, STOP]
+    assert [pruner.on_report("a", step, value) for step, value in ((1, 0.3), (2, 0.2))] == [
+        CONTINUE,
+        STOP,
+    ]
     for path, options, message in (
-        ("own_pruners:Treshold", {}, "pruner: the pruner's module has no such function or class.*did you mean"),
+        (
+            "own_pruners:Treshold",
+            {},
+            "pruner: the pruner's module has no such function or class.*did you mean",
+        ),
         ("own_prunners:Threshold", {}, "pruner: the pruner's module cannot be imported"),
-        ("own_pruners:Threshold", {"most": 1}, "pruner_options: the pruner does not take these options.*most"),
+        (
+            "own_pruners:Threshold",
+            {"most": 1},
+            "pruner_options: the pruner does not take these options.*most",
+        ),
         ("own_pruners:Half", {}, "pruner: the pruner lacks methods"),
     ):
         with pytest.raises(SpecError, match=message):
@@ -122,8 +143,11 @@ def run_halving(curves, order, known=True):
     """Drive halving as an engine would, on 2 folds for 8 steps: `curves[config][fold]` is a constant value; `order`
     permutes who is next; `known`: how many configurations come is known before. Returns the steps each trial
     trained."""
-    folds, steps = 2, 8
-    pruner = build("halving", mode="max", budget=len(curves) if known else None, folds=folds, **WAITING)
+    folds = 2
+    steps = 8
+    pruner = build(
+        "halving", mode="max", budget=len(curves) if known else None, folds=folds, **WAITING
+    )
     trials = {f"{c}/{f}": (c, f) for c in range(len(curves)) for f in range(folds)}
     for trial, (config, fold) in trials.items():
         pruner.add(trial, config, fold)
@@ -149,7 +173,16 @@ def run_halving(curves, order, known=True):
 def test_halving_judges_by_the_mean_over_folds():
     """Config 1 has the single best fold and config 0 the best mean."""
     reached = run_halving([[0.6, 0.6], [0.9, 0.1], [0.3, 0.3], [0.2, 0.2]], [0])
-    assert reached == {"0/0": 8, "0/1": 8, "1/0": 2, "1/1": 2, "2/0": 1, "2/1": 1, "3/0": 1, "3/1": 1}
+    assert reached == {
+        "0/0": 8,
+        "0/1": 8,
+        "1/0": 2,
+        "1/1": 2,
+        "2/0": 1,
+        "2/1": 1,
+        "3/0": 1,
+        "3/1": 1,
+    }
 
 
 CURVES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=24)
@@ -238,10 +271,8 @@ def test_a_wrong_pruner_is_refused(name, options, says):
 
 
 def test_a_trial_is_paused_only_where_it_may_be_resumed():
-    asha, halving = (
-        build("asha", mode="max", budget=9, reduction=2),
-        build("halving", mode="max", budget=2, reduction=2),
-    )
+    asha = build("asha", mode="max", budget=9, reduction=2)
+    halving = build("halving", mode="max", budget=2, reduction=2)
     for pruner in (asha, halving):
         for config, trial in enumerate(("best", "worst")):
             pruner.add(trial, config, 0)

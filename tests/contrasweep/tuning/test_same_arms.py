@@ -8,7 +8,11 @@ from typer.testing import CliRunner
 from contrasweep.cli.app import app
 from contrasweep.storage.records import StudyRecords
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("running"), pytest.mark.usefixtures("ray_core")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("running"),
+    pytest.mark.usefixtures("ray_core"),
+]
 
 STUDY = """
 name: same
@@ -28,13 +32,16 @@ arms:
 
 
 def test_a_study_of_equal_arms_run_again_trains_nothing_and_prints_the_same(tmp_path):
-    log, study = tmp_path / "log", tmp_path / "study.yaml"
+    log = tmp_path / "log"
+    study = tmp_path / "study.yaml"
     study.write_text(STUDY.replace("LOG", str(log)))
     command = ["run", str(study), "--storage", str(tmp_path / "runs"), "--tracking", "none"]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 0, first.output
     trained = Counter(log.read_text().splitlines())
-    assert set(trained.values()) == {1} and len(trained) == 2 * (2 * 4 + 2 * 1), "each epoch of each trial once"
+    assert set(trained.values()) == {1} and len(trained) == 2 * (2 * 4 + 2 * 1), (
+        "each epoch of each trial once"
+    )
     folders = sorted((tmp_path / "runs/same/search").iterdir())
     assert [len(list(folder.iterdir())) for folder in folders] == [4, 4], "a search for each arm"
     assert len(StudyRecords(str(tmp_path / "runs"), "same").finished()) == 10

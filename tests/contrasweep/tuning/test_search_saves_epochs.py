@@ -13,7 +13,8 @@ from contrasweep import Arm, Float, Int
 
 FILE = Path(__file__).resolve().parents[3] / "benchmarks" / "search.py"
 SPACE = {"lr": Float(1e-5, 100.0, log=True), "batch_size": Int(4, 180, log=True)}
-BUDGET, SEEDS = 180, 10
+BUDGET = 180
+SEEDS = 10
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("epochs")]  # measured once for all of them
 
 

@@ -36,7 +36,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 def make(name, space=SPACE, seed=0, budget=200, mode="max", **options):
     given_options = OPTIONS.get(name, {}) if space is SPACE else {}
-    return build(name, space, fixed={"loss": "ocl"}, seed=seed, budget=budget, mode=mode, **given_options | options)
+    return build(
+        name,
+        space,
+        fixed={"loss": "ocl"},
+        seed=seed,
+        budget=budget,
+        mode=mode,
+        **given_options | options,
+    )
 
 
 def score(config):
@@ -49,7 +57,9 @@ def history(searcher, n, skip=()):
     for i in range(n):
         config = searcher.ask()
         collected.append(config)
-        searcher.tell(config, None if i % 5 == 4 else score(config), pruned_at=2 if i % 7 == 6 else None)
+        searcher.tell(
+            config, None if i % 5 == 4 else score(config), pruned_at=2 if i % 7 == 6 else None
+        )
     return collected
 
 
@@ -58,7 +68,9 @@ def test_asks_are_configurations_of_the_space_and_differ(name):
     configs = history(make(name), 14)
     assert len({dumps(config) for config in configs}) == 14
     for config in configs:
-        assert set(config) == {n for n, p in SPACE.items() if active(p.when, {"loss": "ocl", **config})}
+        assert set(config) == {
+            n for n, p in SPACE.items() if active(p.when, {"loss": "ocl", **config})
+        }
         assert all(SPACE[n].holds(value) for n, value in config.items())
         assert config["depth"] in (2, 5, 8)
 
@@ -76,7 +88,11 @@ def resumed(name, asked, sign=1):
     for config in asked:
         searcher.replay(config)
     for i, config in enumerate(asked):
-        searcher.tell(config, None if i % 5 == 4 else sign * score(config), pruned_at=2 if i % 7 == 6 else None)
+        searcher.tell(
+            config,
+            None if i % 5 == 4 else sign * score(config),
+            pruned_at=2 if i % 7 == 6 else None,
+        )
     return searcher
 
 
@@ -87,13 +103,17 @@ def test_a_search_that_learns_nothing_goes_on_as_if_never_interrupted(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SEARCHERS if name not in ("grid", "random", "quasi-random")])
+@pytest.mark.parametrize(
+    "name", [name for name in SEARCHERS if name not in ("grid", "random", "quasi-random")]
+)
 def test_a_search_that_learns_goes_on_from_its_history_and_repeats_nothing(name):
     whole = history(make(name), 20)
     following = resumed(name, whole).ask()
     assert following == resumed(name, whole).ask(), "the history decides"
     learns_again = following != resumed(name, whole, -1).ask()
-    assert learns_again == (name not in ("cmaes", "nsga2")), "these two learn from what they asked themselves alone"
+    assert learns_again == (name not in ("cmaes", "nsga2")), (
+        "these two learn from what they asked themselves alone"
+    )
     assert dumps(following) not in {dumps(config) for config in whole}
 
 
@@ -121,7 +141,12 @@ def test_parallel_asks_wait_for_nothing_and_differ(name):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("tpe", "max"), ("tpe", "min"), ("cmaes", "max"), pytest.param("gp", "min", marks=pytest.mark.slow)],
+    [
+        ("tpe", "max"),
+        ("tpe", "min"),
+        ("cmaes", "max"),
+        pytest.param("gp", "min", marks=pytest.mark.slow),
+    ],
 )
 def test_what_learns_ends_nearer_than_random(name, mode):
     """Median over seeds of the last trials' distance to the optimum of a parabola in log lr."""
@@ -136,9 +161,9 @@ def test_what_learns_ends_nearer_than_random(name, mode):
         return float(np.median(distances[-8:]))
 
     seeds = range(1 if name == "gp" else 3)  # whose models take seconds
-    assert np.median([last(build(name, space, seed=s, mode=mode, budget=24)) for s in seeds]) < np.median(
-        [last(build("random", space, seed=s, mode=mode, budget=24)) for s in seeds]
-    )
+    assert np.median(
+        [last(build(name, space, seed=s, mode=mode, budget=24)) for s in seeds]
+    ) < np.median([last(build("random", space, seed=s, mode=mode, budget=24)) for s in seeds])
 
 
 @given(st.lists(st.floats(0, 1), min_size=6, max_size=6))
@@ -152,7 +177,11 @@ def test_optunas_form_of_a_value_is_reversible(point):
         searcher.replay(config)
     trial = searcher.open[dumps(config)]
     assert set(trial.params) == set(config)
-    assert all(SPACE[n].options[v] == config[n] for n, v in trial.params.items() if isinstance(SPACE[n], Choice))
+    assert all(
+        SPACE[n].options[v] == config[n]
+        for n, v in trial.params.items()
+        if isinstance(SPACE[n], Choice)
+    )
     assert trial.params["lr"] == config["lr"] and trial.params["width"] == config["width"]
 
 
@@ -162,12 +191,16 @@ def test_the_default_grid_is_the_largest_within_the_budget():
     collected = []
     while (config := searcher.ask()) is not None:
         collected.append(config)
-    assert len(collected) == 9 and sorted({c["t"] for c in collected}) == pytest.approx([0.1, 0.55, 1.0])
+    assert len(collected) == 9 and sorted({c["t"] for c in collected}) == pytest.approx(
+        [0.1, 0.55, 1.0]
+    )
 
 
 def test_importance_finds_what_matters():
     generator = np.random.default_rng(0)
-    configs = [sample(SPACE, point, {"loss": "ocl"}) for point in generator.random((60, len(SPACE)))]
+    configs = [
+        sample(SPACE, point, {"loss": "ocl"}) for point in generator.random((60, len(SPACE)))
+    ]
     seen = importance([(c, score(c)) for c in configs], SPACE)
     assert next(iter(seen.shares)) == "lr" and seen.shares["lr"] > 0.5
     assert [name for name in seen.shares if seen.shares[name] > seen.noise[name]] == ["lr"]
@@ -178,9 +211,14 @@ def test_importance_finds_what_matters():
 def test_noise_passes_its_own_floor_as_rarely_as_is_said():
     """Scores that depend on nothing: one setting in twenty is above what its shuffled scores reach. Of 20 one
     is expected; five and more have a probability of .003."""
-    space, passed, generator = {"a": Float(0.0, 1.0), "b": Choice(["x", "y", "z"])}, 0, np.random.default_rng(7)
+    space = {"a": Float(0.0, 1.0), "b": Choice(["x", "y", "z"])}
+    passed = 0
+    generator = np.random.default_rng(7)
     for _ in range(10):
-        configs = [{"a": generator.random(), "b": str(generator.choice(["x", "y", "z"]))} for _ in range(12)]
+        configs = [
+            {"a": generator.random(), "b": str(generator.choice(["x", "y", "z"]))}
+            for _ in range(12)
+        ]
         seen = importance([(c, generator.normal()) for c in configs], space)
         passed += sum(seen.shares[name] > seen.noise[name] for name in seen.shares)
     assert passed < 5
@@ -199,7 +237,11 @@ def test_a_share_that_noise_would_show_is_no_finding():
     ("name", "options", "says"),
     [
         ("tpee", {}, "did you mean 'tpe'"),
-        ("random", {"n_startup_trials": 3}, "searcher_options: the searcher does not take these options"),
+        (
+            "random",
+            {"n_startup_trials": 3},
+            "searcher_options: the searcher does not take these options",
+        ),
         ("tpe", {"startup": 3}, "searcher_options: the sampler does not take these options"),
         ("optuna.samplers:Nope", {}, "no such function or class"),
         ("nowhere.at:all", {}, "cannot be imported"),

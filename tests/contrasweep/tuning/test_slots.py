@@ -18,10 +18,14 @@ def search(study, storage, order, *, places=4, stop_after=10**9):
     """Configurations in the order of asking, with trials that end in a random order; and how many ran at most."""
     records = StudyRecords(str(storage), study.name)
     source = SweepSource(plan(study, storage=str(storage)), records, lambda _: None)
-    running, collected, most = [], [], 0
+    running = []
+    collected = []
+    most = 0
     while len(collected) < stop_after:
         while (
-            len(running) < places and isinstance(answer := source.next(), Next) and answer.notes.phase == Phase.SEARCH
+            len(running) < places
+            and isinstance(answer := source.next(), Next)
+            and answer.notes.phase == Phase.SEARCH
         ):
             running.append(answer)
             collected.append((answer.notes.candidate, answer.trial.config["lr"]))
@@ -73,5 +77,6 @@ def test_slots_are_part_of_the_search_and_nothing_else_is(tmp_path):
 
 def test_a_better_configuration_is_found_with_slots_too(tmp_path):
     ended, _ = search(sweep(arms=ONE_ARM, trials_per_arm=20, slots=2), tmp_path, random.Random(0))
-    early, late = [lr for _, lr in ended[:5]], [lr for _, lr in ended[-5:]]
+    early = [lr for _, lr in ended[:5]]
+    late = [lr for _, lr in ended[-5:]]
     assert sum(abs(lr - 0.1) for lr in late) < sum(abs(lr - 0.1) for lr in early)

@@ -56,10 +56,16 @@ def test_start_points_are_tried_first_and_once_within_the_budget(tmp_path, searc
     study = sweep(arms=arms, searcher=searcher, trials_per_arm=6)
     first, _ = drive(study, tmp_path, stop_after=3)
     second, _ = drive(study, tmp_path)
-    tried = [t.config["lr"] for t, notes in [*first, *second] if t.arm == "long" and notes.phase == "search"]
+    tried = [
+        t.config["lr"]
+        for t, notes in [*first, *second]
+        if t.arm == "long" and notes.phase == "search"
+    ]
     assert tried[:2] == [0.1, 0.7] and len(tried) == 6 and len(set(tried)) == 6
     (note,) = start_notes(study_document(plan(study)))
-    assert "start points: short 0, long 2" in note and not start_notes(study_document(plan(sweep())))
+    assert "start points: short 0, long 2" in note and not start_notes(
+        study_document(plan(sweep()))
+    )
 
 
 def test_a_search_with_start_points_is_another_search_than_without():
@@ -72,7 +78,16 @@ def test_a_search_with_start_points_is_another_search_than_without():
 def test_a_field_of_every_study_is_of_its_question_or_changes_no_result():
     """A field that is neither named here nor in `NO_RESULT` would make another study of every Sweep that has run."""
     shared = {field.name for field in dataclasses.fields(StudyBase)}
-    assert shared - set(NO_RESULT) == {"arms", "data", "folds", "replicates", "metric", "mode", "reference", "alpha"}
+    assert shared - set(NO_RESULT) == {
+        "arms",
+        "data",
+        "folds",
+        "replicates",
+        "metric",
+        "mode",
+        "reference",
+        "alpha",
+    }
     assert set(NO_RESULT) <= shared
     asked = plan(sweep()).digest
     assert plan(sweep(alpha=0.1)).digest != asked
@@ -118,7 +133,11 @@ def own_searcher(monkeypatch):
     monkeypatch.setitem(sys.modules, "hunters", module)
 
 
-SCHEDULES = {"asha": {"reduction": 2}, "median": {"min_trials": 2}, "halving": {"reduction": 2, "bracket": 4}}
+SCHEDULES = {
+    "asha": {"reduction": 2},
+    "median": {"min_trials": 2},
+    "halving": {"reduction": 2, "bracket": 4},
+}
 
 
 @pytest.mark.slow
@@ -147,8 +166,11 @@ def test_early_stopping_outlives_the_driver(tmp_path, pruner, kill):
 
 
 def test_what_was_asked_and_not_finished_is_run_again_unchanged(tmp_path):
-    study, storage = sweep(), str(tmp_path)
-    source = SweepSource(plan(study, storage=storage), StudyRecords(storage, study.name), lambda _: None)
+    study = sweep()
+    storage = str(tmp_path)
+    source = SweepSource(
+        plan(study, storage=storage), StudyRecords(storage, study.name), lambda _: None
+    )
     lost = [source.next().trial.id for _ in range(4)]
     ended, _ = drive(study, tmp_path)
     assert [trial.id for trial, _ in ended[:4]] == lost
@@ -163,7 +185,9 @@ def test_a_configuration_is_judged_by_the_mean_over_its_folds(tmp_path):
 
 def test_failed_trials_are_never_the_best(tmp_path):
     ended, confirmed = drive(
-        sweep(), tmp_path, statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done"
+        sweep(),
+        tmp_path,
+        statuses=lambda t: "failed" if t.config["lr"] < 0.3 and t.seed == 0 else "done",
     )
     assert all(config["lr"] >= 0.3 for config in confirmed[-1].best.values())
     ended, confirmed = drive(sweep(), tmp_path / "none", statuses=lambda t: "failed")
@@ -180,16 +204,19 @@ def test_failed_trials_are_never_the_best(tmp_path):
 def test_an_arm_without_a_best_says_why(tmp_path, failing, says):
     study = sweep(arms={"short": ARMS["short"]}, search_folds=[0, 2])
     drive(study, tmp_path, statuses=lambda t: "failed" if t.fold in failing else "done")
-    planned, records = plan(study, storage=str(tmp_path)), StudyRecords(str(tmp_path), study.name)
+    planned = plan(study, storage=str(tmp_path))
+    records = StudyRecords(str(tmp_path), study.name)
     (warning,) = planned.source(records, records.finished()).warnings()
     assert warning == f"arm short: {says}; nothing to confirm"
 
 
 def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
     """With every trial of the other arm still running, a free place gets the confirmation, not nothing."""
-    study, records = sweep(trials_per_arm=1), StudyRecords(str(tmp_path), "toy-sweep")
+    study = sweep(trials_per_arm=1)
+    records = StudyRecords(str(tmp_path), "toy-sweep")
     source = SweepSource(plan(study, storage=str(tmp_path)), records, lambda _: None)
-    short, long = source.next(), source.next()
+    short = source.next()
+    long = source.next()
     assert source.next() is None
     source.done(record_of(short.trial, short.notes))
     assert [source.next().trial.arm for _ in range(2)] == ["short"] * 2
@@ -202,7 +229,9 @@ def test_an_arm_is_confirmed_while_others_still_search(tmp_path):
 def test_an_equal_budget_is_what_the_plan_says(tmp_path):
     from contrasweep.planning.forecast import forecast
 
-    text = forecast(plan(sweep(search_folds=[0, 1]), storage=str(tmp_path)), str(tmp_path)).to_text()
+    text = forecast(
+        plan(sweep(search_folds=[0, 1]), storage=str(tmp_path)), str(tmp_path)
+    ).to_text()
     assert "equal: 5 configurations an arm, 10 trials an arm" in text
     assert "22: 20 of the search, 2 of the confirmation, 0 ended" in text
 
@@ -211,7 +240,10 @@ def test_an_equal_budget_is_what_the_plan_says(tmp_path):
     ("fields", "says"),
     [
         ({"folds": None}, "folds: a search must not look at the test split"),
-        ({"arms": {"a": Arm("toy:train")}}, "arms.a.space: every arm of a Sweep searches something"),
+        (
+            {"arms": {"a": Arm("toy:train")}},
+            "arms.a.space: every arm of a Sweep searches something",
+        ),
         (
             {"arms": {"a": Arm("toy:train", space={"lrr": Float(0.1, 1.0)})}},
             "lrr: there is no such field; did you mean 'lr'",
@@ -254,12 +286,24 @@ def test_a_report_lists_every_trial_of_a_sweep_with_its_settings(tmp_path):
 def test_a_search_in_steps_is_resumed_and_extended(low, step, count, searcher, stopped):
     """Every value of the range is tried, over an interruption and an extension."""
     high = float(Decimal(low) + count * Decimal(step))
-    arms = {"only": Arm("toy:train", config={"epochs": 2}, space={"lr": Float(float(low), high, step=float(step))})}
+    arms = {
+        "only": Arm(
+            "toy:train",
+            config={"epochs": 2},
+            space={"lr": Float(float(low), high, step=float(step))},
+        )
+    }
     with tempfile.TemporaryDirectory() as storage:
         study = sweep(arms=arms, searcher=searcher, trials_per_arm=count + 1)
         drive(study, storage, stop_after=stopped)
         drive(study, storage)
         drive(dataclasses.replace(study, confirm_seeds=[1000, 1001]), storage)
         records = StudyRecords(storage, study.name)
-        searched = [r.config["lr"] for r in records.read(records.finished()).values() if r.notes.phase is Phase.SEARCH]
-        assert sorted(searched) == [float(Decimal(low) + i * Decimal(step)) for i in range(count + 1)]
+        searched = [
+            r.config["lr"]
+            for r in records.read(records.finished()).values()
+            if r.notes.phase is Phase.SEARCH
+        ]
+        assert sorted(searched) == [
+            float(Decimal(low) + i * Decimal(step)) for i in range(count + 1)
+        ]

@@ -53,7 +53,13 @@ def digit_pairs(source: Path, settings: Any) -> Content:
         },
         specs,
     )
-    return Content("image-pair", {"train": [table]}, ("same", "larger", "smaller"), specs, Folds(5, "grouped", 0))
+    return Content(
+        "image-pair",
+        {"train": [table]},
+        ("same", "larger", "smaller"),
+        specs,
+        Folds(5, "grouped", 0),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,9 @@ def test_class_balanced_batches_show_rare_classes_as_often():
 
 def test_couples_keep_the_classes_frequencies():
     labels = LABELS.repeat(20)
-    counts = torch.bincount(labels[SAMPLERS["at_least_2_per_class"](labels, 8, drawn())].flatten()).double()
+    counts = torch.bincount(
+        labels[SAMPLERS["at_least_2_per_class"](labels, 8, drawn())].flatten()
+    ).double()
     assert (counts / counts.sum() - torch.bincount(labels) / len(labels)).abs().max() < 0.02
 
 
@@ -79,7 +81,9 @@ def test_dihedral_views_are_the_eight_symmetries_and_nothing_else():
 
 def test_light_differs_between_the_images_and_stays_in_range():
     grey = torch.full((400, 1, 4, 4), 0.5)
-    pre, post = apply_pair(grey, grey, draw_pair(PairPolicy(crop_area=1.0, dihedral=False, jitter=0.06), 400, drawn()))
+    pre, post = apply_pair(
+        grey, grey, draw_pair(PairPolicy(crop_area=1.0, dihedral=False, jitter=0.06), 400, drawn())
+    )
     assert pre.min() >= 0 and pre.max() <= 1
     expected = 0.06 * (1 + 0.5**2) ** 0.5
     assert pre[:, 0, 0, 0].std().item() == pytest.approx(expected, rel=0.15)
@@ -96,7 +100,12 @@ def test_alpha_starts_at_alpha_zero_and_never_rises(name):
 
 
 def test_alpha_falls_inversely_to_the_epochs_by_default_as_the_paper_says():
-    assert [alpha(PairedSettings().alpha_schedule, epoch, 50) for epoch in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert [alpha(PairedSettings().alpha_schedule, epoch, 50) for epoch in range(4)] == [
+        1,
+        1 / 2,
+        1 / 3,
+        1 / 4,
+    ]
     assert alpha("parabolic", 25, 50) == pytest.approx(0.75)
 
 
@@ -122,14 +131,22 @@ def test_scores_of_rows_average_to_accuracy_and_mean_recall(rows):
     by_item = metrics.by_item(predicted, labels)
     assert np.mean(by_item["correct"]) == pytest.approx(accuracy_score(labels, predicted))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn mentions predictions of classes that are not there
-        assert np.mean(by_item["recall"]) == pytest.approx(balanced_accuracy_score(labels, predicted))
+        warnings.simplefilter(
+            "ignore"
+        )  # scikit-learn mentions predictions of classes that are not there
+        assert np.mean(by_item["recall"]) == pytest.approx(
+            balanced_accuracy_score(labels, predicted)
+        )
 
 
 def test_geometry_knows_collapsed_orthogonal_and_simplex_centres():
     labels = torch.arange(4).repeat(5)
     eye = torch.eye(4)
-    for centres, mean, largest in ((eye, 0.0, 0.0), (torch.ones(4, 4), 1.0, 1.0), (eye - 0.25, -1 / 3, 1 / 3)):
+    for centres, mean, largest in (
+        (eye, 0.0, 0.0),
+        (torch.ones(4, 4), 1.0, 1.0),
+        (eye - 0.25, -1 / 3, 1 / 3),
+    ):
         geometry = metrics.geometry(centres[labels], torch.ones(20), labels, 4)
         assert geometry["centre_cosine"] == pytest.approx(mean, abs=1e-6)
         assert geometry["centre_cosine_abs"] == pytest.approx(abs(mean), abs=1e-6)
@@ -140,8 +157,13 @@ def test_geometry_knows_collapsed_orthogonal_and_simplex_centres():
 
 @pytest.mark.slow
 def test_one_scale_serves_both_sides_of_the_pairs():
-    pre, post = (torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn()) for high in (100, 255))
+    pre, post = (
+        torch.randint(0, high, (7, 3, 5, 5), dtype=torch.uint8, generator=drawn())
+        for high in (100, 255)
+    )
     mean, std = moments((pre, post))
     together = torch.cat([pre, post]).double() / 255
     torch.testing.assert_close(mean[:, 0, 0], together.mean((0, 2, 3)).float())
-    torch.testing.assert_close(std[:, 0, 0], together.transpose(0, 1).flatten(1).std(1, correction=0).float())
+    torch.testing.assert_close(
+        std[:, 0, 0], together.transpose(0, 1).flatten(1).std(1, correction=0).float()
+    )

@@ -11,7 +11,9 @@ from contrasweep.trainables.paired import colour_baseline
 
 
 def baseline_of(trial, **config):
-    return replace(trial, trainable="contrasweep.trainables.paired.colour_baseline:train", config=config)
+    return replace(
+        trial, trainable="contrasweep.trainables.paired.colour_baseline:train", config=config
+    )
 
 
 def test_colours_are_moments_and_quantiles_of_each_channel():
@@ -39,7 +41,9 @@ def test_it_reports_once_what_a_network_reports(make_trial):
 def test_hue_saturation_and_value_are_read_too_where_asked(make_trial, monkeypatch):
     seen = []
     colours = colour_baseline.colours
-    monkeypatch.setattr(colour_baseline, "colours", lambda images: seen.append(colours(images)) or colours(images))
+    monkeypatch.setattr(
+        colour_baseline, "colours", lambda images: seen.append(colours(images)) or colours(images)
+    )
     trial = baseline_of(make_trial(), rounds=3, hue=True)
     next(colour_baseline.train(trial))
     plain, hue = seen[:2]

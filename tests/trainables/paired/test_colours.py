@@ -12,14 +12,19 @@ def images(n, channels=3, seed=0):
     """Noise about a colour of each image's own."""
     generator = torch.Generator().manual_seed(seed)
     base = torch.randint(60, 190, (n, channels, 1, 1), generator=generator)
-    return (base + torch.randint(-50, 50, (n, channels, 12, 12), generator=generator)).to(torch.uint8)
+    return (base + torch.randint(-50, 50, (n, channels, 12, 12), generator=generator)).to(
+        torch.uint8
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_turning_an_image_changes_no_number(channels):
-    pre, post = images(5, channels).float() / 255, images(5, channels, 1).float() / 255
+    pre = images(5, channels).float() / 255
+    post = images(5, channels, 1).float() / 255
     for plain, turned in zip(
-        statistics([pre, post]), statistics([pre.flip(2).transpose(2, 3), post.flip(3)]), strict=True
+        statistics([pre, post]),
+        statistics([pre.flip(2).transpose(2, 3), post.flip(3)]),
+        strict=True,
     ):
         assert plain.shape == (5, count(channels)) and plain.isfinite().all()
         torch.testing.assert_close(plain, turned, atol=1e-6, rtol=1e-5)
@@ -29,32 +34,46 @@ def test_numbers_are_normal_over_the_training_part_and_keep_the_order_of_values(
     sides = (images(300), images(300, seed=1))
     numbers = torch.cat(Colours.of(sides)(*sides))
     raw = torch.cat(statistics([side.float() / 255 for side in sides]))
-    assert float(numbers.mean(0).abs().max()) < 0.05 and float((numbers.std(0) - 1).abs().max()) < 0.1
+    assert (
+        float(numbers.mean(0).abs().max()) < 0.05 and float((numbers.std(0) - 1).abs().max()) < 0.1
+    )
     order = raw[:, 0].argsort()
     assert (numbers[order, 0].diff() >= 0).all() and numbers[:, 0].unique().numel() > LEVELS / 2
 
 
 def test_what_is_unlike_the_training_part_stays_within_limits():
     colours = Colours.of((images(50), images(50, seed=1)))
-    for extreme in (torch.zeros(2, 3, 12, 12, dtype=torch.uint8), torch.full((2, 3, 12, 12), 255, dtype=torch.uint8)):
+    for extreme in (
+        torch.zeros(2, 3, 12, 12, dtype=torch.uint8),
+        torch.full((2, 3, 12, 12), 255, dtype=torch.uint8),
+    ):
         for side in colours(extreme, extreme):
             assert side.isfinite().all() and float(side.abs().max()) <= LIMIT
 
 
 def test_levels_are_of_the_training_part_alone():
-    pre, post, colours = images(40), images(40, seed=1), Colours.of((images(60, seed=2), images(60, seed=3)))
-    alone = torch.cat([torch.cat(colours(a[None], b[None])) for a, b in zip(pre, post, strict=True)]).reshape(40, 2, -1)
+    pre = images(40)
+    post = images(40, seed=1)
+    colours = Colours.of((images(60, seed=2), images(60, seed=3)))
+    alone = torch.cat(
+        [torch.cat(colours(a[None], b[None])) for a, b in zip(pre, post, strict=True)]
+    ).reshape(40, 2, -1)
     torch.testing.assert_close(torch.stack(colours(pre, post), 1), alone)
 
 
 def test_a_branch_reaches_z_and_the_classifier_and_learns():
     settings = Settings(
-        encoder={"name": "resnet10", "width": 8, "stem": "small"}, classifier={"hidden": 16}, colour_units=12
+        encoder={"name": "resnet10", "width": 8, "stem": "small"},
+        classifier={"hidden": 16},
+        colour_units=12,
     )
     model = image_model(settings, (3, 16, 16), 3).eval()
-    sides = [torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+    sides = [
+        torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(2)
+    ]
     numbers = [torch.randn(4, count(3), generator=torch.Generator().manual_seed(i)) for i in (2, 3)]
-    plain, other = model(*sides, *numbers), model(*sides, numbers[1], numbers[0])
+    plain = model(*sides, *numbers)
+    other = model(*sides, numbers[1], numbers[0])
     assert not torch.allclose(plain.z, other.z) and not torch.allclose(plain.logits, other.logits)
     assert plain.latent is not None and other.latent is not None
     assert torch.equal(plain.latent, other.latent)  # l is of the encoder's maps
@@ -64,6 +83,9 @@ def test_a_branch_reaches_z_and_the_classifier_and_learns():
 
 def test_many_channels_and_odd_sizes_have_numbers_too():
     generator = torch.Generator().manual_seed(0)
-    sides = tuple(torch.randint(0, 256, (130, 13, 15, 15), generator=generator, dtype=torch.uint8) for _ in range(2))
+    sides = tuple(
+        torch.randint(0, 256, (130, 13, 15, 15), generator=generator, dtype=torch.uint8)
+        for _ in range(2)
+    )
     for side in Colours.of(sides)(*sides):
         assert side.shape == (130, count(13)) and side.isfinite().all()

@@ -22,4 +22,7 @@ def test_images_that_are_no_squares_become_squares(pairs, image_size, side):
 
 
 def test_one_side_fed_twice_lies_on_the_device_once(pairs):
-    assert 2 * taken(pairs, (8, 8, 3), input="pre").resident_bytes == taken(pairs, (8, 8, 3)).resident_bytes
+    assert (
+        2 * taken(pairs, (8, 8, 3), input="pre").resident_bytes
+        == taken(pairs, (8, 8, 3)).resident_bytes
+    )

@@ -55,7 +55,10 @@ def materialised(pre, post, blocks, size, weighting):
 def test_the_shortcut_for_l_is_the_materialised_map(blocks, weighting, size, channels, seed):
     generator = torch.Generator().manual_seed(seed)
     maps = [
-        [torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator) for i in range(4)]
+        [
+            torch.randn(3, channels * 2**i, 32 // 2**i, 32 // 2**i, generator=generator)
+            for i in range(4)
+        ]
         for _ in range(2)
     ]
     fast = latent(maps[0], maps[1], blocks=blocks, size=(size, size), weighting=weighting)
@@ -73,12 +76,16 @@ def test_l_of_the_network_is_that_of_its_stages():
         out = model(pre, post)
     assert out.latent is not None and out.latent.shape == (4, 16)
     torch.testing.assert_close(
-        out.latent, materialised(maps[0], maps[1], "1-2-3-4", (4, 4), "channel"), atol=1e-5, rtol=1e-4
+        out.latent,
+        materialised(maps[0], maps[1], "1-2-3-4", (4, 4), "channel"),
+        atol=1e-5,
+        rtol=1e-4,
     )
 
 
 @pytest.mark.parametrize(
-    ("side", "stem", "dimensions"), [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)]
+    ("side", "stem", "dimensions"),
+    [(128, "imagenet", 64), (224, "imagenet", 196), (64, "imagenet", 16)],
 )
 def test_the_size_of_l_is_stage_threes(side, stem, dimensions):
     model = build((3, side, side), **{"encoder.stem": stem}).eval()
@@ -93,15 +100,21 @@ def test_both_sides_go_through_the_encoder_together():
     model = build()
     train_mode(model)
     seen = []
-    model.encoder.bn1.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    model.encoder.bn1.register_forward_hook(
+        lambda module, args, output: seen.append(output.detach())
+    )
     pre = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     post = 1.5 * pre + 2.0
     model(pre, post)
     assert [len(output) for output in seen] == [16]
     running = model.encoder.bn1.running_mean
-    torch.testing.assert_close(running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3)))
+    torch.testing.assert_close(
+        running, 0.1 * model.encoder.conv1(torch.cat([pre, post])).mean((0, 2, 3))
+    )
     together = (seen[0][8:] - seen[0][:8]).mean((0, 2, 3)).abs().mean()
-    apart = torch.stack([model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)])
+    apart = torch.stack(
+        [model.encoder.bn1(model.encoder.conv1(side)).mean((0, 2, 3)) for side in (pre, post)]
+    )
     assert together > 0.1 and (apart[1] - apart[0]).abs().mean() < 1e-5
 
 
@@ -119,7 +132,9 @@ def test_a_pair_without_any_change_has_no_nan():
     same = torch.randn(4, 3, 16, 16)
     out = model.eval()(same, same)
     assert not out.z.any() and out.logits.isfinite().all()
-    gradients = torch.autograd.grad(out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters()))
+    gradients = torch.autograd.grad(
+        out.z.sum() + out.latent.sum() + out.logits.sum(), list(model.parameters())
+    )
     assert all(g.isfinite().all() for g in gradients)
 
 
@@ -137,20 +152,32 @@ def test_l_needs_a_dimension_for_every_class():
     assert build(classes=17, beta=0.0) is not None
 
 
-@pytest.mark.parametrize("maps", [[(1, 1)], [(2, 2), (1, 1)], [(3, 5)], [(4, 4), (2, 2), (1, 1), (1, 1)]])
+@pytest.mark.parametrize(
+    "maps", [[(1, 1)], [(2, 2), (1, 1)], [(3, 5)], [(4, 4), (2, 2), (1, 1), (1, 1)]]
+)
 def test_l_has_no_more_dimensions_than_its_stages_have_places(maps):
-    generator, size = torch.Generator().manual_seed(0), (4, 4)
+    generator = torch.Generator().manual_seed(0)
+    size = (4, 4)
     pre, post = ([torch.randn(40, 2, *m, generator=generator) for m in maps] for _ in range(2))
-    spans = latent([*pre, *pre][: len(maps)], post, blocks="-".join(str(i + 1) for i in range(len(maps))), size=size)
+    spans = latent(
+        [*pre, *pre][: len(maps)],
+        post,
+        blocks="-".join(str(i + 1) for i in range(len(maps))),
+        size=size,
+    )
     spanned = int(torch.linalg.matrix_rank(spans.double(), rtol=1e-5))
     assert spanned <= min(rank(maps, size), 16) and (spanned == rank(maps, size) or len(maps) > 1)
 
 
 def test_maps_too_small_for_the_classes_are_warned_of():
     settings = Settings(
-        encoder={"name": "resnet10", "width": 8, "stem": "imagenet"}, latent={"size": 4, "blocks": "4"}, image_size=32
+        encoder={"name": "resnet10", "width": 8, "stem": "imagenet"},
+        latent={"size": 4, "blocks": "4"},
+        image_size=32,
     )
-    with pytest.warns(UserWarning, match="l cannot hold 5 orthogonal classes: the maps of blocks 4 at 32 x 32"):
+    with pytest.warns(
+        UserWarning, match="l cannot hold 5 orthogonal classes: the maps of blocks 4 at 32 x 32"
+    ):
         image_model(settings, (3, 32, 32), 5)
 
 
@@ -160,33 +187,46 @@ def test_frozen_batchnorm_keeps_its_statistics(bn, moves):
     train_mode(model, bn)
     before = {name: value.clone() for name, value in model.named_buffers()}
     model(*torch.randn(2, 4, 3, 16, 16).unbind(0))
-    assert any(not torch.equal(value, before[name]) for name, value in model.named_buffers()) is moves
+    assert (
+        any(not torch.equal(value, before[name]) for name, value in model.named_buffers()) is moves
+    )
 
 
 def test_groupnorm_does_not_see_the_batch():
     model = build(**{"encoder.bn": "groupnorm", "encoder.width": 16})
     train_mode(model, "groupnorm")
     sides = torch.randn(2, 6, 3, 16, 16).unbind(0)
-    torch.testing.assert_close(model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        model(*sides).z[:2], model(*(side[:2] for side in sides)).z, atol=1e-5, rtol=1e-4
+    )
 
 
 def test_frozen_batchnorm_without_weights_is_warned_of():
-    with pytest.warns(UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"):
+    with pytest.warns(
+        UserWarning, match="bn 'frozen' .* BatchNorm does nothing here; give pretrained weights"
+    ):
         build(**{"encoder.bn": "frozen"})
 
 
-@pytest.mark.parametrize("width", [16, 28, 44, 128])  # 28 and 44: a stage of no multiple of 16 channels
+@pytest.mark.parametrize(
+    "width", [16, 28, 44, 128]
+)  # 28 and 44: a stage of no multiple of 16 channels
 def test_groupnorm_has_groups_of_sixteen_or_more_at_every_width(width):
     norms = [
         m
         for m in build(**{"encoder.bn": "groupnorm", "encoder.width": width}).modules()
         if isinstance(m, torch.nn.GroupNorm)
     ]
-    assert norms and all(norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms)
+    assert norms and all(
+        norm.num_channels // norm.num_groups >= 16 and norm.num_groups <= 32 for norm in norms
+    )
 
 
 def test_groupnorm_of_a_narrow_network_is_refused_and_says_what_works():
-    with pytest.raises(SpecError, match=r"encoder\.width: groupnorm needs a width of 16 or more.*'train' or 'frozen'"):
+    with pytest.raises(
+        SpecError,
+        match=r"encoder\.width: groupnorm needs a width of 16 or more.*'train' or 'frozen'",
+    ):
         build(**{"encoder.bn": "groupnorm", "encoder.width": 12})
 
 

@@ -22,7 +22,9 @@ def simplex(classes: int) -> Tensor:
 
 
 def contrast(loss, points, temperature):
-    return float(losses.build(loss, "dot", reduction="all_anchors", temperature=temperature)(points, LABELS))
+    return float(
+        losses.build(loss, "dot", reduction="all_anchors", temperature=temperature)(points, LABELS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,33 +45,52 @@ def test_values_at_the_two_optima(loss, points, temperature, value):
 
 def outputs(labels, classes=3):
     generator = torch.Generator().manual_seed(1)
-    z, latent = (torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator)) for _ in range(2))
-    return Outputs(z, latent, torch.randn(len(labels), classes, generator=generator), torch.ones(len(labels)), z)
+    z, latent = (
+        torch.nn.functional.normalize(torch.randn(len(labels), 8, generator=generator))
+        for _ in range(2)
+    )
+    return Outputs(
+        z,
+        latent,
+        torch.randn(len(labels), classes, generator=generator),
+        torch.ones(len(labels)),
+        z,
+    )
 
 
 def test_the_sum_is_alpha_times_contrast_plus_the_rest_times_wce():
     labels = torch.tensor([0, 0, 1, 1, 2])
-    out, declared = outputs(labels), PairedSettings(beta=0.25)
+    out = outputs(labels)
+    declared = PairedSettings(beta=0.25)
     objective = Objective(declared, labels, 3, torch.device("cpu"))
     loss, terms = objective(out, labels, 0.75)
     expected = 0.75 * (terms["contrast_z"] + 0.25 * terms["contrast_l"]) + 0.25 * terms["wce"]
     assert float(loss) == pytest.approx(float(expected))
     assert float(terms["anchors"]) == pytest.approx(0.8)
     assert float(terms["wce"]) == pytest.approx(
-        float(torch.nn.functional.cross_entropy(out.logits, labels, torch.tensor([5 / 6, 5 / 6, 5 / 3])))
+        float(
+            torch.nn.functional.cross_entropy(
+                out.logits, labels, torch.tensor([5 / 6, 5 / 6, 5 / 3])
+            )
+        )
     )
 
 
 def test_wce_reductions_differ_by_the_mean_weight_of_the_batch():
-    train, batch = torch.tensor([0] * 8 + [1] * 2), torch.tensor([0, 1, 1])
+    train = torch.tensor([0] * 8 + [1] * 2)
+    batch = torch.tensor([0, 1, 1])
     out = outputs(batch, classes=2)
     values = [
-        Objective(PairedSettings(wce={"reduction": kind}), train, 2, torch.device("cpu")).wce(out.logits, batch)
+        Objective(PairedSettings(wce={"reduction": kind}), train, 2, torch.device("cpu")).wce(
+            out.logits, batch
+        )
         for kind in ("torch_mean", "batch_mean")
     ]
     weights = class_weights("balanced", train, 2)
     assert weights.tolist() == pytest.approx([10 / 16, 10 / 4])
-    assert class_weights("root", train, 2).tolist() == pytest.approx([(10 / 16) ** 0.5, (10 / 4) ** 0.5])
+    assert class_weights("root", train, 2).tolist() == pytest.approx(
+        [(10 / 16) ** 0.5, (10 / 4) ** 0.5]
+    )
     assert float(values[1]) == pytest.approx(float(values[0] * weights[batch].sum() / 3))
 
 
@@ -89,9 +110,9 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch, loss):
     z = torch.randn(len(batch), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     unit = torch.nn.functional.normalize(z, dim=1)
     out = Outputs(unit, unit, torch.zeros(len(batch), 3), torch.ones(len(batch)), unit)
-    value, terms = Objective(PairedSettings(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))(
-        out, labels, 1.0
-    )
+    value, terms = Objective(
+        PairedSettings(loss=loss), torch.tensor([0, 1, 2]), 3, torch.device("cpu")
+    )(out, labels, 1.0)
     (gradient,) = torch.autograd.grad(value, z)
     assert value.isfinite() and gradient.isfinite().all()
     if len(set(batch)) == len(batch):
@@ -100,7 +121,9 @@ def test_tiny_batches_have_finite_losses_and_gradients(batch, loss):
 
 def test_more_classes_than_dimensions_is_warned_of():
     with pytest.warns(UserWarning, match=r"projection\.dim 2 cannot hold 3"):
-        Objective(PairedSettings(projection={"dim": 2}), torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
+        Objective(
+            PairedSettings(projection={"dim": 2}), torch.tensor([0, 1, 2]), 3, torch.device("cpu")
+        )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +139,9 @@ def test_a_classifier_that_is_never_trained_is_warned_of(declared, never):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         Objective(declared, torch.tensor([0, 1, 2]), 3, torch.device("cpu"))
-    said = [str(w.message)[:28] for w in seen if w.category is UserWarning]  # the garbage collector may warn as well
+    said = [
+        str(w.message)[:28] for w in seen if w.category is UserWarning
+    ]  # the garbage collector may warn as well
     assert said == ["alpha is 1 in every epoch: t"] * never
 
 

@@ -81,7 +81,11 @@ def trial(pairs: Manifest, **config: Any) -> Trial:
 
 @pytest.mark.parametrize(
     ("encoder", "beta"),
-    [({"name": "own_pairs:Four", "width": 4}, 0.5), ("own_pairs:Row", 0), ("timm:test_resnet", 0.5)],
+    [
+        ({"name": "own_pairs:Four", "width": 4}, 0.5),
+        ("own_pairs:Row", 0),
+        ("timm:test_resnet", 0.5),
+    ],
 )
 def test_a_pair_is_trained_with_an_own_encoder_and_resumes(encoder, beta, pairs, tmp_path):
     if encoder == "timm:test_resnet":
@@ -95,7 +99,9 @@ def test_a_pair_is_trained_with_an_own_encoder_and_resumes(encoder, beta, pairs,
 
 
 def test_torchvisions_models_go_by_name_without_l(pairs):
-    encoder = Settings(**trial(pairs, encoder="mobilenet_v3_small", beta=0, image_size=32).config).encoder
+    encoder = Settings(
+        **trial(pairs, encoder="mobilenet_v3_small", beta=0, image_size=32).config
+    ).encoder
     maps = encoder.build((3, 32, 32)).eval()(torch.zeros(2, 3, 32, 32))
     assert [list(part.shape) for part in maps] == [[2, 1024, 1, 1]]
 
@@ -108,27 +114,50 @@ def test_weights_are_part_of_a_trial_by_their_digest(pairs, tmp_path):
     before = trial(pairs, encoder=small | {"weights": str(file)})
     assert len(before.config["encoder"]["sha256"]) == 64
     loaded = Settings(**before.config).encoder.build((3, 16, 16))
-    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(loaded.state_dict().values(), net.state_dict().values(), strict=True)
+    )
     torch.save({name: value + 1 for name, value in net.state_dict().items()}, file)
     assert trial(pairs, encoder=small | {"weights": str(file)}).id != before.id
     with pytest.raises(SpecError, match="the weights have another digest"):
         resolved(train, Config(before.config), pairs)
-    assert not {"weights", "sha256"} & trial(pairs, encoder=small).config["encoder"].keys(), "ids stay without weights"
+    assert not {"weights", "sha256"} & trial(pairs, encoder=small).config["encoder"].keys(), (
+        "ids stay without weights"
+    )
 
 
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"encoder": "own_pairs:Fore"}, "encoder: the encoder's module has no such function or class"),
-        ({"encoder": "own_pairs:raises"}, "encoder: own_pairs:raises cannot be built for images [3, 16, 16]; Runtime"),
-        ({"encoder": "own_pairs:no_dims"}, "encoder: an encoder of this family is a torch module with `dims`, the"),
+        (
+            {"encoder": "own_pairs:Fore"},
+            "encoder: the encoder's module has no such function or class",
+        ),
+        (
+            {"encoder": "own_pairs:raises"},
+            "encoder: own_pairs:raises cannot be built for images [3, 16, 16]; Runtime",
+        ),
+        (
+            {"encoder": "own_pairs:no_dims"},
+            "encoder: an encoder of this family is a torch module with `dims`, the",
+        ),
         (
             {"encoder": "own_pairs:Wrong"},
             "encoder: an encoder gives a map of dims[i] channels for each stage, or a row",
         ),
-        ({"encoder": "own_pairs:Row"}, "beta: l is made of the maps of 4 stages, and own_pairs:Row gives 1, got 0.5"),
-        ({"encoder": {"name": "own_pairs:Four", "depth": 3}}, "encoder.depth: encoder 'own_pairs:Four' has no such"),
-        ({"encoder": "resnet19"}, "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?"),
+        (
+            {"encoder": "own_pairs:Row"},
+            "beta: l is made of the maps of 4 stages, and own_pairs:Row gives 1, got 0.5",
+        ),
+        (
+            {"encoder": {"name": "own_pairs:Four", "depth": 3}},
+            "encoder.depth: encoder 'own_pairs:Four' has no such",
+        ),
+        (
+            {"encoder": "resnet19"},
+            "encoder: there is no such encoder, got 'resnet19'; did you mean 'resnet18'?",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_by_the_plan_in_one_line(config, says, pairs, unchecked_shapes):

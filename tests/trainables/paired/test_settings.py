@@ -21,11 +21,28 @@ CLASSES = (images.Settings, texts.Settings)
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, {"image_size": 8, "encoder.stem": "small", "latent.size": 2, "augmentation.name": "pairs"}),
+        (
+            {},
+            {
+                "image_size": 8,
+                "encoder.stem": "small",
+                "latent.size": 2,
+                "augmentation.name": "pairs",
+            },
+        ),
         ({"image_size": 128}, {"image_size": 128, "encoder.stem": "imagenet", "latent.size": 8}),
-        ({"latent": {"size": 5}, "encoder": {"stem": "imagenet"}}, {"encoder.stem": "imagenet", "latent.size": 5}),
-        ({"input": "pre_single", "beta": 0.0}, {"augmentation.name": "photos", "augmentation.flip": 0.5}),
-        ({"input": "post", "augmentation": {"name": "pairs", "jitter": 0.0}}, {"augmentation.jitter": 0.0}),
+        (
+            {"latent": {"size": 5}, "encoder": {"stem": "imagenet"}},
+            {"encoder.stem": "imagenet", "latent.size": 5},
+        ),
+        (
+            {"input": "pre_single", "beta": 0.0},
+            {"augmentation.name": "photos", "augmentation.flip": 0.5},
+        ),
+        (
+            {"input": "post", "augmentation": {"name": "pairs", "jitter": 0.0}},
+            {"augmentation.jitter": 0.0},
+        ),
     ],
 )
 def test_every_automatic_value_becomes_concrete(pairs, given, expected):
@@ -40,7 +57,10 @@ def test_every_automatic_value_becomes_concrete(pairs, given, expected):
 @pytest.mark.slow
 def test_the_name_of_a_dataset_decides_nothing(pairs, make_trial):
     for given in ({}, {"input": "pre_single", "beta": 0.0}):
-        resolved = [images.Settings(**given).resolve(replace(pairs, name=name)) for name in ("mnist", "cifar10", "")]
+        resolved = [
+            images.Settings(**given).resolve(replace(pairs, name=name))
+            for name in ("mnist", "cifar10", "")
+        ]
         assert resolved[0] == resolved[1] == resolved[2]
     trial = make_trial(epochs=1)
     (report,) = train(trial)
@@ -52,10 +72,14 @@ def test_the_name_of_a_dataset_decides_nothing(pairs, make_trial):
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
 @pytest.mark.parametrize("encoder", ["resnet10", "resnet50"])
 def test_the_sides_of_stages_are_those_of_the_network(side, stem, encoder):
-    network = images.Settings(encoder={"name": encoder, "stem": stem}).encoder.build((3, 64, 64)).eval()
+    network = (
+        images.Settings(encoder={"name": encoder, "stem": stem}).encoder.build((3, 64, 64)).eval()
+    )
     with torch.no_grad():
         maps = network(torch.zeros(1, 3, side, side))
-    assert [m.shape[2:] for m in maps] == [(stage_side(side, stem, stage),) * 2 for stage in (1, 2, 3, 4)]
+    assert [m.shape[2:] for m in maps] == [
+        (stage_side(side, stem, stage),) * 2 for stage in (1, 2, 3, 4)
+    ]
 
 
 def test_where_a_trial_runs_is_no_part_of_its_resolved_settings():
@@ -64,14 +88,20 @@ def test_where_a_trial_runs_is_no_part_of_its_resolved_settings():
         assert "device" not in resolved_config(cls())
 
 
-@pytest.mark.parametrize("cls", [*CLASSES, Latent, CrossEntropy, Classifier, colour_baseline.Settings])
+@pytest.mark.parametrize(
+    "cls", [*CLASSES, Latent, CrossEntropy, Classifier, colour_baseline.Settings]
+)
 def test_every_setting_has_a_word_of_help(cls):
     assert [name for name, text in field_help(cls).items() if not text] == []
 
 
 def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs):
     texts_of = replace(pairs, kind="text-pair")
-    for settings in (images.Settings(), images.Settings(input="single", beta=0.0), colour_baseline.Settings()):
+    for settings in (
+        images.Settings(),
+        images.Settings(input="single", beta=0.0),
+        colour_baseline.Settings(),
+    ):
         with pytest.raises(DataError, match="is of kind 'text-pair'"):
             settings.resolve(texts_of)
     with pytest.raises(DataError, match="is of kind 'image-pair'"):
@@ -79,7 +109,11 @@ def test_data_of_another_kind_is_refused_before_anything_is_spent(pairs):
 
 
 def test_views_that_do_not_suit_the_input_are_refused():
-    with pytest.raises(SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"):
+    with pytest.raises(
+        SpecError, match=r"augmentation: .*does not suit input 'pair', got 'photos'"
+    ):
         images.Settings(augmentation="photos")
-    with pytest.raises(SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"):
+    with pytest.raises(
+        SpecError, match=r"augmentation: .*does not suit input 'single', got 'pairs'"
+    ):
         images.Settings(input="single", beta=0.0, augmentation="pairs")

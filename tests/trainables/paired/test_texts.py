@@ -32,11 +32,23 @@ def sick(staged):
 
 
 def trial(data, **config):
-    return Trial("study", "arm", "contrasweep.trainables.paired_texts:train", QUICK | config, data, None, 0)
+    return Trial(
+        "study", "arm", "contrasweep.trainables.paired_texts:train", QUICK | config, data, None, 0
+    )
 
 
 def test_words():
-    assert tokens("A man's 2 dogs, running!") == ["a", "man", "'", "s", "2", "dogs", ",", "running", "!"]
+    assert tokens("A man's 2 dogs, running!") == [
+        "a",
+        "man",
+        "'",
+        "s",
+        "2",
+        "dogs",
+        ",",
+        "running",
+        "!",
+    ]
     assert vocabulary([["b", "a", "b"], ["a", "c"]], min_count=2) == {"a": 2, "b": 3}
 
 
@@ -60,9 +72,15 @@ def test_the_vocabulary_is_the_training_parts(sick):
 
 @pytest.mark.slow
 def test_views_hide_words_and_never_padding(sick):
-    inputs = TextInputs(trial(sick), Settings(**QUICK | {"augmentation": {"word_dropout": 0.5}}), torch.device("cpu"))
+    inputs = TextInputs(
+        trial(sick),
+        Settings(**QUICK | {"augmentation": {"word_dropout": 0.5}}),
+        torch.device("cpu"),
+    )
     rows = torch.arange(50)
-    for plain, view in zip(inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True):
+    for plain, view in zip(
+        inputs.plain("train", rows), inputs.epoch(0, 1)(rows, slice(0, 50)), strict=True
+    ):
         assert torch.equal(plain == PADDING, view == PADDING)
         known = plain > UNKNOWN
         assert 0.35 < ((view == UNKNOWN) & known).sum() / known.sum() < 0.65

@@ -33,9 +33,16 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns_and_reports_scores_and_geometry(make_trial, system):
-    reports = list(train(make_trial(**SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, augmentation=STILL)))
+    reports = list(
+        train(
+            make_trial(
+                **SYSTEMS[system], epochs=6, alpha=0.5, learning_rate=3e-3, augmentation=STILL
+            )
+        )
+    )
     assert [r.step for r in reports] == list(range(1, 7))
-    first, last = reports[0].metrics, reports[-1].metrics
+    first = reports[0].metrics
+    last = reports[-1].metrics
     assert last["contrast_z"] < first["contrast_z"]
     wanted = {
         "accuracy",
@@ -57,7 +64,9 @@ def test_every_system_learns_and_reports_scores_and_geometry(make_trial, system)
     assert last["steps"] == 6 * first["steps"]
     assert len(reports[-1].items["correct"]) > 20
     assert last["accuracy"] == pytest.approx(np.mean(reports[-1].items["correct"]))
-    assert {len(scores) for scores in reports[-1].items.values()} == {len(reports[-1].items["group"])}
+    assert {len(scores) for scores in reports[-1].items.values()} == {
+        len(reports[-1].items["group"])
+    }
 
 
 @pytest.mark.slow
@@ -81,7 +90,9 @@ def test_resumed_in_mid_training_it_continues_bit_for_bit(make_trial, tmp_path, 
 
 
 @pytest.mark.slow
-def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(make_trial, tmp_path, monkeypatch, caplog):
+def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(
+    make_trial, tmp_path, monkeypatch, caplog
+):
     stuck = {"collapsed": 1.0, "collapse_value": 2.0}
     monkeypatch.setattr(fitting.diagnostics, "of_batch", lambda *_: stuck)
     trial = make_trial(epochs=3)
@@ -96,7 +107,10 @@ def test_that_a_trial_is_stuck_is_said_once_also_after_a_resume(make_trial, tmp_
 @pytest.mark.slow
 def test_arms_of_a_replicate_start_alike(make_trial):
     """Same weights, same order, same views for every loss: with alpha 0 the arms cannot be told apart."""
-    runs = [numbers(list(train(make_trial(loss=loss, alpha=0.0, beta=0.0)))) for loss in ("supcon", "ocl")]
+    runs = [
+        numbers(list(train(make_trial(loss=loss, alpha=0.0, beta=0.0))))
+        for loss in ("supcon", "ocl")
+    ]
     for (_, first, _), (_, second, _) in zip(*runs, strict=True):
         of_the_loss = ("contrast", "collapse", "ocl_equals_scl")
         assert {k: v for k, v in first.items() if not k.startswith(of_the_loss)} == {
@@ -107,7 +121,8 @@ def test_arms_of_a_replicate_start_alike(make_trial):
 def test_what_happens_to_a_row_does_not_depend_on_the_batch_size(make_trial):
     trial = make_trial()
     inputs = ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
-    rows, views = torch.arange(12), inputs.epoch(0, 0, 1, "view 1")
+    rows = torch.arange(12)
+    views = inputs.epoch(0, 0, 1, "view 1")
     whole = views(rows, slice(0, 12))
     halves = [views(rows[:6], slice(0, 6)), views(rows[6:], slice(6, 12))]
     for i in (0, 1):
@@ -118,9 +133,13 @@ def test_class_weights_are_counted_on_the_training_fold_only(make_trial, pairs):
     weights = set()
     for fold in range(5):
         trial = make_trial(fold=fold)
-        run = PairedTraining(trial, ImageInputs(trial, Settings(**trial.config), torch.device("cpu")))
+        run = PairedTraining(
+            trial, ImageInputs(trial, Settings(**trial.config), torch.device("cpu"))
+        )
         part, _ = open_dataset(pairs).parts(fold)
-        assert torch.equal(run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3))
+        assert torch.equal(
+            run.objective.weights, class_weights("balanced", torch.tensor(part.labels), 3)
+        )
         weights.add(tuple(run.objective.weights.tolist()))
     assert len(weights) > 1
 
@@ -137,10 +156,14 @@ def test_pixels_are_scaled_by_the_training_fold_only(make_trial):
 
 
 def test_pixels_of_one_level_are_all_counted():
-    pixels = torch.zeros(70, 1, 512, 512, dtype=torch.uint8)  # 18,350,080 values, more than float32 counts singly
+    pixels = torch.zeros(
+        70, 1, 512, 512, dtype=torch.uint8
+    )  # 18,350,080 values, more than float32 counts singly
     pixels[:7] = 255
     mean, std = moments((pixels,))
-    assert float(mean) == pytest.approx(0.1, abs=1e-7) and float(std) == pytest.approx(0.3, abs=1e-7)
+    assert float(mean) == pytest.approx(0.1, abs=1e-7) and float(std) == pytest.approx(
+        0.3, abs=1e-7
+    )
 
 
 @pytest.mark.slow
@@ -184,8 +207,14 @@ def test_centred_on_both_colours_a_network_sees_each_in_channels_of_its_own(make
 @pytest.mark.slow
 @pytest.mark.parametrize("input_", ["pre", "post"])
 def test_one_side_fed_twice_shows_no_difference(make_trial, input_):
-    last = list(train(make_trial(input=input_, augmentation={"name": "pairs", "jitter": 0.0})))[-1].metrics
-    assert last["z_raw"] == 0.0 and not {"centre_cosine", "collapsed"} & set(last) and last["nonfinite_steps"] == 0.0
+    last = list(train(make_trial(input=input_, augmentation={"name": "pairs", "jitter": 0.0})))[
+        -1
+    ].metrics
+    assert (
+        last["z_raw"] == 0.0
+        and not {"centre_cosine", "collapsed"} & set(last)
+        and last["nonfinite_steps"] == 0.0
+    )
     assert np.isfinite(list(last.values())).all()
 
 
@@ -201,7 +230,9 @@ def test_single_images_of_the_long_tailed_digits(tmp_path, make_trial):
     digits = resolve("digits-lt", folds=None, storage=str(tmp_path))
     config = {"input": "single", "beta": 0.0, "n_views": 2, "epochs": 2, "batch_size": 64}
     last = list(train(make_trial(fold=None, data=digits, **config)))[-1].metrics
-    assert {"accuracy_many", "accuracy_few"} & set(last) and len([k for k in last if k.startswith("f1_class_")]) == 10
+    assert {"accuracy_many", "accuracy_few"} & set(last) and len(
+        [k for k in last if k.startswith("f1_class_")]
+    ) == 10
 
 
 @pytest.mark.slow
@@ -220,7 +251,10 @@ def test_single_images_of_the_long_tailed_digits(tmp_path, make_trial):
 )
 def test_no_setting_makes_nan(make_trial, config):
     for report in train(make_trial(**({"epochs": 1} | config))):
-        assert np.isfinite(list(report.metrics.values())).all() and report.metrics["nonfinite_steps"] == 0
+        assert (
+            np.isfinite(list(report.metrics.values())).all()
+            and report.metrics["nonfinite_steps"] == 0
+        )
 
 
 @pytest.mark.slow

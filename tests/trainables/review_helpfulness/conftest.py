@@ -12,7 +12,10 @@ from contrasweep.trainables.review_helpfulness.corpora import Prepared
 from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trainables.review_helpfulness.trainer import Trainer
 
-WORDS, ROI_DIM, CATEGORIES, WORD_DIM = 60, 6, 3, 12
+WORDS = 60
+ROI_DIM = 6
+CATEGORIES = 3
+WORD_DIM = 12
 
 SMALL: dict[str, dict[str, Any]] = {
     "bimpm": {"dim": 8, "perspectives": 3},
@@ -32,7 +35,9 @@ QUIET: dict[str, dict[str, Any]] = {
 """What takes the noise out of a model's training, beside dropout=0."""
 
 
-def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images: bool = True) -> Corpus:
+def random_corpus(
+    products: int = 6, reviews: int = 4, *, seed: int = 0, images: bool = True
+) -> Corpus:
     """Each product has `reviews` reviews of 3 to 9 words with labels 0, 2, 4, ... in random order."""
     rng = np.random.default_rng(seed)
 
@@ -43,7 +48,9 @@ def random_corpus(products: int = 6, reviews: int = 4, *, seed: int = 0, images:
         return rng.normal(size=(rng.integers(1, 4) if images else 0, ROI_DIM)).astype(np.float16)
 
     rows = products * reviews
-    labels = np.concatenate([rng.permutation(np.resize([4, 2, 0, 1], reviews)) for _ in range(products)])
+    labels = np.concatenate(
+        [rng.permutation(np.resize([4, 2, 0, 1], reviews)) for _ in range(products)]
+    )
     return Corpus(
         product_tokens=[tokens(2, 8) for _ in range(products)],
         record_tokens=[tokens(4, 10) for _ in range(products)],
@@ -83,9 +90,15 @@ def make_trainer():
     `corpus`."""
 
     def make(model, corpus, options=None, **more):
-        settings = Settings(model={"name": model, **SMALL[model], **(options or {})}, device="cpu", **more)
+        settings = Settings(
+            model={"name": model, **SMALL[model], **(options or {})}, device="cpu", **more
+        )
         inputs = replace(random_inputs(), helpful_threshold=settings.helpful_threshold)
-        return Trainer(settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None))
+        return Trainer(
+            settings,
+            Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}),
+            (0, None),
+        )
 
     return make
 

@@ -21,11 +21,16 @@ TINY |= {"sampler": {"groups": 8, "max_groups": 8, "num_negatives": 3}}
 @pytest.mark.slow
 def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_path):
     storage = str(tmp_path / "runs")
-    name = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
+    name = (
+        "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
+    )
     manifest = stage(name, f"{storage}/datasets/planted")
     models = {"prh_net": {"dim": 8}, "conv_knrm": {"filters": 8}}
     arms = {
-        model: Arm("contrasweep.trainables.review_helpfulness:train", config=TINY | {"model": {"name": model, **sizes}})
+        model: Arm(
+            "contrasweep.trainables.review_helpfulness:train",
+            config=TINY | {"model": {"name": model, **sizes}},
+        )
         for model, sizes in models.items()
     }
     study = AblationGrid("s", arms, "planted", seeds=[0], metric="map", reference="conv_knrm")
@@ -39,9 +44,16 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_pa
                 records.store.put_file(records.key(trial.id, f"artifacts/{file}"), path)
                 tables[trial.arm] = pd.read_parquet(path)
         records.write_items(trial.id, report.items)
-        records.write(record_of(trial, TrialNotes(), metrics=report.metrics, items=tuple(report.items)))
+        records.write(
+            record_of(trial, TrialNotes(), metrics=report.metrics, items=tuple(report.items))
+        )
         scored = tables[trial.arm]
-        values = per_product(labels=scored["label"], scores=scored["score"], products=scored["product_id"], threshold=1)
+        values = per_product(
+            labels=scored["label"],
+            scores=scored["score"],
+            products=scored["product_id"],
+            threshold=1,
+        )
         assert values.mean()["map"] == report.metrics["map"]
     test = open_dataset(manifest).split("test")
     assert scored["review_id"].tolist() == test.column("review_id").to_pylist()
@@ -52,12 +64,22 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_pa
     assert shown[2].split()[:3] == ["label", "conv_knrm", "prh_net"], "the reference comes first"
     own = tables["conv_knrm"].query("product_id == @product").sort_values("score", ascending=False)
     other = tables["prh_net"].set_index("review_id")["score"]
-    texts = dict(zip(test.column("review_id").to_pylist(), test.column("text").to_pylist(), strict=True))
+    texts = dict(
+        zip(test.column("review_id").to_pylist(), test.column("text").to_pylist(), strict=True)
+    )
     for line, (_, review) in zip(shown[3:], own.iterrows(), strict=True):
         assert line.split()[:2] == [str(review["label"]), f"{review['score']:.3f}"]
-        assert f" {other[review['review_id']]:.3f} (" in line and line.endswith(texts[review["review_id"]][-20:])
+        assert f" {other[review['review_id']]:.3f} (" in line and line.endswith(
+            texts[review["review_id"]][-20:]
+        )
     furthest = case_study("s", arms=["prh_net", "conv_knrm"], storage=storage).split()[1]
-    items = [records.items(trial.id)["map"] for trial in sorted(planned.trials, key=lambda one: one.arm, reverse=True)]
-    assert furthest == scored["product_id"].drop_duplicates().tolist()[int(np.argmax(items[0] - items[1]))]
+    items = [
+        records.items(trial.id)["map"]
+        for trial in sorted(planned.trials, key=lambda one: one.arm, reverse=True)
+    ]
+    assert (
+        furthest
+        == scored["product_id"].drop_duplicates().tolist()[int(np.argmax(items[0] - items[1]))]
+    )
     with pytest.raises(SpecError, match="no test reviews of this product"):
         case_study("s", "none", storage=storage)

@@ -19,7 +19,9 @@ from contrasweep.errors import DataError, NotStagedError, SpecError
 from contrasweep.trainables.review_helpfulness.datasets import mcr_reviews, reviews
 
 PACKAGE = "contrasweep.trainables.review_helpfulness.datasets"
-CLOTHING, MCR, SYNTHETIC = (f"{PACKAGE}:{name}_REVIEWS" for name in ("CLOTHING", "MCR", "SYNTHETIC"))
+CLOTHING, MCR, SYNTHETIC = (
+    f"{PACKAGE}:{name}_REVIEWS" for name in ("CLOTHING", "MCR", "SYNTHETIC")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,21 @@ def clothing(folder: Path) -> Path:
     writer = csv.writer(text)
     writer.writerow(names)
     for i in range(120):
-        writer.writerow([i, i % 24, 30, "", f"review {i},\nsecond line", 4, 1, i % 20, "General", "Tops", "Knits"])
+        writer.writerow(
+            [
+                i,
+                i % 24,
+                30,
+                "",
+                f"review {i},\nsecond line",
+                4,
+                1,
+                i % 20,
+                "General",
+                "Tops",
+                "Knits",
+            ]
+        )
     with zipfile.ZipFile(folder / "reviews.zip", "w") as archive:
         archive.writestr("Reviews.csv", text.getvalue())
     return folder / "reviews.zip"
@@ -83,7 +99,10 @@ def mcr(folder: Path) -> Path:
         }
         for kind, table in tables.items():
             text = json.dumps(
-                {name: {str(i): value for i, value in enumerate(values)} for name, values in table.items()}
+                {
+                    name: {str(i): value for i, value in enumerate(values)}
+                    for name, values in table.items()
+                }
             )
             (folder / f"Toys.{kind}.{split}").write_text(text)
         for item, n in ((ids[0], 40), (reviews[1][1], 3)):
@@ -96,7 +115,11 @@ def mcr(folder: Path) -> Path:
     return folder
 
 
-SOURCES: dict[str, Callable[[Path], Path | None]] = {CLOTHING: clothing, MCR: mcr, SYNTHETIC: lambda folder: None}
+SOURCES: dict[str, Callable[[Path], Path | None]] = {
+    CLOTHING: clothing,
+    MCR: mcr,
+    SYNTHETIC: lambda folder: None,
+}
 
 
 def here(name, folder, to="staged", **settings):
@@ -105,7 +128,9 @@ def here(name, folder, to="staged", **settings):
     if not place.exists():
         place.mkdir()
         (folder / "place").write_text(str(SOURCES[name](place) or ""))
-    return stage(name, str(folder / to), source=(folder / "place").read_text() or None, settings=settings)
+    return stage(
+        name, str(folder / to), source=(folder / "place").read_text() or None, settings=settings
+    )
 
 
 @pytest.mark.slow
@@ -138,7 +163,10 @@ def test_what_is_not_staged_is_named_with_the_command_that_stages_it(tmp_path):
     command = f"contrasweep data stage {MCR} --source PATH --set category=Toys --to {place}"
     assert caught.value.command == command
     stage(MCR, place, source=mcr(tmp_path), settings={"category": "Toys"})
-    assert resolve(f"{MCR}?category=Toys", folds=None, storage=str(tmp_path)).name == f"{MCR}?category=Toys"
+    assert (
+        resolve(f"{MCR}?category=Toys", folds=None, storage=str(tmp_path)).name
+        == f"{MCR}?category=Toys"
+    )
 
 
 def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(tmp_path):
@@ -147,21 +175,26 @@ def test_synthetic_reviews_are_staged_on_demand_and_are_the_same_for_ever(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("votes", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1000, 4)]
+    ("votes", "label"),
+    [(1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1000, 4)],
 )
 def test_votes_to_label(votes, label):
     assert reviews.label(votes) == label
 
 
 def test_the_market_of_mcr_reviews_says_what_is_relevant(tmp_path):
-    amazon, lazada = here(MCR, tmp_path), here(MCR, tmp_path, "lazada", market="lazada")
+    amazon = here(MCR, tmp_path)
+    lazada = here(MCR, tmp_path, "lazada", market="lazada")
     assert [one.source["relevance_threshold"] for one in (amazon, lazada)] == [1, 0]
-    assert default_place(MCR, dict(amazon.source["settings"])) != default_place(MCR, dict(lazada.source["settings"]))
+    assert default_place(MCR, dict(amazon.source["settings"])) != default_place(
+        MCR, dict(lazada.source["settings"])
+    )
 
 
 def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
     dataset = open_dataset(here(MCR, tmp_path))
-    train, products = dataset.split("train"), dataset.split("products")
+    train = dataset.split("train")
+    products = dataset.split("products")
     roi = dict(
         zip(
             products.column("product_id").to_pylist(),
@@ -170,13 +203,27 @@ def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
         )
     )
     file = tmp_path / "source" / "features" / "train" / "p00" / "p00.pth"
-    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), "at most 32 regions an image"
-    names = list(zip(train.column("product_id").to_pylist(), train.column("row_in_product").to_pylist(), strict=True))
+    assert np.array_equal(roi["p00"], mcr_reviews.load(file)[0][:32].astype(np.float16)), (
+        "at most 32 regions an image"
+    )
+    names = list(
+        zip(
+            train.column("product_id").to_pylist(),
+            train.column("row_in_product").to_pylist(),
+            strict=True,
+        )
+    )
     assert names == sorted(names)
     rows = products.column("product_id").take(train.column("product_row"))
     assert rows.to_pylist() == train.column("product_id").to_pylist()
-    split_of = [set(dataset.split(split).column("product_id").to_pylist()) for split in reviews.SPLITS]
-    assert not split_of[0] & split_of[1] and not split_of[1] & split_of[2] and not split_of[0] & split_of[2]
+    split_of = [
+        set(dataset.split(split).column("product_id").to_pylist()) for split in reviews.SPLITS
+    ]
+    assert (
+        not split_of[0] & split_of[1]
+        and not split_of[1] & split_of[2]
+        and not split_of[0] & split_of[2]
+    )
 
 
 def test_synthetic_features_are_labelled(tmp_path):
@@ -186,7 +233,9 @@ def test_synthetic_features_are_labelled(tmp_path):
 
 def test_real_clothing_reviews(staged):
     manifest = resolve(staged(CLOTHING), folds=None, storage="unused")
-    labels = np.sum([manifest.counts[split]["classes"] for split in ("train", "dev", "test")], axis=0)
+    labels = np.sum(
+        [manifest.counts[split]["classes"] for split in ("train", "dev", "test")], axis=0
+    )
     assert labels.tolist() == [4043, 3626, 2494, 1446, 701]
     assert manifest.rows("products") == 853
 

@@ -29,15 +29,19 @@ def test_a_module_scores_as_the_best_epoch_did(tmp_path, monkeypatch):
         "sampler": {"groups": 8, "max_groups": 24, "num_negatives": 3},
         "device": "cpu",
     }
-    trial = Trial("study", "arm", "contrasweep.trainables.review_helpfulness:train", config, data, None, 0)
+    trial = Trial(
+        "study", "arm", "contrasweep.trainables.review_helpfulness:train", config, data, None, 0
+    )
     for report in train(trial):
         shutil.copytree(report.checkpoint, tmp_path / "saved", dirs_exist_ok=True)
-    settings, key = Settings(**config), (trial.seed, trial.fold)
+    settings = Settings(**config)
+    key = (trial.seed, trial.fold)
     prepared = load(trial, settings, key)
     trainer = Trainer(settings, prepared, key)
     checkpoint.restore(tmp_path / "saved", trainer.parts)
     trainer.load_best()
-    module, corpus = load_model(tmp_path / "saved", trial), prepared.corpora["test"]
+    module = load_model(tmp_path / "saved", trial)
+    corpus = prepared.corpora["test"]
     with torch.no_grad():
         scores = np.zeros(len(corpus))
         for rows, _, batch in trainer.outputs(corpus):

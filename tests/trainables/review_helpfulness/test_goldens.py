@@ -19,8 +19,14 @@ from contrasweep.trainables.review_helpfulness.networks.bimpm import (
     pairwise_perspective_max,
     perspective_cosine,
 )
-from contrasweep.trainables.review_helpfulness.networks.conv_knrm import kernel_centres, kernel_pooling
-from contrasweep.trainables.review_helpfulness.networks.layers import ProductAwareAttention, masked_mean
+from contrasweep.trainables.review_helpfulness.networks.conv_knrm import (
+    kernel_centres,
+    kernel_pooling,
+)
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    ProductAwareAttention,
+    masked_mean,
+)
 from contrasweep.trainables.review_helpfulness.networks.proposed import Interaction
 from contrasweep.trainables.review_helpfulness.sampler import pair_candidates
 
@@ -45,7 +51,10 @@ def goldens(shared):
 
 def close(result, expected, tolerance=1e-9):
     np.testing.assert_allclose(
-        np.asarray(result, dtype=float), np.asarray(expected, dtype=float), rtol=tolerance, atol=tolerance
+        np.asarray(result, dtype=float),
+        np.asarray(expected, dtype=float),
+        rtol=tolerance,
+        atol=tolerance,
     )
 
 
@@ -57,7 +66,8 @@ def test_every_contrastive_case_is_tested(goldens):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(CASES)), ids=CASES)
 def test_contrastive_values_and_gradients(goldens, number, form, dtype):
-    case, tolerance = goldens["contrastive"][number], TOLERANCE[dtype]
+    case = goldens["contrastive"][number]
+    tolerance = TOLERANCE[dtype]
     expected = case["results"][form]
     ids = case.get("product_ids_excluded_as_negatives")
 
@@ -94,7 +104,10 @@ def test_the_authors_contrastive_term_has_their_values_and_gradients(goldens, nu
     """The values have v_p's rows as anchors against h_r; the authors' code and ours h_r's, so the two change places."""
     case = goldens["contrastive"][number]
     expected = case["results"]["circle_official"]
-    x = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in case["inputs"].items()}
+    x = {
+        k: torch.tensor(v, dtype=torch.float64, requires_grad=True)
+        for k, v in case["inputs"].items()
+    }
     value = circle_contrastive_loss(x["h_p"], x["v_p"], x["h_r"], x["v_r"])
     value.backward()
     close(value.item(), expected["loss"])
@@ -113,24 +126,36 @@ def test_the_loss_is_a_sphere(goldens):
 def test_helpful_rows_only(goldens):
     case = goldens["contrastive_batch_selection"]
     rows = torch.tensor(case["labels"]) >= case["helpful_threshold"]
-    x = {name: torch.tensor(values, dtype=torch.float64)[rows] for name, values in case["inputs"].items()}
-    close(adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum"), case["adaptive_loss_sum"])
+    x = {
+        name: torch.tensor(values, dtype=torch.float64)[rows]
+        for name, values in case["inputs"].items()
+    }
+    close(
+        adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum"),
+        case["adaptive_loss_sum"],
+    )
     close(
         adaptive_contrastive_loss(**x, o_pos=2.0, o_neg=0.0, reduction="sum", clamp_weights=True),
         case["adaptive_clamped_loss_sum"],
     )
     none = {name: values[:0] for name, values in x.items()}
-    assert adaptive_contrastive_loss(**none, o_pos=2.0, o_neg=0.0).item() == case["none_selected_loss"]
+    assert (
+        adaptive_contrastive_loss(**none, o_pos=2.0, o_neg=0.0).item() == case["none_selected_loss"]
+    )
 
 
 @pytest.mark.parametrize("name", ["pairs", "pairs_kink_value_only"])
 def test_ranking_of_pairs(goldens, name):
     case = goldens["ranking"][name]
-    x = [torch.tensor(case[side], dtype=torch.float64, requires_grad=True) for side in ("pos", "neg")]
+    x = [
+        torch.tensor(case[side], dtype=torch.float64, requires_grad=True) for side in ("pos", "neg")
+    ]
     total = pairwise_ranking_loss(*x, beta=case["beta"], reduction="sum")
     close(total.item(), case["loss_sum"])
     if "loss_mean" in case:
-        close(pairwise_ranking_loss(*x, beta=case["beta"], reduction="mean").item(), case["loss_mean"])
+        close(
+            pairwise_ranking_loss(*x, beta=case["beta"], reduction="mean").item(), case["loss_mean"]
+        )
         total.backward()
         close(x[0].grad, case["grad_pos_sum"])
         close(x[1].grad, case["grad_neg_sum"])
@@ -140,7 +165,8 @@ def test_ranking_of_pairs(goldens, name):
 def test_ranking_of_groups(goldens, margin):
     case = goldens["ranking"]["grouped_num_neg_3"]
     scores = torch.tensor(case["scores"], dtype=torch.float64, requires_grad=True)
-    groups, labels = scores.view(3, 4), torch.tensor(case["labels"]).view(3, 4)
+    groups = scores.view(3, 4)
+    labels = torch.tensor(case["labels"]).view(3, 4)
     beta = 1.0 if margin == "fixed_margin_1" else (labels[:, :1] - labels[:, 1:]).double()
     loss = pairwise_ranking_loss(groups[:, 0], groups[:, 1:], beta=beta, reduction="mean")
     loss.backward()
@@ -151,7 +177,8 @@ def test_ranking_of_groups(goldens, margin):
 def test_pair_sampling(goldens):
     for case in goldens["pair_sampling"]:
         result = [
-            {"pos": p, "neg_candidates": n.tolist()} for p, n in pair_candidates(case["labels"], case["interval"])
+            {"pos": p, "neg_candidates": n.tolist()}
+            for p, n in pair_candidates(case["labels"], case["interval"])
         ]
         assert result == case["out"], case
 
@@ -160,7 +187,10 @@ def test_metrics_of_each_product(goldens):
     for group in goldens["metrics"]["groups"]:
         rows = len(group["labels"])
         result = per_product(
-            labels=group["labels"], scores=group["scores"], products=["p"] * rows, threshold=group["threshold"]
+            labels=group["labels"],
+            scores=group["scores"],
+            products=["p"] * rows,
+            threshold=group["threshold"],
         ).mean()
         for metric, value in result.items():
             close(value, group[metric])
@@ -171,7 +201,9 @@ def test_metrics_of_interleaved_products(goldens, threshold):
     case = goldens["metrics"]
     products, labels, scores = zip(*case["flat_interleaved_rows_product_label_score"], strict=True)
     for form in (list(products), np.array(products)):
-        result = per_product(labels=labels, scores=scores, products=form, threshold=threshold).mean()
+        result = per_product(
+            labels=labels, scores=scores, products=form, threshold=threshold
+        ).mean()
         wrong = case["mean_if_products_without_relevant_were_skipped"][f"threshold_{threshold}"]
         for metric, value in case["mean"][f"threshold_{threshold}"].items():
             close(result[metric], value)
@@ -183,9 +215,9 @@ def test_metrics_of_interleaved_products(goldens, threshold):
         products=torch.tensor([sorted(set(products)).index(p) for p in products]),
     ).mean()
     assert torch_rows == result
-    assert per_product(labels=labels, scores=scores, products=products, threshold=0).products == list(
-        dict.fromkeys(products)
-    )
+    assert per_product(
+        labels=labels, scores=scores, products=products, threshold=0
+    ).products == list(dict.fromkeys(products))
 
 
 def test_votes_to_label(goldens):
@@ -210,7 +242,12 @@ def test_interaction_module(goldens, dtype):
     module = Interaction(4, depth=len(case["layers"])).to(dtype)
     with torch.no_grad():
         for layer, weights in zip(module.layers, case["layers"], strict=True):
-            for name, linear in (("W_q", layer.query), ("W_k", layer.key), ("W_v", layer.value), ("W", layer.out)):
+            for name, linear in (
+                ("W_q", layer.query),
+                ("W_k", layer.key),
+                ("W_v", layer.value),
+                ("W", layer.out),
+            ):
                 linear.weight.copy_(torch.tensor(weights[name], dtype=dtype).T)
             layer.out.bias.copy_(torch.tensor(weights["b"], dtype=dtype))
     x, context = (torch.tensor([case[name]], dtype=dtype) for name in ("X_gamma", "X_eta"))
@@ -231,7 +268,8 @@ def test_product_aware_attention(goldens):
         module.project.bias.copy_(torch.tensor(case["b"], dtype=torch.float64))
     product, review = (
         Sequences(
-            torch.tensor([case[name]], dtype=torch.float64), torch.tensor([case[f"{name}_mask"]], dtype=torch.bool)
+            torch.tensor([case[name]], dtype=torch.float64),
+            torch.tensor([case[f"{name}_mask"]], dtype=torch.bool),
         )
         for name in ("product", "review")
     )
@@ -239,13 +277,17 @@ def test_product_aware_attention(goldens):
     valid = review.mask[0]
     close(result[0][valid].detach(), torch.tensor(case["out"], dtype=torch.float64)[valid])
     close(masked_mean(result, review.mask)[0].detach(), case["mean_over_valid"])
-    assert not np.allclose(masked_mean(result, review.mask)[0].detach(), case["mean_over_padded_length"])
+    assert not np.allclose(
+        masked_mean(result, review.mask)[0].detach(), case["mean_over_padded_length"]
+    )
 
 
 def test_kernel_pooling(goldens):
     case = goldens["baselines"]["kernel_pooling_dai2018"]
     similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
-    query, document = (torch.tensor([case[name]], dtype=torch.bool) for name in ("query_mask", "doc_mask"))
+    query, document = (
+        torch.tensor([case[name]], dtype=torch.bool) for name in ("query_mask", "doc_mask")
+    )
     close(kernel_pooling(similarity, query, document, case["mus"], case["sigmas"])[0], case["phi"])
     close(kernel_centres(11), case["mus"])
 
@@ -254,7 +296,9 @@ def test_kernel_pooling_of_mcrs_code(goldens):
     case = goldens["baselines"]["kernel_pooling_mcr_repo"]
     similarity = torch.tensor([case["similarity"]], dtype=torch.float64)
     masks = [torch.ones(1, n, dtype=torch.bool) for n in similarity.shape[1:]]
-    result = kernel_pooling(similarity, *masks, case["mus"], [case["sigma"]] * len(case["mus"]), pooling="mcr")
+    result = kernel_pooling(
+        similarity, *masks, case["mus"], [case["sigma"]] * len(case["mus"]), pooling="mcr"
+    )
     close(result[0], case["phi"])
     close(sorted(kernel_centres(8)), case["mus"])
 

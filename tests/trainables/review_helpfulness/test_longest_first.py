@@ -11,7 +11,13 @@ from contrasweep.trainables.review_helpfulness import longest_first
 from contrasweep.trainables.review_helpfulness.longest_first import Settings
 from contrasweep.trial import Trial
 
-SMALL = {"word_dim": 8, "epochs": 1, "max_tokens": 32, "sampler": {"max_groups": 8}, "model": {"name": "prh_net"}}
+SMALL = {
+    "word_dim": 8,
+    "epochs": 1,
+    "max_tokens": 32,
+    "sampler": {"max_groups": 8},
+    "model": {"name": "prh_net"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,9 @@ def test_the_threshold_is_the_datasets_unless_one_is_chosen(reviews, own, chosen
     data = replace(reviews, source={**reviews.source, **said})
     config = {} if chosen is None else {"relevance_threshold": chosen}
     (floor,) = longest_first.train(Trial("s", "a", "t", config, data, None, 0))
-    (given,) = longest_first.train(Trial("s", "a", "t", {"relevance_threshold": wanted}, reviews, None, 0))
+    (given,) = longest_first.train(
+        Trial("s", "a", "t", {"relevance_threshold": wanted}, reviews, None, 0)
+    )
     assert floor.metrics == given.metrics
     assert Settings(**config).resolve(data).relevance_threshold == wanted
     assert review_helpfulness.Settings(**config).resolve(data).relevance_threshold == wanted

@@ -6,7 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.review_helpfulness import adaptive_contrastive_loss, pairwise_ranking_loss
+from contrasweep.trainables.review_helpfulness import (
+    adaptive_contrastive_loss,
+    pairwise_ranking_loss,
+)
 from contrasweep.trainables.review_helpfulness.losses import bce
 from contrasweep.trainables.review_helpfulness.models import ProposedOptions
 
@@ -16,7 +19,10 @@ sizes = st.integers(1, 7)
 
 def features(rows, seed, dim=4):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(rows, dim, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(4)]
+    return [
+        torch.randn(rows, dim, generator=generator, dtype=torch.float64, requires_grad=True)
+        for _ in range(4)
+    ]
 
 
 def loops(x, o_pos, o_neg, products):
@@ -37,7 +43,8 @@ def loops(x, o_pos, o_neg, products):
 @settings(max_examples=25, deadline=None)
 @given(sizes, seeds, st.floats(1, 2), st.floats(-0.3, 0.3))
 def test_it_is_the_papers_sum(rows, seed, o_pos, o_neg):
-    x, products = features(rows, seed), [i // 2 for i in range(rows)]
+    x = features(rows, seed)
+    products = [i // 2 for i in range(rows)]
     result = adaptive_contrastive_loss(
         *x, o_pos=o_pos, o_neg=o_neg, reduction="sum", product_ids=products, mask_same_product=True
     )
@@ -50,7 +57,9 @@ def test_order_of_rows_and_scale_of_vectors_do_not_matter(rows, seed):
     x = features(rows, seed)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     expected = adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0)
-    torch.testing.assert_close(adaptive_contrastive_loss(*(3 * v[order] for v in x), o_pos=2.0, o_neg=0.0), expected)
+    torch.testing.assert_close(
+        adaptive_contrastive_loss(*(3 * v[order] for v in x), o_pos=2.0, o_neg=0.0), expected
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -63,7 +72,9 @@ def test_the_optimum_lies_where_theorem_1_says(rows, seed, o_pos, o_neg):
         one = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
         v_r = torch.stack([value, (1 - value**2).clamp(min=0).sqrt()])[None]
         if abs(value.item()) < 1:
-            loss = adaptive_contrastive_loss(one, one, one, v_r, o_pos=o_pos, o_neg=o_neg, reduction="sum")
+            loss = adaptive_contrastive_loss(
+                one, one, one, v_r, o_pos=o_pos, o_neg=o_neg, reduction="sum"
+            )
             (gradient,) = torch.autograd.grad(loss, s, retain_graph=True)
             assert gradient.sum().item() == pytest.approx(3 * (2 * value.item() - o_pos), abs=1e-9)
 
@@ -87,7 +98,9 @@ def test_a_zero_vector_has_a_gradient_of_ordinary_size():
 def test_detached_weights_move_the_optimum():
     x = features(3, 5)
     kept, detached = (
-        torch.autograd.grad(adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, detach_weights=d), x)
+        torch.autograd.grad(
+            adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, detach_weights=d), x
+        )
         for d in (False, True)
     )
     assert not torch.allclose(kept[0], detached[0])
@@ -97,7 +110,9 @@ def test_wrong_options_are_one_line():
     x = features(2, 0)
     with pytest.raises(SpecError, match=r"reduction: .*'mean'.*balanced"):
         adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, reduction="mean")
-    with pytest.raises(SpecError, match=r"o_pos: the authors' contrastive term does not use it, got 1\.5"):
+    with pytest.raises(
+        SpecError, match=r"o_pos: the authors' contrastive term does not use it, got 1\.5"
+    ):
         ProposedOptions(contrastive_form="code", o_pos=1.5)
     with pytest.raises(SpecError, match="product_ids"):
         adaptive_contrastive_loss(*x, o_pos=2.0, o_neg=0.0, mask_same_product=True)
@@ -109,21 +124,36 @@ def test_wrong_options_are_one_line():
 @given(st.integers(1, 5), st.integers(1, 4), seeds, st.floats(0.1, 2))
 def test_ranking_reductions_agree(groups, negatives, seed, beta):
     generator = torch.Generator().manual_seed(seed)
-    p, n = torch.randn(groups, generator=generator), torch.randn(groups, negatives, generator=generator)
+    p = torch.randn(groups, generator=generator)
+    n = torch.randn(groups, negatives, generator=generator)
     each = pairwise_ranking_loss(p, n, beta=beta, reduction="none")
     assert each.shape == n.shape and (each >= 0).all()
-    oracle = sum(max(0.0, beta - p[i].item() + n[i, j].item()) for i in range(groups) for j in range(negatives))
-    assert pairwise_ranking_loss(p, n, beta=beta, reduction="sum").item() == pytest.approx(oracle, abs=1e-4)
-    assert pairwise_ranking_loss(p, n, beta=beta, reduction="mean").item() == pytest.approx(oracle / groups, abs=1e-4)
-    flat = pairwise_ranking_loss(p.repeat_interleave(negatives), n.flatten(), beta=beta, reduction="sum")
+    oracle = sum(
+        max(0.0, beta - p[i].item() + n[i, j].item())
+        for i in range(groups)
+        for j in range(negatives)
+    )
+    assert pairwise_ranking_loss(p, n, beta=beta, reduction="sum").item() == pytest.approx(
+        oracle, abs=1e-4
+    )
+    assert pairwise_ranking_loss(p, n, beta=beta, reduction="mean").item() == pytest.approx(
+        oracle / groups, abs=1e-4
+    )
+    flat = pairwise_ranking_loss(
+        p.repeat_interleave(negatives), n.flatten(), beta=beta, reduction="sum"
+    )
     assert flat.item() == pytest.approx(oracle, abs=1e-4)
 
 
 def test_no_pairs_give_zero():
-    assert pairwise_ranking_loss(torch.zeros(0), torch.zeros(0), beta=1.0, reduction="mean").item() == 0
+    assert (
+        pairwise_ranking_loss(torch.zeros(0), torch.zeros(0), beta=1.0, reduction="mean").item()
+        == 0
+    )
 
 
 def test_binary_helpfulness():
-    scores, labels = torch.tensor([0.0, 2.0]), torch.tensor([1, 2])
+    scores = torch.tensor([0.0, 2.0])
+    labels = torch.tensor([1, 2])
     expected = -(torch.log(torch.sigmoid(torch.tensor([-0.0, 2.0])))).mean()
     torch.testing.assert_close(bce(scores[None], labels[None], 2), expected)

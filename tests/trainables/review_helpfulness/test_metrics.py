@@ -5,16 +5,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contrasweep.errors import SpecError
-from contrasweep.trainables.review_helpfulness.metrics import METRICS, per_product, random_order_metrics
+from contrasweep.trainables.review_helpfulness.metrics import (
+    METRICS,
+    per_product,
+    random_order_metrics,
+)
 
-rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.floats(-5, 5)), min_size=1, max_size=20)
+rows = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.floats(-5, 5)), min_size=1, max_size=20
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(rows, st.integers(0, 2))
 def test_ideal_order_is_best_and_all_values_are_shares(data, threshold):
     products, labels, scores = zip(*data, strict=True)
-    result = per_product(labels=labels, scores=scores, products=products, threshold=threshold).mean()
+    result = per_product(
+        labels=labels, scores=scores, products=products, threshold=threshold
+    ).mean()
     ideal = per_product(labels=labels, scores=labels, products=products, threshold=threshold).mean()
     for metric in METRICS:
         assert 0 <= result[metric] <= ideal[metric] + 1e-12 <= 1 + 1e-9
@@ -26,7 +34,9 @@ def test_only_the_order_counts(data):
     products, labels, scores = zip(*data, strict=True)
     scores = [round(s, 3) for s in scores]  # apart by more than what a shift rounds away
     expected = per_product(labels=labels, scores=scores, products=products, threshold=1).mean()
-    shifted = per_product(labels=labels, scores=[2 * s + 1 for s in scores], products=products, threshold=1).mean()
+    shifted = per_product(
+        labels=labels, scores=[2 * s + 1 for s in scores], products=products, threshold=1
+    ).mean()
     assert shifted == expected
 
 

@@ -30,7 +30,8 @@ def longer(batch, by, *, fill):
     """The batch with `by` more invalid positions in every sequence, all invalid ones holding `fill`."""
     changed = {}
     for name, mask_name in SEQUENCES.items():
-        x, mask = getattr(batch, name), getattr(batch, mask_name)
+        x = getattr(batch, name)
+        mask = getattr(batch, mask_name)
         x = torch.cat([x, x.new_zeros(len(x), by, *x.shape[2:])], dim=1)
         mask = torch.cat([mask, mask.new_zeros(len(x), by)], dim=1)
         spread = mask.view(*mask.shape, *[1] * (x.dim() - 2))
@@ -80,7 +81,11 @@ def test_gradients_reach_every_parameter(model, images, make_trainer, make_corpu
     trainer.model.train()
     output = trainer.model(corpus.batch(np.arange(len(corpus))))
     (output.score.square().sum() + sum(output.losses.values())).backward()
-    without = [name for name, p in trainer.model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    without = [
+        name
+        for name, p in trainer.model.named_parameters()
+        if p.grad is None or not p.grad.abs().sum() > 0
+    ]
     if images:
         assert without == []
     else:  # a zero region moves no weight that multiplies it, and one region has no order of attention
@@ -92,7 +97,9 @@ def test_gradients_reach_every_parameter(model, images, make_trainer, make_corpu
 @every_model
 def test_it_learns_twelve_products_by_heart(model, make_trainer, make_corpus, quiet):
     corpus = make_corpus(products=12, reviews=4, seed=3)
-    trainer = make_trainer(model, corpus, quiet(model), learning_rate=1e-2, sampler={"groups": 8, "num_negatives": 3})
+    trainer = make_trainer(
+        model, corpus, quiet(model), learning_rate=1e-2, sampler={"groups": 8, "num_negatives": 3}
+    )
     before = trainer.evaluate_part(corpus).mean()["map"]
     for epoch in range(1, 41):
         trainer.train_epoch(epoch)
@@ -113,7 +120,9 @@ def test_resumed_training_is_the_same_to_the_bit(model, corpus, make_trainer, tm
     resumed = make_trainer(model, corpus)
     checkpoint.restore(tmp_path, resumed.parts)
     assert resumed.train_epoch(2) == first[1]
-    for a, b in zip(whole.model.state_dict().values(), resumed.model.state_dict().values(), strict=True):
+    for a, b in zip(
+        whole.model.state_dict().values(), resumed.model.state_dict().values(), strict=True
+    ):
         assert torch.equal(a, b)
     assert np.array_equal(whole.score(corpus), resumed.score(corpus))
     assert resumed.best.epoch == 1
@@ -123,7 +132,11 @@ def test_resumed_training_is_the_same_to_the_bit(model, corpus, make_trainer, tm
 
 @pytest.mark.parametrize(
     "settings",
-    [{"loss": "bce"}, {"loss": {"margin": "label_diff"}}, {"sampler": {"interval": 0, "num_negatives": 1}}],
+    [
+        {"loss": "bce"},
+        {"loss": {"margin": "label_diff"}},
+        {"sampler": {"interval": 0, "num_negatives": 1}},
+    ],
     ids=str,
 )
 def test_every_loss_trains(settings, corpus, make_trainer):

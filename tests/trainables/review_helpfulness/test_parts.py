@@ -11,7 +11,13 @@ import torch
 
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked, resolved_config
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Output,
+    Sequences,
+)
 from contrasweep.trainables.review_helpfulness.corpora import Prepared
 from contrasweep.trainables.review_helpfulness.metrics import relation_distances
 from contrasweep.trainables.review_helpfulness.models import MODELS
@@ -31,22 +37,31 @@ from contrasweep.trainables.review_helpfulness.trainer import BestWeights, Plate
 
 
 def test_pooling_of_rows_without_valid_positions_is_zero():
-    x, mask = torch.randn(2, 3, 4), torch.tensor([[True, False, True], [False] * 3])
+    x = torch.randn(2, 3, 4)
+    mask = torch.tensor([[True, False, True], [False] * 3])
     assert not masked_mean(x, mask)[1].any() and not masked_max(x, mask)[1].any()
     torch.testing.assert_close(masked_mean(x, mask)[0], x[0, [0, 2]].mean(0))
     torch.testing.assert_close(masked_max(x, mask)[0], x[0, [0, 2]].amax(0))
     weights = masked_softmax(x[..., 0], mask, dim=1)
-    assert not weights[1].any() and weights[0, 1] == 0 and weights[0].sum().item() == pytest.approx(1)
-    assert torch.equal(last_valid(x, torch.tensor([[True, True, False], [True] * 3])), torch.stack([x[0, 1], x[1, 2]]))
+    assert (
+        not weights[1].any() and weights[0, 1] == 0 and weights[0].sum().item() == pytest.approx(1)
+    )
+    assert torch.equal(
+        last_valid(x, torch.tensor([[True, True, False], [True] * 3])),
+        torch.stack([x[0, 1], x[1, 2]]),
+    )
 
 
 def test_joining_with_a_gap():
-    a, b = (
-        Sequences(torch.ones(1, 2, 1), torch.ones(1, 2, dtype=bool)),
-        Sequences(torch.ones(1, 1, 1), torch.ones(1, 1, dtype=bool)),
-    )
+    a = Sequences(torch.ones(1, 2, 1), torch.ones(1, 2, dtype=bool))
+    b = Sequences(torch.ones(1, 1, 1), torch.ones(1, 1, dtype=bool))
     joined = join(a, b, gap=True)
-    assert joined.x.flatten().tolist() == [1, 1, 0, 1] and joined.mask.flatten().tolist() == [True, True, False, True]
+    assert joined.x.flatten().tolist() == [1, 1, 0, 1] and joined.mask.flatten().tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]
     assert join(a, b).x.shape == (1, 3, 1)
 
 
@@ -59,18 +74,28 @@ def test_reversed_gradient():
 def test_the_graph_in_slices_is_the_graph():
     """Value and gradient as from the formula written with all pairs at once; 70 nodes are three slices."""
     torch.manual_seed(0)
-    graph, mask = CoherentGraph(4, layers=1, hidden=3).double(), torch.ones(2, 70, dtype=torch.bool)
+    graph = CoherentGraph(4, layers=1, hidden=3).double()
+    mask = torch.ones(2, 70, dtype=torch.bool)
     mask[0, 50:] = False
     x = torch.randn(2, 70, 4, dtype=torch.float64, requires_grad=True)
 
     def formula(x):
-        pairs = torch.cat([x[:, :, None].expand(2, 70, 70, 4), x[:, None].expand(2, 70, 70, 4)], dim=-1)
+        pairs = torch.cat(
+            [x[:, :, None].expand(2, 70, 70, 4), x[:, None].expand(2, 70, 70, 4)], dim=-1
+        )
         both = torch.cat([graph.query[0].weight, graph.key[0].weight], dim=1)
-        scores = (torch.relu(pairs @ both.T + graph.query[0].bias) @ graph.weight[0].weight.T)[..., 0]
-        return torch.softmax(scores.masked_fill(~mask[:, None], float("-inf")), -1) @ x * mask[..., None]
+        scores = (torch.relu(pairs @ both.T + graph.query[0].bias) @ graph.weight[0].weight.T)[
+            ..., 0
+        ]
+        return (
+            torch.softmax(scores.masked_fill(~mask[:, None], float("-inf")), -1)
+            @ x
+            * mask[..., None]
+        )
 
     parameters = [x, *graph.parameters()]
-    expected, mixed = formula(x), graph(x, mask)
+    expected = formula(x)
+    mixed = graph(x, mask)
     torch.testing.assert_close(mixed, expected)
     for a, b in zip(
         torch.autograd.grad(mixed.square().sum(), parameters),
@@ -89,7 +114,9 @@ def test_interaction_keeps_reading_the_original_features(corpus, make_trainer):
     with torch.no_grad():
         trainer.model.interaction["text_p"].layers[0].out.weight.mul_(-1)
     after = trainer.model.interact(streams)
-    assert [name for name in STREAMS if not torch.equal(before[name].x, after[name].x)] == ["text_p"]
+    assert [name for name in STREAMS if not torch.equal(before[name].x, after[name].x)] == [
+        "text_p"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -104,15 +131,18 @@ def test_interaction_keeps_reading_the_original_features(corpus, make_trainer):
     ids=str,
 )
 def test_the_ablations_change_the_model(options, corpus, make_trainer):
-    whole, less = make_trainer("proposed", corpus), make_trainer("proposed", corpus, options)
-    whole, less = whole.train_epoch(1), less.train_epoch(1)
+    whole = make_trainer("proposed", corpus)
+    less = make_trainer("proposed", corpus, options)
+    whole = whole.train_epoch(1)
+    less = less.train_epoch(1)
     assert whole["loss"] != less["loss"]
     assert ("contrastive_loss" in less) == options.get("contrastive", True)
     assert 0 < whole["contrastive_rows"] <= 32
 
 
 def test_partners_of_swaps():
-    labels, rng = np.repeat([0, 1, 2], [50, 30, 1]), np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [50, 30, 1])
+    rng = np.random.default_rng(0)
     rows = np.arange(80)
     same = swap_partners(labels, rows, odds=1e12, rng=rng)
     assert (labels[same] == labels[rows]).all() and (same != rows).all()
@@ -123,7 +153,8 @@ def test_partners_of_swaps():
 
 
 def test_swaps_happen_in_training_only_and_leave_the_data_alone(corpus, make_trainer):
-    trainer, rows = make_trainer("sse_cross", corpus, {"image_swap": 1.0, "text_swap": 0.0}), np.arange(8)
+    trainer = make_trainer("sse_cross", corpus, {"image_swap": 1.0, "text_swap": 0.0})
+    rows = np.arange(8)
     kept = [tokens.copy() for tokens in corpus.review_regions]
     batch = corpus.batch(rows)
     swapped = trainer.model.augment(batch, corpus, rows, np.random.default_rng(0))
@@ -161,7 +192,8 @@ def test_plateau_halves_after_more_than_its_patience():
 
 
 def test_the_first_of_equally_good_epochs_is_kept():
-    best, model = BestWeights(), torch.nn.Linear(1, 1)
+    best = BestWeights()
+    model = torch.nn.Linear(1, 1)
     for epoch, value in enumerate((0.2, 0.7, 0.7), start=1):
         torch.nn.init.constant_(model.weight, epoch)
         best.offer(value, epoch, model)
@@ -172,7 +204,10 @@ def test_the_first_of_equally_good_epochs_is_kept():
     ("config", "message"),
     [
         ({"model": "bimp"}, r"model: .*did you mean 'bimpm'"),
-        ({"model": {"name": "bimpm", "o_pos": 2.0}}, r"model.o_pos: model 'bimpm' has no such parameter.*perspectives"),
+        (
+            {"model": {"name": "bimpm", "o_pos": 2.0}},
+            r"model.o_pos: model 'bimpm' has no such parameter.*perspectives",
+        ),
         ({"num_negatives": 2}, "num_negatives: .*did you mean 'sampler.num_negatives'"),
         ({"loss": {"name": "bce", "beta": 1.0}}, "loss.beta: loss 'bce' has no such parameter"),
         ({"model": {"dim": 30}}, "model.dim: dim must be a multiple of the 4 heads"),
@@ -190,7 +225,9 @@ def test_wrong_settings_are_one_line(config, message):
 
 
 def test_settings_reach_the_model(corpus, make_trainer):
-    trainer = make_trainer("proposed", corpus, {"dim": 8, "depth": 3, "o_neg": 0.1}, helpful_threshold=3)
+    trainer = make_trainer(
+        "proposed", corpus, {"dim": 8, "depth": 3, "o_neg": 0.1}, helpful_threshold=3
+    )
     model = trainer.model
     assert (model.score.in_features, len(model.interaction["text_p"].layers)) == (5 * 8, 3)
     assert (model.options.o_neg, model.options.o_pos, model.helpful_threshold) == (0.1, 2.0, 3)
@@ -202,7 +239,9 @@ def test_resolved_settings_are_all_settings(model):
     resolved = resolved_config(Settings(model=model))
     assert Settings(**resolved) == Settings(model=model)
     names = {"name", *(field.name for field in dataclasses.fields(MODELS[model].settings))}
-    assert set(resolved["model"]) == names - {"contrastive_form"}, "left out at its default: no id changes by it"
+    assert set(resolved["model"]) == names - {"contrastive_form"}, (
+        "left out at its default: no id changes by it"
+    )
     assert "device" not in resolved  # it says where a trial runs, not what it is
 
 
@@ -227,7 +266,9 @@ def test_a_model_of_ones_own_is_named_by_its_path(corpus, inputs, monkeypatch):
     monkeypatch.setitem(sys.modules, "own_models", module)
     settings = Settings(model={"name": "own_models:OwnModel", "scale": 2.0}, device="cpu")
     assert resolved_config(settings)["model"] == {"name": "own_models:OwnModel", "scale": 2.0}
-    trainer = Trainer(settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None))
+    trainer = Trainer(
+        settings, Prepared(dict.fromkeys(("train", "dev", "test"), corpus), inputs, {}), (0, None)
+    )
     assert trainer.score(corpus).tolist() == [2.0 * len(tokens) for tokens in corpus.review_tokens]
     assert np.isfinite(trainer.epoch(1)["loss"])
     with pytest.raises(SpecError, match=r"model.scal: .*did you mean 'scale'"):

@@ -17,12 +17,17 @@ def test_candidates_are_the_rule_written_out(truth, interval):
     result = pair_candidates(truth, interval)
     assert [truth[p] for p, _ in result] == sorted([v for v in truth if v in kept], reverse=True)
     for positive, negatives in result:
-        assert negatives.tolist() == [i for i, v in enumerate(truth) if v < truth[positive] - interval]
+        assert negatives.tolist() == [
+            i for i, v in enumerate(truth) if v < truth[positive] - interval
+        ]
         assert len(negatives)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=4, max_size=30), st.integers(0, 99))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=4, max_size=30),
+    st.integers(0, 99),
+)
 def test_groups_stay_in_their_product(rows, seed):
     products, truth = np.array(rows).T
     sampler = GroupSampler(truth, products, interval=1, num_negatives=3)
@@ -47,8 +52,10 @@ def test_rare_labels_are_drawn_more_often():
 
 
 def test_an_epoch_can_be_shortened_and_changes():
-    truth, products = np.tile([4, 2, 0], 20), np.repeat(np.arange(20), 3)
+    truth = np.tile([4, 2, 0], 20)
+    products = np.repeat(np.arange(20), 3)
     sampler = GroupSampler(truth, products, interval=0, num_negatives=1, max_groups=7)
-    first, second = sampler.epoch(1), sampler.epoch(2)
+    first = sampler.epoch(1)
+    second = sampler.epoch(2)
     assert len(sampler) == len(first) == len(second) == 7
     assert not np.array_equal(first, second)

@@ -21,13 +21,22 @@ def test_every_arm_has_settings(name):
 
 
 def test_the_main_table_has_the_eight_models():
-    assert list(studies.MAIN_TABLE.arms) == list(studies.MAIN_TABLE_SMALL.arms) == list(MODELS) and len(MODELS) == 8
+    assert (
+        list(studies.MAIN_TABLE.arms) == list(studies.MAIN_TABLE_SMALL.arms) == list(MODELS)
+        and len(MODELS) == 8
+    )
 
 
 def test_the_papers_scale_is_the_default():
     settings = Settings(**studies.MAIN_TABLE.arms["proposed"].config)
     options = settings.model.settings
-    assert (options.dim, options.depth, options.o_pos, options.o_neg, options.contrastive_weight) == (
+    assert (
+        options.dim,
+        options.depth,
+        options.o_pos,
+        options.o_neg,
+        options.contrastive_weight,
+    ) == (
         128,
         5,
         2.0,
@@ -41,7 +50,9 @@ def test_the_papers_scale_is_the_default():
     ) == ({"margin": "fixed", "beta": 1.0}, 300, 32)
 
 
-@pytest.mark.parametrize("study", [value for value in vars(claims).values() if isinstance(value, AblationGrid)])
+@pytest.mark.parametrize(
+    "study", [value for value in vars(claims).values() if isinstance(value, AblationGrid)]
+)
 def test_reports_call_the_data_as_the_committed_ones_do(study):
     (file,) = REPORTS.glob(f"{study.name}*.md")
     synthetic = " (synthetic)" * ("SYNTHETIC" in study.data)

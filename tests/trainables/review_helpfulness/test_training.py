@@ -10,7 +10,13 @@ from to_the_bit import trained_and_resumed
 from contrasweep.data import open_dataset, resolve, stage
 from contrasweep.errors import DataError
 from contrasweep.trainables.review_helpfulness import MODELS, Settings, train
-from contrasweep.trainables.review_helpfulness.corpora import Products, Reviews, hold_out, load, prepare
+from contrasweep.trainables.review_helpfulness.corpora import (
+    Products,
+    Reviews,
+    hold_out,
+    load,
+    prepare,
+)
 from contrasweep.trial import Trial
 
 TINY: dict[str, Any] = {
@@ -39,7 +45,15 @@ def planted(tmp_path_factory):
 
 
 def trial(data, fold=None, seed=0, **config):
-    return Trial("study", "arm", "contrasweep.trainables.review_helpfulness:train", TINY | config, data, fold, seed)
+    return Trial(
+        "study",
+        "arm",
+        "contrasweep.trainables.review_helpfulness:train",
+        TINY | config,
+        data,
+        fold,
+        seed,
+    )
 
 
 def numbers(report):
@@ -51,9 +65,12 @@ def test_reports_and_items(planted):
     reports = list(train(trial(planted, model={"name": "prh_net", "dim": 8})))
     assert [report.step for report in reports] == [1, 2, 3]
     assert all(
-        {"loss", "hinge_loss", "grad_norm", "learning_rate", "dev_map"} <= set(report.metrics) for report in reports
+        {"loss", "hinge_loss", "grad_norm", "learning_rate", "dev_map"} <= set(report.metrics)
+        for report in reports
     )
-    assert not any({"map", "random_map"} & set(report.metrics) for report in reports[:-1])  # the test part is read once
+    assert not any(
+        {"map", "random_map"} & set(report.metrics) for report in reports[:-1]
+    )  # the test part is read once
     last = reports[-1]
     products = len(set(open_dataset(planted).split("test").column("product_id").to_pylist()))
     for name in ("map", "ndcg@3", "ndcg@5", "mrr", "random_map"):
@@ -79,7 +96,12 @@ def test_the_datasets_name_changes_nothing(planted):
 
 @pytest.mark.slow
 def test_training_stops_when_nothing_gets_better(planted):
-    config = {"model": {"name": "prh_net", "dim": 4}, "learning_rate": 1e-9, "patience": 2, "epochs": 20}
+    config = {
+        "model": {"name": "prh_net", "dim": 4},
+        "learning_rate": 1e-9,
+        "patience": 2,
+        "epochs": 20,
+    }
     reports = list(train(trial(planted, **config)))
     assert len(reports) == 3 and reports[-1].metrics["best_epoch"] == 1
     assert "map" in reports[-1].metrics
@@ -87,8 +109,12 @@ def test_training_stops_when_nothing_gets_better(planted):
 
 def test_arms_see_the_same_groups(planted):
     """Replicates are paired: with the same seed another loss draws the same positives and negatives."""
-    configs = [{"model": "prh_net", "loss": {"margin": margin}} for margin in ("fixed", "label_diff")]
-    runs = [load(trial(planted, **config), Settings(**TINY, **config), (0, None)) for config in configs]
+    configs = [
+        {"model": "prh_net", "loss": {"margin": margin}} for margin in ("fixed", "label_diff")
+    ]
+    runs = [
+        load(trial(planted, **config), Settings(**TINY, **config), (0, None)) for config in configs
+    ]
     for a, b in zip(*(run.corpora["train"].review_tokens for run in runs), strict=True):
         assert np.array_equal(a, b)
     assert np.array_equal(runs[0].inputs.review_words, runs[1].inputs.review_words)
@@ -98,8 +124,15 @@ def test_hidden_modalities(planted):
     base = load(trial(planted), Settings(**TINY), (0, None)).corpora["test"]
     blind = load(trial(planted), Settings(**TINY, use_images=False), (0, None)).corpora["test"]
     deaf = load(trial(planted), Settings(**TINY, use_text=False), (0, None)).corpora["test"]
-    assert base.batch(np.arange(5)).has_image_r.all() and not blind.batch(np.arange(5)).has_image_r.any()
-    assert deaf.batch(np.arange(5)).text_r.tolist() == [[1]] * 5 == deaf.batch(np.arange(5)).text_p.tolist()
+    assert (
+        base.batch(np.arange(5)).has_image_r.all()
+        and not blind.batch(np.arange(5)).has_image_r.any()
+    )
+    assert (
+        deaf.batch(np.arange(5)).text_r.tolist()
+        == [[1]] * 5
+        == deaf.batch(np.arange(5)).text_p.tolist()
+    )
     assert np.array_equal(base.label, blind.label) and np.array_equal(base.label, deaf.label)
 
 
@@ -107,7 +140,12 @@ def test_folds_keep_products_apart(planted):
     dealt = resolve(planted.uri, folds=5, storage="unused")
     prepared = load(trial(dealt, fold=1), Settings(**TINY), (0, 1))
     owners = [set(prepared.corpora[part].product.tolist()) for part in ("train", "dev", "test")]
-    assert all(owners) and not owners[0] & owners[1] and not owners[0] & owners[2] and not owners[1] & owners[2]
+    assert (
+        all(owners)
+        and not owners[0] & owners[1]
+        and not owners[0] & owners[2]
+        and not owners[1] & owners[2]
+    )
 
 
 def test_a_dataset_of_images_is_refused(planted):
@@ -130,10 +168,22 @@ def test_a_review_of_which_nothing_is_left_is_dropped_and_a_product_is_not():
     nothing = np.zeros((0, 1), dtype=np.float16)
     products = Products(["a", "b"], ["", "shoe"], ["", ""], ["x", "y"], ["", ""], [nothing] * 2)
     train_part = Reviews(
-        np.array([0, 1, 1]), ["good good", "good", "unseen"], np.array([4, 2, 0]), [nothing] * 3, ["a", "b", "c"]
+        np.array([0, 1, 1]),
+        ["good good", "good", "unseen"],
+        np.array([4, 2, 0]),
+        [nothing] * 3,
+        ["a", "b", "c"],
     )
-    other = Reviews(np.array([0, 1]), ["unheard of", "good"], np.array([1, 0]), [nothing] * 2, ["d", "e"])
-    prepared = prepare(products, {"train": train_part, "test": other}, 1, Settings(min_word_count=2, word_dim=4), (0,))
+    other = Reviews(
+        np.array([0, 1]), ["unheard of", "good"], np.array([1, 0]), [nothing] * 2, ["d", "e"]
+    )
+    prepared = prepare(
+        products,
+        {"train": train_part, "test": other},
+        1,
+        Settings(min_word_count=2, word_dim=4),
+        (0,),
+    )
     assert dict(prepared.dropped) == {"train": 1, "test": 1}
     assert [tokens.tolist() for tokens in prepared.corpora["test"].review_tokens] == [[2]]
     assert prepared.corpora["train"].product_tokens[0].tolist() == [1]
@@ -145,7 +195,11 @@ def test_held_out_products_do_not_depend_on_the_order_of_rows():
     names = [f"p{i}" for i in range(10)]
     products = Products(names, names, names, names, names, [nothing] * 10)
     rows = Reviews(
-        np.repeat(np.arange(10), 2), ["x"] * 20, np.zeros(20, dtype=np.int64), [nothing] * 20, list(map(str, range(20)))
+        np.repeat(np.arange(10), 2),
+        ["x"] * 20,
+        np.zeros(20, dtype=np.int64),
+        [nothing] * 20,
+        list(map(str, range(20))),
     )
     train_part, dev = hold_out(rows, products)
     backward = hold_out(rows.take(np.arange(20)[::-1]), products)[1]
@@ -164,7 +218,10 @@ def test_the_planted_set_says_that_it_is_synthetic(planted):
 @pytest.mark.slow
 def test_models_that_see_images_beat_those_that_only_read(tmp_path):
     """Half of the helpfulness shows in the words, half in the regions."""
-    data = stage("contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60", str(tmp_path))
+    data = stage(
+        "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=60",
+        str(tmp_path),
+    )
     small = {"epochs": 3, "sampler": {**TINY["sampler"], "max_groups": 120}, "word_dim": 16}
     results = {}
     for model in ("eg_cnn", "prh_net", "dr_net", "sse_cross"):

@@ -38,7 +38,11 @@ def test_rare_words_are_dropped_and_not_replaced():
 
 
 def test_equally_frequent_words_are_numbered_by_spelling():
-    assert Vocabulary.build(["b a", "a b"], 1).words == Vocabulary.build(["a b", "b a"], 1).words == ("a", "b")
+    assert (
+        Vocabulary.build(["b a", "a b"], 1).words
+        == Vocabulary.build(["a b", "b a"], 1).words
+        == ("a", "b")
+    )
 
 
 @pytest.mark.parametrize("header", ["", "2 3\n"], ids=["glove", "fasttext"])
@@ -65,18 +69,30 @@ def test_word_vectors_of_another_size_are_refused(tmp_path):
 
 
 def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(tmp_path):
-    file, storage = tmp_path / "vectors.vec", tmp_path / "runs"
-    rows = [" ".join([word, *(str(i / 8) for i in range(n, n + 8))]) for n, word in enumerate(("item", "synthetic"))]
+    file = tmp_path / "vectors.vec"
+    storage = tmp_path / "runs"
+    rows = [
+        " ".join([word, *(str(i / 8) for i in range(n, n + 8))])
+        for n, word in enumerate(("item", "synthetic"))
+    ]
     file.write_text("\n".join(["2 8", *rows]) + "\n")
-    reviews = "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
+    reviews = (
+        "contrasweep.trainables.review_helpfulness.datasets:SYNTHETIC_REVIEWS?products=30&roi_dim=8"
+    )
     data = stage(reviews, f"{storage}/datasets/planted")
     importer = "contrasweep.trainables.review_helpfulness.datasets:WORD_VECTORS"
     stage(importer, f"{storage}/datasets/glove", source=file, settings={"dim": 8})
     small = {"word_dim": 8, "min_word_count": 1}
-    staged, own, none = (Settings(word_vectors=name, **small).resolve(data) for name in ("glove", str(file), None))
-    assert re.fullmatch(r"glove#\w{12}", str(staged.word_vectors)) and staged.resolve(data) == staged
+    staged, own, none = (
+        Settings(word_vectors=name, **small).resolve(data) for name in ("glove", str(file), None)
+    )
+    assert (
+        re.fullmatch(r"glove#\w{12}", str(staged.word_vectors)) and staged.resolve(data) == staged
+    )
     trial = Trial("s", "a", "contrasweep.trainables.review_helpfulness:train", {}, data, None, 0)
-    first, second, third = (load(trial, settings, (0,)).inputs.product_words for settings in (staged, own, none))
+    first, second, third = (
+        load(trial, settings, (0,)).inputs.product_words for settings in (staged, own, none)
+    )
     assert torch.equal(first, second) and not torch.equal(first, third)
     with pytest.raises(DataError, match=r"needed are word-vectors of word_dim 300"):
         Settings(word_vectors="glove").resolve(data)
@@ -86,7 +102,11 @@ def test_staged_word_vectors_are_those_of_the_file_and_part_of_what_a_trial_is(t
         more.write("more 1 1 1 1 1 1 1 1\n")
     stage(importer, f"{storage}/datasets/other", source=file, settings={"dim": 8})
     with pytest.raises(DataError, match=r"dataset 'other' has digest \w+ here and had"):
-        load(trial, replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other")), (0,))
+        load(
+            trial,
+            replace(staged, word_vectors=str(staged.word_vectors).replace("glove", "other")),
+            (0,),
+        )
 
 
 def test_characters():

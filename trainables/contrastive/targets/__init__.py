@@ -14,7 +14,12 @@ from contrasweep.components import Component, Table
 from contrasweep.errors import SpecError
 from contrasweep.imports import errors_named
 from contrasweep.trainables.contrastive.targets.protocol import Batch, Compared, Targets
-from contrasweep.trainables.contrastive.targets.queues import CrossBatchMemory, EmbeddingQueue, Moco, Nnclr
+from contrasweep.trainables.contrastive.targets.queues import (
+    CrossBatchMemory,
+    EmbeddingQueue,
+    Moco,
+    Nnclr,
+)
 from contrasweep.trainables.contrastive.targets.teachers import Byol, Dino, Swav
 from contrasweep.trainables.losses import AnyLoss, ComposedLoss, kind_of
 from contrasweep.trainables.pytorch import Tensor, nn, torch
@@ -37,7 +42,15 @@ __all__ = [
 
 TARGETS: Table[type[Targets]] = Table(
     "targets",
-    {"batch": Batch, "moco": Moco, "xbm": CrossBatchMemory, "nnclr": Nnclr, "byol": Byol, "dino": Dino, "swav": Swav},
+    {
+        "batch": Batch,
+        "moco": Moco,
+        "xbm": CrossBatchMemory,
+        "nnclr": Nnclr,
+        "byol": Byol,
+        "dino": Dino,
+        "swav": Swav,
+    },
     plural="targets",
 )
 """name -> (network, number of steps, dimension of the embeddings, its own parameters) -> targets."""
@@ -50,7 +63,8 @@ def looks_at_loss(targets: Component) -> bool:
 
 def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes: int) -> None:
     """Raise `SpecError` where these targets do not go with the loss, the number of views or of processes."""
-    entry, name = targets.entry, targets.name
+    entry = targets.entry
+    name = targets.name
     needs = getattr(entry, "needs", "any")
     if needs in ("pairs", "instances"):
         of_pairs = isinstance(loss, ComposedLoss) and not loss.loss.all_pairs
@@ -66,9 +80,14 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
     if needs == "nothing" and loss.has_weights:
         raise SpecError(f"{name} does not look at the loss, which has weights", place="loss")
     if n_views != 2 and not getattr(entry, "many_views", False):
-        many = ", ".join(key for key, known in TARGETS.items() if getattr(known, "many_views", False))
+        many = ", ".join(
+            key for key, known in TARGETS.items() if getattr(known, "many_views", False)
+        )
         raise SpecError(
-            f"targets {name!r} compare two views", place="n_views", value=n_views, hint=f"for more take {many}"
+            f"targets {name!r} compare two views",
+            place="n_views",
+            value=n_views,
+            hint=f"for more take {many}",
         )
     if processes > 1 and not getattr(entry, "joined", False):
         raise SpecError(
@@ -83,18 +102,27 @@ def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
     """Raise `SpecError` where targets at a dotted path fail in a step of four images."""
     if targets.name in TARGETS:
         return
-    with torch.random.fork_rng(devices=[]), errors_named(f"{targets.name} cannot take a step", "targets"):
+    with (
+        torch.random.fork_rng(devices=[]),
+        errors_named(f"{targets.name} cannot take a step", "targets"),
+    ):
         network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
         built = targets.build(network, 10, 5)
-        lacking = [name for name in ("trained", "parts", "step", "after_step") if not hasattr(built, name)]
+        lacking = [
+            name for name in ("trained", "parts", "step", "after_step") if not hasattr(built, name)
+        ]
         if lacking:
             hint = "see contrasweep.trainables.contrastive.targets.Targets"
-            raise SpecError(f"targets have {', '.join(lacking)}", place="targets", value=targets.name, hint=hint)
+            raise SpecError(
+                f"targets have {', '.join(lacking)}", place="targets", value=targets.name, hint=hint
+            )
         if hasattr(built, "n_views"):
             built.n_views = n_views
         rows = torch.arange(4).repeat(n_views)
         compared = built.step(torch.randn(4 * n_views, 3, 2, 2), rows % 2, rows, loss)
         value = compared[0]
         if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad:
-            raise SpecError("a step of targets gives (loss, embeddings)", place="targets", value=kind_of(value))
+            raise SpecError(
+                "a step of targets gives (loss, embeddings)", place="targets", value=kind_of(value)
+            )
         built.after_step(0)

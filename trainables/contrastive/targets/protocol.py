@@ -54,7 +54,9 @@ class Targets(Protocol):
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """The parts that a checkpoint saves, by name."""
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the loss of a batch.
 
         Args:
@@ -81,14 +83,17 @@ class Batch:
     many_views = joined = True
 
     def __init__(self, model: "nn.Module", steps: int, dim: int) -> None:
-        self.model, self.trained = model, nn.Module()
+        self.model = model
+        self.trained = nn.Module()
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """Return nothing: there is no state."""
         return {}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the loss of the embeddings of all views."""
         embeddings = self.model(views)
         with torch.autocast(views.device.type, enabled=False):

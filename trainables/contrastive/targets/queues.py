@@ -30,14 +30,20 @@ class EmbeddingQueue:
 
     def push(self, embeddings: Float[Tensor, "n d"], labels: Ids, rows: Ids) -> None:
         """Add rows at the end; the oldest leave where there are more than `size`."""
-        new, old = [embeddings.detach(), labels, rows], [self.embeddings, self.labels, self.rows]
+        new = [embeddings.detach(), labels, rows]
+        old = [self.embeddings, self.labels, self.rows]
         if len(self):
-            new = [torch.cat([before, after.to(before.device)]) for before, after in zip(old, new, strict=True)]
+            new = [
+                torch.cat([before, after.to(before.device)])
+                for before, after in zip(old, new, strict=True)
+            ]
         self.embeddings, self.labels, self.rows = (values[-self.size :] for values in new)
 
     def to(self, device: "torch.device") -> None:
         """Move the queue to `device`, as after a restore."""
-        self.embeddings, self.labels, self.rows = (x.to(device) for x in (self.embeddings, self.labels, self.rows))
+        self.embeddings, self.labels, self.rows = (
+            x.to(device) for x in (self.embeddings, self.labels, self.rows)
+        )
 
     def state_dict(self) -> StateDict:
         """Return the rows of the queue."""
@@ -45,7 +51,9 @@ class EmbeddingQueue:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Take the rows that `state_dict` gave."""
-        self.embeddings, self.labels, self.rows = state["embeddings"], state["labels"], state["rows"]
+        self.embeddings = state["embeddings"]
+        self.labels = state["labels"]
+        self.rows = state["rows"]
 
 
 class Moco:
@@ -57,15 +65,25 @@ class Moco:
     empty, where the authors' starts with random vectors.
     """
 
-    needs, joined = "pairs", True
+    needs = "pairs"
+    joined = True
 
     def __init__(
-        self, model: "nn.Module", steps: int, dim: int, *, size: Count = 4096, momentum: BelowOne = 0.999
+        self,
+        model: "nn.Module",
+        steps: int,
+        dim: int,
+        *,
+        size: Count = 4096,
+        momentum: BelowOne = 0.999,
     ) -> None:
         from contrasweep.trainables.contrastive.averaging import MomentumEncoder
 
-        self.model, self.momentum, self.trained = model, momentum, nn.Module()
-        self.encoder, self.queue = MomentumEncoder(model), EmbeddingQueue(size)
+        self.model = model
+        self.momentum = momentum
+        self.trained = nn.Module()
+        self.encoder = MomentumEncoder(model)
+        self.queue = EmbeddingQueue(size)
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
     @property
@@ -73,11 +91,14 @@ class Moco:
         """The momentum encoder and the queue."""
         return {"momentum_encoder": self.encoder, "queue": self.queue}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the loss of the queries against keys and queue."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         half = len(views) // 2
-        labels, rows = labels[:half], rows[:half]
+        labels = labels[:half]
+        rows = rows[:half]
         own = self.model(views[:half]), self.encoder(views[half:])
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
@@ -113,7 +134,9 @@ class CrossBatchMemory:
     a row never meets its own copy. It is used after `start` steps, since embeddings drift fast at first (section 3.1).
     """
 
-    needs, many_views, joined = "pairs", True, True
+    needs = "pairs"
+    many_views = True
+    joined = True
 
     def __init__(
         self,
@@ -125,7 +148,10 @@ class CrossBatchMemory:
         weight: NotNegative = 1.0,
         start: MaybeCount = 0,
     ) -> None:
-        self.model, self.weight, self.start, self.trained = model, weight, start, nn.Module()
+        self.model = model
+        self.weight = weight
+        self.start = start
+        self.trained = nn.Module()
         self.memory = EmbeddingQueue(size)
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
@@ -134,7 +160,9 @@ class CrossBatchMemory:
         """The memory."""
         return {"memory": self.memory}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the loss of all views with each other and against the memory."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = self.model(views)
@@ -149,7 +177,9 @@ class CrossBatchMemory:
 
     def _against_memory(self, z: Tensor, labels: Ids, rows: Ids, loss: ComposedLoss) -> Tensor:
         of_batch, of_memory = (
-            (rows, self.memory.rows) if loss.loss.positives == "instances" else (labels, self.memory.labels)
+            (rows, self.memory.rows)
+            if loss.loss.positives == "instances"
+            else (labels, self.memory.labels)
         )
         same = of_batch[:, None] == torch.cat([of_batch, of_memory])
         own = torch.zeros_like(same)
@@ -172,10 +202,14 @@ class Nnclr:
     starts empty, where the authors' starts with random vectors: until then a view is its own neighbour.
     """
 
-    needs, joined = "instances", True
+    needs = "instances"
+    joined = True
 
-    def __init__(self, model: "nn.Module", steps: int, dim: int, *, size: Count = 4096, width: Count = 512) -> None:
-        self.model, self.queue = model, EmbeddingQueue(size)
+    def __init__(
+        self, model: "nn.Module", steps: int, dim: int, *, size: Count = 4096, width: Count = 512
+    ) -> None:
+        self.model = model
+        self.queue = EmbeddingQueue(size)
         self.trained = predictor(dim, width)
         self.pending: tuple[Tensor, Ids, Ids] | None = None
 
@@ -184,18 +218,24 @@ class Nnclr:
         """The predictor and the queue."""
         return {"predictor": self.trained, "queue": self.queue}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the symmetric loss of both views."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = [self.model(half) for half in views.chunk(2)]
         predictions = [self.trained(z) for z in embeddings]
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
-            first, labels, rows = together(precise(embeddings[0]), labels.chunk(2)[0], rows.chunk(2)[0])
+            first, labels, rows = together(
+                precise(embeddings[0]), labels.chunk(2)[0], rows.chunk(2)[0]
+            )
             (second,) = together(precise(embeddings[1]))
             p, q = (together(precise(x))[0] for x in predictions)
             own = torch.eye(len(first), dtype=torch.bool, device=first.device)
-            value = loss.between(self._nearest(first), q, own, ~own) + loss.between(self._nearest(second), p, own, ~own)
+            value = loss.between(self._nearest(first), q, own, ~own) + loss.between(
+                self._nearest(second), p, own, ~own
+            )
         self.pending = first.detach(), labels, rows
         return Compared(value / 2, torch.cat([precise(z) for z in embeddings]))
 

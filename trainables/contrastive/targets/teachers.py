@@ -13,7 +13,9 @@ from contrasweep.trainables.pytorch import F, Float, Tensor, nn, torch
 
 def predictor(dim: int, width: int) -> "nn.Module":
     """Return a head from embeddings to embeddings with one hidden layer, as BYOL's and NNCLR's are."""
-    return nn.Sequential(nn.Linear(dim, width), nn.BatchNorm1d(width), nn.ReLU(inplace=True), nn.Linear(width, dim))
+    return nn.Sequential(
+        nn.Linear(dim, width), nn.BatchNorm1d(width), nn.ReLU(inplace=True), nn.Linear(width, dim)
+    )
 
 
 class Byol:
@@ -23,14 +25,23 @@ class Byol:
     There are no negatives. The momentum rises from `momentum` to 1 along a cosine.
     """
 
-    needs, joined = "nothing", True
+    needs = "nothing"
+    joined = True
 
     def __init__(
-        self, model: "nn.Module", steps: int, dim: int, *, momentum: BelowOne = 0.996, width: Count = 512
+        self,
+        model: "nn.Module",
+        steps: int,
+        dim: int,
+        *,
+        momentum: BelowOne = 0.996,
+        width: Count = 512,
     ) -> None:
         from contrasweep.trainables.contrastive.averaging import MomentumEncoder
 
-        self.model, self.momentum, self.steps = model, momentum, steps
+        self.model = model
+        self.momentum = momentum
+        self.steps = steps
         self.encoder = MomentumEncoder(model)
         self.trained = predictor(dim, width)
 
@@ -39,7 +50,9 @@ class Byol:
         """The momentum encoder and the predictor."""
         return {"momentum_encoder": self.encoder, "predictor": self.trained}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the symmetric loss of both views."""
         first, second = views.chunk(2)
         embeddings = [self.model(first), self.model(second)]
@@ -55,7 +68,9 @@ class Byol:
         self.encoder.update(self.model, rising(self.momentum, step, self.steps))
 
 
-def regression(predictions: Float[Tensor, "n d"], projections: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+def regression(
+    predictions: Float[Tensor, "n d"], projections: Float[Tensor, "n d"]
+) -> Float[Tensor, ""]:
     """|q/|q| - z/|z||^2 = 2 - 2 cos(q, z), the mean over rows (BYOL: Grill et al. 2020, equation 2)."""
     return (2 - 2 * F.cosine_similarity(predictions, projections, dim=1)).mean()
 
@@ -74,7 +89,10 @@ class Dino:
     from `momentum` to 1 along a cosine.
     """
 
-    needs, many_views, joined, n_views = "nothing", True, True, 2
+    needs = "nothing"
+    many_views = True
+    joined = True
+    n_views = 2
 
     def __init__(
         self,
@@ -92,9 +110,13 @@ class Dino:
         from contrasweep.trainables.contrastive.averaging import MomentumEncoder
         from contrasweep.trainables.contrastive.prototypes import Centre, Prototypes
 
-        self.model, self.steps, self.teacher_views = model, steps, teacher_views
-        self.temperatures, self.momenta = (temperature, teacher_temperature), (momentum, centre_momentum)
-        self.trained, self.centre = Prototypes(prototypes, dim), Centre(prototypes)
+        self.model = model
+        self.steps = steps
+        self.teacher_views = teacher_views
+        self.temperatures = (temperature, teacher_temperature)
+        self.momenta = (momentum, centre_momentum)
+        self.trained = Prototypes(prototypes, dim)
+        self.centre = Centre(prototypes)
         self.student = nn.Sequential(model, self.trained)
         self.teacher = MomentumEncoder(self.student)
         self.pending: Tensor | None = None
@@ -104,16 +126,23 @@ class Dino:
         """The teacher, the prototypes and the centre."""
         return {"momentum_encoder": self.teacher, "prototypes": self.trained, "centre": self.centre}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the cross-entropy of the student's views against the teacher's."""
         embeddings = self.model(views)
         each = views.chunk(self.n_views)
         taught = [self.teacher(view) for view in each[: self.teacher_views]]
         with torch.autocast(views.device.type, enabled=False):
-            student = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
+            student = [
+                self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)
+            ]
             teacher = [together(precise(scores))[0] for scores in taught]
             self.pending = torch.cat(teacher).mean(0)
-            targets = [((scores - self.centre.value) / self.temperatures[1]).softmax(1) for scores in teacher]
+            targets = [
+                ((scores - self.centre.value) / self.temperatures[1]).softmax(1)
+                for scores in teacher
+            ]
             value = swapped(targets, student, self.temperatures[0])
         return Compared(value, embeddings)
 
@@ -132,7 +161,10 @@ class Swav:
     over pairs of different views, whatever the trial's `loss`. There is no queue, as in the paper for large batches.
     """
 
-    needs, many_views, joined, n_views = "nothing", True, True, 2
+    needs = "nothing"
+    many_views = True
+    joined = True
+    n_views = 2
 
     def __init__(
         self,
@@ -148,20 +180,29 @@ class Swav:
     ) -> None:
         from contrasweep.trainables.contrastive.prototypes import Prototypes
 
-        self.model, self.trained, self.temperature = model, Prototypes(prototypes, dim), temperature
-        self.epsilon, self.iterations, self.assigned_views = epsilon, iterations, assigned_views
+        self.model = model
+        self.trained = Prototypes(prototypes, dim)
+        self.temperature = temperature
+        self.epsilon = epsilon
+        self.iterations = iterations
+        self.assigned_views = assigned_views
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """The prototypes."""
         return {"prototypes": self.trained}
 
-    def step(self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss) -> Compared:
+    def step(
+        self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
+    ) -> Compared:
         """Compute the cross-entropy of each view's scores against the codes of the others."""
         embeddings = self.model(views)
         with torch.autocast(views.device.type, enabled=False):
             scores = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
-            codes = [sinkhorn(s.detach(), self.epsilon, self.iterations) for s in scores[: self.assigned_views]]
+            codes = [
+                sinkhorn(s.detach(), self.epsilon, self.iterations)
+                for s in scores[: self.assigned_views]
+            ]
             value = swapped(codes, scores, self.temperature)
         return Compared(value, embeddings)
 

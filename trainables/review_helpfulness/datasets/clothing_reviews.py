@@ -76,11 +76,19 @@ def read(source: Path, settings: Settings) -> Content:
         )
         for row in rows
     ]
-    features, origin = None, {}
+    features = None
+    origin = {}
     if settings.synthetic_roi:
         features = synthetic_features(settings.synthetic_roi, settings.roi_dim)
         origin = {"synthetic": True, "synthetic_columns": ["roi", "n_roi"]}
-    return content(list(products.values()), reviews, Rejected(), features=features, dim=settings.roi_dim, source=origin)
+    return content(
+        list(products.values()),
+        reviews,
+        Rejected(),
+        features=features,
+        dim=settings.roi_dim,
+        source=origin,
+    )
 
 
 def synthetic_features(count: int, dim: int) -> Lookup:
@@ -104,7 +112,9 @@ def _rows(source: Path) -> list[dict[str, str]]:
         text = source.read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
-        raise DataError(f"{source} has no column {', '.join(missing)}; it is not the clothing reviews' CSV")
+        raise DataError(
+            f"{source} has no column {', '.join(missing)}; it is not the clothing reviews' CSV"
+        )
     return rows
 
 

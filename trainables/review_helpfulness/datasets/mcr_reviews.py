@@ -31,7 +31,8 @@ from contrasweep.trainables.review_helpfulness.datasets.reviews import (
     published,
 )
 
-PER_IMAGE, PER_ITEM = 32, 128
+PER_IMAGE = 32
+PER_ITEM = 128
 MAX_BYTES = 2**30
 RELEVANCE_THRESHOLDS = {"amazon": 1, "lazada": 0}
 """Labels above are relevant, by MCR's code."""
@@ -67,7 +68,10 @@ def read(source: Path, settings: Settings) -> Content:
     products: list[Product] = []
     reviews: list[Review] = []
     for split in SPLITS:
-        tables = {kind: list(_rows(source / f"{category}.{kind}.{split}")) for kind in ("prd", "rvw", "rel")}
+        tables = {
+            kind: list(_rows(source / f"{category}.{kind}.{split}"))
+            for kind in ("prd", "rvw", "rel")
+        }
         products += [_product(row, category, split) for row in tables["prd"]]
         votes = {(str(row["product_id"]), str(row["review_id"])): row for row in tables["rel"]}
         for row in tables["rvw"]:
@@ -78,7 +82,9 @@ def read(source: Path, settings: Settings) -> Content:
                 rejected.add("no row in rel", key[1])
     _check_disjoint(products, source)
     features = (
-        _Features(source / "features", rejected) if settings.features and (source / "features").is_dir() else None
+        _Features(source / "features", rejected)
+        if settings.features and (source / "features").is_dir()
+        else None
     )
     about = {"category": category, "relevance_threshold": RELEVANCE_THRESHOLDS[settings.market]}
     return content(products, reviews, rejected, features=features, source=about)
@@ -86,14 +92,20 @@ def read(source: Path, settings: Settings) -> Content:
 
 def _category(source: Path, wanted: str | None) -> str:
     names = sorted(
-        {match[1] for file in source.glob("*.prd.train") if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))}
+        {
+            match[1]
+            for file in source.glob("*.prd.train")
+            if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))
+        }
     )
     if wanted in names:
         return str(wanted)
     if wanted is None and len(names) == 1:
         return names[0]
     hint = (
-        f"it has {', '.join(names)}: choose one with --set category=NAME" if names else "there is no *.prd.train in it"
+        f"it has {', '.join(names)}: choose one with --set category=NAME"
+        if names
+        else "there is no *.prd.train in it"
     )
     raise DataError(f"{source}: which category? {hint}")
 
@@ -142,7 +154,9 @@ def _review(row: Row, relation: Row) -> Review:
             _urls(row),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})") from None
+        raise DataError(
+            f"review {row.get('review_id')!r}: upvotes and rating must be numbers ({error!r})"
+        ) from None
 
 
 def _text(row: Row, name: str) -> str:
@@ -152,7 +166,13 @@ def _text(row: Row, name: str) -> str:
 
 def _urls(row: Row) -> tuple[str, ...]:
     urls = row.get("img_url") or ()
-    return (urls,) if isinstance(urls, str) else tuple(str(url) for url in urls) if isinstance(urls, list) else ()
+    return (
+        (urls,)
+        if isinstance(urls, str)
+        else tuple(str(url) for url in urls)
+        if isinstance(urls, list)
+        else ()
+    )
 
 
 def _check_disjoint(products: list[Product], source: Path) -> None:
@@ -168,7 +188,8 @@ class _Features:
     """Region features of an item, at most 32 an image and 128 an item; none where it has no file."""
 
     def __init__(self, folder: Path, rejected: Rejected) -> None:
-        self.folder, self.rejected = folder, rejected
+        self.folder = folder
+        self.rejected = rejected
 
     def __call__(self, split: str, item: str) -> Features:
         none = np.empty((0, ROI_DIM), np.float16)
@@ -177,7 +198,9 @@ class _Features:
             if not path.is_file():
                 return none
             images = load(path)
-            return np.concatenate([none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)])[:PER_ITEM]
+            return np.concatenate(
+                [none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)]
+            )[:PER_ITEM]
         except (DataError, ValueError) as error:
             self.rejected.add("broken region features", f"{item}: {error}")
             return none
@@ -202,9 +225,14 @@ def _published(settings: Settings) -> Published | None:
     """Return the sizes of Lazada-MRHP and Amazon-MRHP; the split is 64, 16 and 20 % of the products."""
     if settings.category not in THOUSANDS[settings.market]:
         return None
-    products, reviews, test = (1000 * count for count in THOUSANDS[settings.market][settings.category])
+    products, reviews, test = (
+        1000 * count for count in THOUSANDS[settings.market][settings.category]
+    )
     rows = {"products": products, "train": reviews * 4 // 5, "dev": reviews // 5, "test": test}
-    about = {"category": settings.category, "relevance_threshold": RELEVANCE_THRESHOLDS[settings.market]}
+    about = {
+        "category": settings.category,
+        "relevance_threshold": RELEVANCE_THRESHOLDS[settings.market],
+    }
     return published(rows, ROI_DIM if settings.features else 0, about)
 
 

@@ -98,11 +98,15 @@ def content(
     specs = {"roi": columns.spec("float16", [dim], several=True)} if features else {}
     tables: dict[str, Iterator[pa.Table]] = {"products": _products(listed, features, specs)}
     for split in SPLITS:
-        tables[split] = _reviews([p for p in listed if p.split == split], kept, rows, features, specs)
+        tables[split] = _reviews(
+            [p for p in listed if p.split == split], kept, rows, features, specs
+        )
     return Content("reviews", tables, LABELS, specs, Folds(5, "grouped"), source or {}, rejected)
 
 
-def published(rows: Mapping[str, int], dim: int, source: Mapping[str, object] | None = None) -> Published:
+def published(
+    rows: Mapping[str, int], dim: int, source: Mapping[str, object] | None = None
+) -> Published:
     """Return what such a dataset is by its paper; with `dim` 0 its products and reviews have no images."""
     specs = {"roi": columns.spec("float16", [dim], several=True)} if dim else {}
     return Published("reviews", rows, LABELS, specs, source or {})
@@ -118,9 +122,17 @@ def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Ite
 
 
 def _reviews(
-    products: list[Product], kept: dict[str, list[Review]], rows: dict[str, int], features: Lookup | None, specs: Any
+    products: list[Product],
+    kept: dict[str, list[Review]],
+    rows: dict[str, int],
+    features: Lookup | None,
+    specs: Any,
 ) -> Iterator[pa.Table]:
-    flat = [(p, position, review) for p in products for position, review in enumerate(kept[p.product_id])]
+    flat = [
+        (p, position, review)
+        for p in products
+        for position, review in enumerate(kept[p.product_id])
+    ]
     for start in range(0, len(flat), BATCH):
         chosen = flat[start : start + BATCH]
         reviews = [review for _, _, review in chosen]
@@ -144,7 +156,9 @@ def _reviews(
         )
 
 
-def _images(rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any) -> dict[str, pa.Array]:
+def _images(
+    rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any
+) -> dict[str, pa.Array]:
     arrays = {
         "image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
         "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32()),
@@ -158,5 +172,9 @@ def split_products(ids: Sequence[str], seed: int) -> dict[str, str]:
     """Return train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
-    first, second = round(0.64 * len(names)), round(0.8 * len(names))
-    return {name: SPLITS[(position >= first) + (position >= second)] for position, name in enumerate(shuffled)}
+    first = round(0.64 * len(names))
+    second = round(0.8 * len(names))
+    return {
+        name: SPLITS[(position >= first) + (position >= second)]
+        for position, name in enumerate(shuffled)
+    }

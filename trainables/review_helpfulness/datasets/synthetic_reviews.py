@@ -42,7 +42,11 @@ class Planted:
 
     def __post_init__(self) -> None:
         if self.products < 20:
-            raise SpecError("products must be at least 20, to fill three splits", place="products", value=self.products)
+            raise SpecError(
+                "products must be at least 20, to fill three splits",
+                place="products",
+                value=self.products,
+            )
 
 
 def _read(source: Path, settings: Planted) -> Content:
@@ -76,29 +80,43 @@ class _Generator:
         self.settings = settings
         self.random = random = np.random.RandomState(settings.seed)  # its stream is frozen for ever
         self.direction = _unit(random.normal(size=settings.roi_dim))
-        self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(settings.roi_dim)
+        self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(
+            settings.roi_dim
+        )
         self.topic = random.randint(settings.topics, size=settings.products)
         owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
         in_text, in_images = random.normal(size=(2, len(owner)))
         helpfulness = in_text + in_images
         label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
         self.reviews = [
-            Review(f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row]))
+            Review(
+                f"r{row:06d}", f"p{owner[row]:05d}", self._text(in_text[row]), int(2 ** label[row])
+            )
             for row in range(len(owner))
         ]
         self.review_roi = {
-            r.review_id: self._regions(int(p), x) for r, p, x in zip(self.reviews, owner, in_images, strict=True)
+            r.review_id: self._regions(int(p), x)
+            for r, p, x in zip(self.reviews, owner, in_images, strict=True)
         }
-        self.product_roi = {f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)}
+        self.product_roi = {
+            f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)
+        }
 
     def _text(self, strength: float) -> str:
-        informative = self.random.rand(self.random.randint(12, 30)) < 1 / (1 + np.exp(1.0 - strength))
-        return " ".join(str(self.random.choice(INFORMATIVE if yes else FILLER)) for yes in informative)
+        informative = self.random.rand(self.random.randint(12, 30)) < 1 / (
+            1 + np.exp(1.0 - strength)
+        )
+        return " ".join(
+            str(self.random.choice(INFORMATIVE if yes else FILLER)) for yes in informative
+        )
 
     def _regions(self, product: int, strength: float) -> Features:
-        count, dim = self.random.randint(1, 5), self.settings.roi_dim
+        count = self.random.randint(1, 5)
+        dim = self.settings.roi_dim
         noise = self.settings.noise * self.random.normal(size=(count, dim)) / np.sqrt(dim)
-        regions: NDArray[np.float64] = self.topics[self.topic[product]] + strength * self.direction + noise
+        regions: NDArray[np.float64] = (
+            self.topics[self.topic[product]] + strength * self.direction + noise
+        )
         return regions.astype(np.float16)
 
 

@@ -32,14 +32,20 @@ class Settings:
 def read(source: Path, settings: Settings) -> Content:
     """Return words and vectors in the file's order; `DataError` where a line has other than `dim` numbers."""
     specs = {"vector": columns.spec("float32", [settings.dim])}
-    return Content(KIND, {"train": _tables(read_vectors(source, settings.dim), specs)}, columns=specs)
+    return Content(
+        KIND, {"train": _tables(read_vectors(source, settings.dim), specs)}, columns=specs
+    )
 
 
-def _tables(vectors: Iterable[tuple[str, NDArray[np.float32]]], specs: dict[str, ColumnSpec]) -> Iterator[pa.Table]:
+def _tables(
+    vectors: Iterable[tuple[str, NDArray[np.float32]]], specs: dict[str, ColumnSpec]
+) -> Iterator[pa.Table]:
     waiting = iter(vectors)
     while batch := list(islice(waiting, BATCH)):
         words, values = zip(*batch, strict=True)
-        yield columns.table({"word": pa.array(words), "vector": columns.from_array(np.stack(values))}, specs)
+        yield columns.table(
+            {"word": pa.array(words), "vector": columns.from_array(np.stack(values))}, specs
+        )
 
 
 def read_vectors(path: Path, dim: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -53,7 +59,9 @@ def read_vectors(path: Path, dim: int) -> Iterator[tuple[str, NDArray[np.float32
                 continue
             word = " ".join(parts[:-dim])  # a few words of GloVe's larger files hold blanks
             if len(parts) <= dim or not word:
-                raise DataError(f"{path}, line {number}: {len(parts) - 1} numbers, the vectors' dimension is {dim}")
+                raise DataError(
+                    f"{path}, line {number}: {len(parts) - 1} numbers, the vectors' dimension is {dim}"
+                )
             yield word, np.array(parts[-dim:], dtype=np.float32)
 
 

@@ -27,12 +27,17 @@ def perspective_cosine(
     """
     squared = weight**2
     dot = (a * b) @ squared.mT
-    norms = ((a * a) @ squared.mT).clamp(min=EPS**2).sqrt() * ((b * b) @ squared.mT).clamp(min=EPS**2).sqrt()
+    norms = ((a * a) @ squared.mT).clamp(min=EPS**2).sqrt() * ((b * b) @ squared.mT).clamp(
+        min=EPS**2
+    ).sqrt()
     return dot / norms
 
 
 def pairwise_perspective_max(
-    a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"], weight: Float[Tensor, "l d"]
+    a: Float[Tensor, "b t d"],
+    b: Float[Tensor, "b s d"],
+    mask: Bool[Tensor, "b s"],
+    weight: Float[Tensor, "l d"],
 ) -> Float[Tensor, "b t l"]:
     """Return the largest m_k over valid positions of b; one perspective at a time, [b t s] each."""
     best = []
@@ -115,7 +120,10 @@ class BiMPM(HelpfulnessModel):
         """Return scores [b] from matching each side's contextual words against the other's."""
         p = self.dropout(self.context(self.product_words(batch.text_p), batch.mask_p))
         r = self.dropout(self.context(self.review_words(batch.text_r), batch.mask_r))
-        sides = [self._side(p, r, batch.mask_p, batch.mask_r), self._side(r, p, batch.mask_r, batch.mask_p)]
+        sides = [
+            self._side(p, r, batch.mask_p, batch.mask_r),
+            self._side(r, p, batch.mask_r, batch.mask_p),
+        ]
         return Output(cast(Tensor, self.score(self.dropout(torch.cat(sides, dim=1))))[:, 0])
 
     def _side(self, a: Tensor, b: Tensor, mask_a: Tensor, mask_b: Tensor) -> Tensor:

@@ -37,7 +37,9 @@ def kernel_pooling(
     """
     counted = []
     for mu, sigma in zip(
-        torch.as_tensor(mus, dtype=similarity.dtype), torch.as_tensor(sigmas, dtype=similarity.dtype), strict=True
+        torch.as_tensor(mus, dtype=similarity.dtype),
+        torch.as_tensor(sigmas, dtype=similarity.dtype),
+        strict=True,
     ):
         near = torch.exp(-((similarity - mu) ** 2) / (2 * sigma**2)) * document_mask[:, None, :]
         count = near.sum(-1)
@@ -63,7 +65,9 @@ class ConvKNRM(HelpfulnessModel):
         self.pooling = options.pooling
         exact = 1e-3 if options.pooling == "dai2018" else options.kernel_sigma
         self.register_buffer("mus", torch.tensor(kernel_centres(options.kernels)))
-        self.register_buffer("sigmas", torch.tensor([exact] + [options.kernel_sigma] * (options.kernels - 1)))
+        self.register_buffer(
+            "sigmas", torch.tensor([exact] + [options.kernel_sigma] * (options.kernels - 1))
+        )
         self.score = nn.Linear(options.ngrams**2 * options.kernels, 1)
 
     def forward(self, batch: Batch) -> Output:
@@ -71,7 +75,14 @@ class ConvKNRM(HelpfulnessModel):
         product = self._grams(self.product_words(batch.text_p), batch.mask_p)
         review = self._grams(self.review_words(batch.text_r), batch.mask_r)
         pooled = [
-            kernel_pooling(cosine_matrix(p, r), batch.mask_p, batch.mask_r, self.mus, self.sigmas, pooling=self.pooling)
+            kernel_pooling(
+                cosine_matrix(p, r),
+                batch.mask_p,
+                batch.mask_r,
+                self.mus,
+                self.sigmas,
+                pooling=self.pooling,
+            )
             for p in product
             for r in review
         ]

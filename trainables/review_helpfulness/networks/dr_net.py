@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from contrasweep.trainables.pytorch import Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Output,
+    Sequences,
+)
 from contrasweep.trainables.review_helpfulness.models import DRNetOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     AttentionPool,
@@ -26,11 +32,9 @@ class Relation(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.query, self.key, self.pool = (
-            nn.Linear(dim, dim, bias=False),
-            nn.Linear(dim, dim, bias=False),
-            AttentionPool(dim),
-        )
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.pool = AttentionPool(dim)
 
     def forward(self, regions: Sequences, words: Sequences) -> Float[Tensor, "b d"]:
         """Map regions and words of common size d to one vector a row, [b d]."""
@@ -44,21 +48,33 @@ class DRNet(HelpfulnessModel):
 
     def __init__(self, options: DRNetOptions, inputs: Inputs) -> None:
         super().__init__()
-        self.orthogonality, dim = options.orthogonality, options.dim
+        self.orthogonality = options.orthogonality
+        dim = options.dim
         self.product_words = WordEmbedding(inputs.product_words, options.dropout)
         self.review_words = WordEmbedding(inputs.review_words, options.dropout)
         self.product_lstm = Recurrent(self.product_words.dim, dim // 2, bidirectional=True)
         self.review_lstm = Recurrent(self.review_words.dim, dim // 2, bidirectional=True)
         self.regions = nn.Linear(inputs.roi_dim, dim)
-        self.common, self.own_text, self.own_image = (nn.Linear(dim, dim, bias=False) for _ in range(3))
-        self.within, self.across = Relation(dim), Relation(dim)
-        self.score = nn.Sequential(nn.Linear(7 * dim, dim), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(dim, 1))
+        self.common, self.own_text, self.own_image = (
+            nn.Linear(dim, dim, bias=False) for _ in range(3)
+        )
+        self.within = Relation(dim)
+        self.across = Relation(dim)
+        self.score = nn.Sequential(
+            nn.Linear(7 * dim, dim), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(dim, 1)
+        )
 
     def forward(self, batch: Batch) -> Output:
         """Return scores [b]; in training also the overlap of the projections, as the loss `orthogonality`."""
-        words = Sequences(self.review_lstm(self.review_words(batch.text_r), batch.mask_r), batch.mask_r)
-        product = Sequences(self.product_lstm(self.product_words(batch.text_p), batch.mask_p), batch.mask_p)
-        regions = Sequences(self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r)
+        words = Sequences(
+            self.review_lstm(self.review_words(batch.text_r), batch.mask_r), batch.mask_r
+        )
+        product = Sequences(
+            self.product_lstm(self.product_words(batch.text_p), batch.mask_p), batch.mask_p
+        )
+        regions = Sequences(
+            self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r
+        )
         features = [
             *self._decompose(masked_mean(*words), masked_mean(*regions)),
             self.within(regions, words),
@@ -71,12 +87,15 @@ class DRNet(HelpfulnessModel):
 
     def _decompose(self, text: Tensor, image: Tensor) -> list[Tensor]:
         """Return [c_t, c_v, u_t, u_v, |u_t - u_v|]: what the modalities share, what each has alone, their contrast."""
-        own_text, own_image = torch.tanh(self.own_text(text)), torch.tanh(self.own_image(image))
+        own_text = torch.tanh(self.own_text(text))
+        own_image = torch.tanh(self.own_image(image))
         common = [torch.tanh(self.common(text)), torch.tanh(self.common(image))]
         return [*common, own_text, own_image, (own_text - own_image).abs()]
 
     def _overlap(self) -> Tensor:
         """||W_s^T P_t||_F^2 + ||W_s^T P_v||_F^2."""
         common = self.common.weight
-        overlaps = [(common.mT @ own.weight).square().sum() for own in (self.own_text, self.own_image)]
+        overlaps = [
+            (common.mT @ own.weight).square().sum() for own in (self.own_text, self.own_image)
+        ]
         return overlaps[0] + overlaps[1]

@@ -56,16 +56,20 @@ class EGCNN(HelpfulnessModel):
 
     def __init__(self, options: EGCNNOptions, inputs: Inputs) -> None:
         super().__init__()
-        self.options, self.categories = options, inputs.categories
+        self.options = options
+        self.categories = inputs.categories
         self.words = WordEmbedding(inputs.review_words, options.dropout)
         self.characters = CharacterEncoder(
             inputs.review_characters, inputs.characters, options.char_dim, options.char_filters
         )
-        dim, padding = self.words.dim + options.char_filters, options.kernel // 2
-        self.dropout, self.gate = nn.Dropout(options.dropout), nn.Linear(dim, 1)
+        dim = self.words.dim + options.char_filters
+        padding = options.kernel // 2
+        self.dropout = nn.Dropout(options.dropout)
+        self.gate = nn.Linear(dim, 1)
         self.shared = nn.Conv1d(dim, options.filters, options.kernel, padding=padding)
         self.private = nn.ModuleList(
-            nn.Conv1d(dim, options.filters, options.kernel, padding=padding) for _ in range(self.categories)
+            nn.Conv1d(dim, options.filters, options.kernel, padding=padding)
+            for _ in range(self.categories)
         )
         self.score = nn.Linear(2 * options.filters, 1)
         if self.categories > 1:
@@ -88,7 +92,8 @@ class EGCNN(HelpfulnessModel):
             output.losses["shared_domain"] = self.options.domain_weight * functional.cross_entropy(
                 self.shared_domain(reverse_gradient(shared)), batch.category
             )
-            output.losses["private_domain"] = self.options.private_weight * functional.cross_entropy(
-                self.private_domain(private), batch.category
+            output.losses["private_domain"] = (
+                self.options.private_weight
+                * functional.cross_entropy(self.private_domain(private), batch.category)
             )
         return output

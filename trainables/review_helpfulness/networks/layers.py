@@ -22,7 +22,9 @@ def masked_max(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Te
     return filled.masked_fill(~mask.any(1)[:, None], 0)
 
 
-def masked_softmax(scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."], dim: int) -> Float[Tensor, "..."]:
+def masked_softmax(
+    scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."], dim: int
+) -> Float[Tensor, "..."]:
     """Return the softmax over valid entries; all 0 where there are none. `mask` broadcasts against `scores`."""
     filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.softmax(filled, dim).masked_fill(~mask, 0)
@@ -37,9 +39,13 @@ def join(*sequences: Sequences, gap: bool = False) -> Sequences:
     parts: list[Sequences] = []
     for i, (x, mask) in enumerate(sequences):
         if gap and i:
-            parts.append(Sequences(x.new_zeros(len(x), 1, x.shape[2]), mask.new_zeros(len(mask), 1)))
+            parts.append(
+                Sequences(x.new_zeros(len(x), 1, x.shape[2]), mask.new_zeros(len(mask), 1))
+            )
         parts.append(Sequences(x * mask[..., None], mask))
-    return Sequences(torch.cat([part.x for part in parts], 1), torch.cat([part.mask for part in parts], 1))
+    return Sequences(
+        torch.cat([part.x for part in parts], 1), torch.cat([part.mask for part in parts], 1)
+    )
 
 
 class WordEmbedding(nn.Module):
@@ -47,7 +53,9 @@ class WordEmbedding(nn.Module):
 
     def __init__(self, initial: Float[Tensor, "v e"], dropout: float) -> None:
         super().__init__()
-        self.words = nn.Embedding(len(initial), initial.shape[1], padding_idx=0, _weight=initial.clone())
+        self.words = nn.Embedding(
+            len(initial), initial.shape[1], padding_idx=0, _weight=initial.clone()
+        )
         self.dropout = nn.Dropout(dropout)
         self.dim = initial.shape[1]
 
@@ -62,15 +70,22 @@ class Recurrent(nn.Module):
     def __init__(self, dim: int, hidden: int, *, bidirectional: bool) -> None:
         super().__init__()
         self.lstm = nn.LSTM(dim, hidden, batch_first=True, bidirectional=bidirectional)
-        self.hidden, self.dim = hidden, hidden * (2 if bidirectional else 1)
+        self.hidden = hidden
+        self.dim = hidden * (2 if bidirectional else 1)
 
-    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t h"]:
+    def forward(
+        self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
+    ) -> Float[Tensor, "b t h"]:
         """Map vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
         if not self.lstm.bidirectional:
             return cast(Tensor, self.lstm(x)[0]) * mask[..., None]
         lengths = mask.sum(1).clamp(min=1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths, batch_first=True, enforce_sorted=False
+        )
+        states, _ = nn.utils.rnn.pad_packed_sequence(
+            self.lstm(packed)[0], batch_first=True, total_length=x.shape[1]
+        )
         return states * mask[..., None]
 
 
@@ -92,17 +107,28 @@ class SelfAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads = heads
+        self.dropout = dropout
         self.project = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
 
-    def forward(self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t d"]:
+    def forward(
+        self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
+    ) -> Float[Tensor, "b t d"]:
         """Let x [b t d] attend to its own valid positions."""
         rows, length, dim = x.shape
-        q, k, v = self.project(x).view(rows, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
-        weights = masked_softmax(q @ k.mT / (dim // self.heads) ** 0.5, mask[:, None, None, :], dim=-1)
+        q, k, v = (
+            self.project(x)
+            .view(rows, length, 3, self.heads, dim // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
+        weights = masked_softmax(
+            q @ k.mT / (dim // self.heads) ** 0.5, mask[:, None, None, :], dim=-1
+        )
         mixed = functional.dropout(weights, self.dropout, self.training) @ v
-        return cast(Tensor, self.out(mixed.transpose(1, 2).reshape(rows, length, dim)) * mask[..., None])
+        return cast(
+            Tensor, self.out(mixed.transpose(1, 2).reshape(rows, length, dim)) * mask[..., None]
+        )
 
 
 class _EncoderLayer(nn.Module):
@@ -110,7 +136,8 @@ class _EncoderLayer(nn.Module):
 
     def __init__(self, dim: int, heads: int, dropout: float, inner_dropout: float) -> None:
         super().__init__()
-        self.norm_attention, self.norm_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.norm_attention = nn.LayerNorm(dim)
+        self.norm_feed = nn.LayerNorm(dim)
         self.attention = SelfAttention(dim, heads, inner_dropout)
         self.feed = nn.Sequential(
             nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Dropout(inner_dropout), nn.Linear(4 * dim, dim)
@@ -140,10 +167,14 @@ class RegionEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.project = nn.Sequential(nn.Linear(roi_dim, dim), nn.Dropout(dropout))
-        self.layers = nn.ModuleList(_EncoderLayer(dim, heads, dropout, inner_dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            _EncoderLayer(dim, heads, dropout, inner_dropout) for _ in range(layers)
+        )
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, roi: Float[Tensor, "b m f"], mask: Bool[Tensor, "b m"]) -> Float[Tensor, "b m d"]:
+    def forward(
+        self, roi: Float[Tensor, "b m f"], mask: Bool[Tensor, "b m"]
+    ) -> Float[Tensor, "b m d"]:
         """Map region features [b m f] to vectors [b m d]; 0 where there is no region."""
         x = self.project(roi)
         for layer in self.layers:

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.pytorch import Bool, Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Output,
+    Sequences,
+)
 from contrasweep.trainables.review_helpfulness.models import HEADS, MCROptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     ProductAwareAttention,
@@ -32,17 +38,23 @@ class KernelMaxPooling(nn.Module):
     def __init__(self, channels: int, sizes: tuple[int, ...], filters: int, top: int) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(nn.Conv2d(channels, filters, size) for size in sizes)
-        self.sizes, self.top, self.dim = sizes, top, len(sizes) * filters * top
+        self.sizes = sizes
+        self.top = top
+        self.dim = len(sizes) * filters * top
         self.norm = nn.LayerNorm(self.dim)
 
-    def forward(self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]) -> Float[Tensor, "b z"]:
+    def forward(
+        self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]
+    ) -> Float[Tensor, "b z"]:
         """Map matrices of which `mask` is valid to [b z], z = sizes x filters x top; 0 where values are too few."""
         x = matrices * mask[:, None]
         largest = []
         for size, convolution in zip(self.sizes, self.convolutions, strict=True):
             values = torch.tanh(convolution(functional.pad(x, (0, size - 1, 0, size - 1))))
             values = values.masked_fill(~mask[:, None], float("-inf")).flatten(2)
-            values = functional.pad(values, (0, max(0, self.top - values.shape[-1])), value=float("-inf"))
+            values = functional.pad(
+                values, (0, max(0, self.top - values.shape[-1])), value=float("-inf")
+            )
             best = values.topk(self.top, dim=-1).values
             largest.append(best.masked_fill(best == float("-inf"), 0).flatten(1))
         return cast(Tensor, self.norm(torch.cat(largest, dim=1)))
@@ -57,11 +69,16 @@ class CoherentGraph(nn.Module):
         self.key = nn.ModuleList(nn.Linear(dim, hidden, bias=False) for _ in range(layers))
         self.weight = nn.ModuleList(nn.Linear(hidden, 1, bias=False) for _ in range(layers))
 
-    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+    def forward(
+        self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"]
+    ) -> Float[Tensor, "b n d"]:
         """Return nodes [b n d] after all layers; 0 at invalid ones."""
         for query, key, weight in zip(self.query, self.key, self.weight, strict=True):
             keys = key(x)
-            slices = [_Mix.apply(queries, keys, x, weight.weight, mask) for queries in query(x).split(SLICE, dim=1)]
+            slices = [
+                _Mix.apply(queries, keys, x, weight.weight, mask)
+                for queries in query(x).split(SLICE, dim=1)
+            ]
             x = torch.cat(slices, dim=1)
         return x * mask[..., None]
 
@@ -78,7 +95,9 @@ class _Mix(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(queries, keys, x, weight, mask)
         return _mix(queries, keys, x, weight, mask)
 
@@ -97,7 +116,9 @@ class ClaimPool(nn.Module):
 
     def __init__(self, dim: int, hidden: int = 64) -> None:
         super().__init__()
-        self.score = nn.Sequential(nn.Linear(2 * dim, hidden), nn.ReLU(), nn.Linear(hidden, 1, bias=False))
+        self.score = nn.Sequential(
+            nn.Linear(2 * dim, hidden), nn.ReLU(), nn.Linear(hidden, 1, bias=False)
+        )
 
     def forward(self, claim: Float[Tensor, "b d"], nodes: Sequences) -> Float[Tensor, "b d"]:
         """Map the claims [b d] and their nodes to one vector a row, [b d]."""
@@ -116,12 +137,17 @@ class TextChannels(nn.Module):
     def __init__(self, words: Float[Tensor, "v e"], dim: int, dropout: float) -> None:
         super().__init__()
         self.words = WordEmbedding(words, dropout)
-        self.convolutions = nn.ModuleList(nn.Conv1d(self.words.dim, dim, k, padding=k // 2) for k in (1, 3, 5))
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(self.words.dim, dim, k, padding=k // 2) for k in (1, 3, 5)
+        )
 
     def forward(self, text: Tensor, mask: Bool[Tensor, "b t"]) -> list[Float[Tensor, "b t d"]]:
         """Map word indices [b t] to the three channels; 0 at invalid positions."""
         x = (self.words(text) * mask[..., None]).mT
-        return [functional.relu(convolution(x)).mT * mask[..., None] for convolution in self.convolutions]
+        return [
+            functional.relu(convolution(x)).mT * mask[..., None]
+            for convolution in self.convolutions
+        ]
 
 
 class MCR(HelpfulnessModel):
@@ -129,7 +155,8 @@ class MCR(HelpfulnessModel):
 
     def __init__(self, options: MCROptions, inputs: Inputs) -> None:
         super().__init__()
-        dim, common = options.dim, options.common_dim
+        dim = options.dim
+        common = options.common_dim
         self.product_text = TextChannels(inputs.product_words, dim, options.dropout)
         self.review_text = TextChannels(inputs.review_words, dim, options.dropout)
         self.product_regions, self.review_regions = (
@@ -153,18 +180,22 @@ class MCR(HelpfulnessModel):
                 "image_text": ProductAwareAttention(common),
             }
         )
-        self.common_text, self.common_image = _to_common(dim, common), _to_common(dim, common)
+        self.common_text = _to_common(dim, common)
+        self.common_image = _to_common(dim, common)
         self.product_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
         self.review_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
         self.claim = ClaimPool(common)
         total = self.text_match.dim + self.image_match.dim + 2 * dim + 3 * common
-        self.score = nn.Sequential(nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
+        self.score = nn.Sequential(
+            nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1)
+        )
 
     def forward(self, batch: Batch) -> Output:
         """Return scores [b] from coherence between, within and across text and images."""
         channels_p = self.product_text(batch.text_p, batch.mask_p)
         channels_r = self.review_text(batch.text_r, batch.mask_r)
-        text_p, text_r = self._mean(channels_p, batch.mask_p), self._mean(channels_r, batch.mask_r)
+        text_p = self._mean(channels_p, batch.mask_p)
+        text_r = self._mean(channels_r, batch.mask_r)
         roi_p = Sequences(self.product_regions(batch.roi_p, batch.roi_mask_p), batch.roi_mask_p)
         roi_r = Sequences(self.review_regions(batch.roi_r, batch.roi_mask_r), batch.roi_mask_r)
         common = {
@@ -187,7 +218,8 @@ class MCR(HelpfulnessModel):
         return Output(self.score(torch.cat(features, dim=1))[:, 0], features=common)
 
     def _coherence(self, common: dict[str, Sequences]) -> Tensor:
-        product, review = join(common["text_p"], common["roi_p"]), join(common["text_r"], common["roi_r"])
+        product = join(common["text_p"], common["roi_p"])
+        review = join(common["text_r"], common["roi_r"])
         claim = masked_mean(self.product_graph(*product), product.mask)
         return cast(Tensor, self.claim(claim, Sequences(self.review_graph(*review), review.mask)))
 

@@ -4,7 +4,13 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Output,
+    Sequences,
+)
 from contrasweep.trainables.review_helpfulness.models import PRHNetOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     ProductAwareAttention,
@@ -30,5 +36,7 @@ class PRHNet(HelpfulnessModel):
         """Return scores [b] from the mean of the product-aware states of the review."""
         product = self.product_lstm(self.product_words(batch.record_p), batch.record_mask_p)
         review = self.review_lstm(self.review_words(batch.text_r), batch.mask_r)
-        aware = self.attention(Sequences(product, batch.record_mask_p), Sequences(review, batch.mask_r))
+        aware = self.attention(
+            Sequences(product, batch.record_mask_p), Sequences(review, batch.mask_r)
+        )
         return Output(cast(Tensor, self.score(masked_mean(aware, batch.mask_r)))[:, 0])

@@ -10,8 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contrasweep.trainables.pytorch import Bool, Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, HelpfulnessModel, Inputs, Output, Sequences
-from contrasweep.trainables.review_helpfulness.losses import adaptive_contrastive_loss, circle_contrastive_loss
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    HelpfulnessModel,
+    Inputs,
+    Output,
+    Sequences,
+)
+from contrasweep.trainables.review_helpfulness.losses import (
+    adaptive_contrastive_loss,
+    circle_contrastive_loss,
+)
 from contrasweep.trainables.review_helpfulness.models import ProposedOptions
 from contrasweep.trainables.review_helpfulness.networks.layers import (
     Recurrent,
@@ -31,17 +40,24 @@ class CrossAttention(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.norm_query, self.norm_key = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.norm_query = nn.LayerNorm(dim)
+        self.norm_key = nn.LayerNorm(dim)
         self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
         self.out = nn.Linear(dim, dim)
 
     def forward(
-        self, query: Float[Tensor, "b t d"], context: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
+        self,
+        query: Float[Tensor, "b t d"],
+        context: Float[Tensor, "b s d"],
+        mask: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t d"]:
         """Return `query` after one layer that reads the valid positions of `context`."""
         normed = self.norm_key(context)
         attended = functional.scaled_dot_product_attention(
-            self.query(self.norm_query(query)), self.key(normed), self.value(normed), attn_mask=mask[:, None, :]
+            self.query(self.norm_query(query)),
+            self.key(normed),
+            self.value(normed),
+            attn_mask=mask[:, None, :],
         )
         return functional.gelu(self.out(attended + query))
 
@@ -67,12 +83,16 @@ class FusionAttention(nn.Module):
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.attention, self.dropout, self.norm = SelfAttention(dim, heads), nn.Dropout(dropout), nn.LayerNorm(dim)
+        self.attention = SelfAttention(dim, heads)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(dim)
 
     def forward(self, *sequences: Sequences) -> Sequences:
         """Join the sequences end to end, after attention over all of them."""
         x, mask = join(*sequences)
-        return Sequences(self.norm(x + self.dropout(self.attention(x, mask))) * mask[..., None], mask)
+        return Sequences(
+            self.norm(x + self.dropout(self.attention(x, mask))) * mask[..., None], mask
+        )
 
 
 class Fusion(nn.Module):
@@ -81,7 +101,9 @@ class Fusion(nn.Module):
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
         names = ("texts", "images", "text_p_roi_r", "roi_p_text_r", "product", "review")
-        self.attention = nn.ModuleDict({name: FusionAttention(dim, heads, dropout) for name in names})
+        self.attention = nn.ModuleDict(
+            {name: FusionAttention(dim, heads, dropout) for name in names}
+        )
         self.convolution = nn.Conv1d(dim, dim, kernel_size=3, padding=1)
 
     def forward(self, streams: dict[str, Sequences]) -> Float[Tensor, "b z"]:
@@ -90,7 +112,9 @@ class Fusion(nn.Module):
         attend = self.attention
         # A gap within each attended pair as well: the second sequence begins where padding has pushed it.
         joined = join(
-            *_split(attend["texts"](text_p, text_r), text_p), *_split(attend["images"](roi_p, roi_r), roi_p), gap=True
+            *_split(attend["texts"](text_p, text_r), text_p),
+            *_split(attend["images"](roi_p, roi_r), roi_p),
+            gap=True,
         )
         intra = masked_max(functional.relu(self.convolution(joined.x.mT)).mT, joined.mask)
         means = [
@@ -114,7 +138,9 @@ class Proposed(HelpfulnessModel):
 
     def __init__(self, options: ProposedOptions, inputs: Inputs) -> None:
         super().__init__()
-        self.options, self.helpful_threshold, dim = options, inputs.helpful_threshold, options.dim
+        self.options = options
+        self.helpful_threshold = inputs.helpful_threshold
+        dim = options.dim
         self.words = nn.ModuleDict(
             {
                 "text_p": WordEmbedding(inputs.product_words, options.dropout),
@@ -122,7 +148,9 @@ class Proposed(HelpfulnessModel):
             }
         )
         width = inputs.review_words.shape[1]
-        self.lstm = nn.ModuleDict({name: Recurrent(width, dim, bidirectional=False) for name in ("text_p", "text_r")})
+        self.lstm = nn.ModuleDict(
+            {name: Recurrent(width, dim, bidirectional=False) for name in ("text_p", "text_r")}
+        )
         self.regions = nn.ModuleDict(
             {
                 name: RegionEncoder(
@@ -145,9 +173,17 @@ class Proposed(HelpfulnessModel):
     def encode(self, batch: Batch) -> dict[str, Sequences]:
         """Return K_p, A_p, K_r, A_r (Eq. 2-4)."""
         texts = {"text_p": (batch.text_p, batch.mask_p), "text_r": (batch.text_r, batch.mask_r)}
-        images = {"roi_p": (batch.roi_p, batch.roi_mask_p), "roi_r": (batch.roi_r, batch.roi_mask_r)}
-        streams = {n: Sequences(self.lstm[n](self.words[n](x), mask), mask) for n, (x, mask) in texts.items()}
-        return streams | {n: Sequences(self.regions[n](x, mask), mask) for n, (x, mask) in images.items()}
+        images = {
+            "roi_p": (batch.roi_p, batch.roi_mask_p),
+            "roi_r": (batch.roi_r, batch.roi_mask_r),
+        }
+        streams = {
+            n: Sequences(self.lstm[n](self.words[n](x), mask), mask)
+            for n, (x, mask) in texts.items()
+        }
+        return streams | {
+            n: Sequences(self.regions[n](x, mask), mask) for n, (x, mask) in images.items()
+        }
 
     def interact(self, streams: dict[str, Sequences]) -> dict[str, Sequences]:
         """Return H_p, V_p, H_r, V_r (Eq. 5-14); with `interaction` off the streams as they are."""
@@ -157,7 +193,9 @@ class Proposed(HelpfulnessModel):
         for name in STREAMS:
             context = join(*(streams[other] for other in STREAMS if other != name))
             x, mask = streams[name]
-            out[name] = Sequences(self.interaction[name](x, context.x, context.mask) * mask[..., None], mask)
+            out[name] = Sequences(
+                self.interaction[name](x, context.x, context.mask) * mask[..., None], mask
+            )
         return out
 
     def forward(self, batch: Batch) -> Output:
@@ -166,13 +204,17 @@ class Proposed(HelpfulnessModel):
         output = Output(self.score(self.fusion(streams))[:, 0], features=streams)
         if self.training and self.options.contrastive:
             helpful = batch.label >= self.helpful_threshold
-            output.losses["contrastive"] = self.options.contrastive_weight * self._contrast(streams, batch, helpful)
+            output.losses["contrastive"] = self.options.contrastive_weight * self._contrast(
+                streams, batch, helpful
+            )
             output.log["contrastive_rows"] = float(helpful.sum())
         return output
 
     def _contrast(self, streams: dict[str, Sequences], batch: Batch, rows: Tensor) -> Tensor:
         o = self.options
-        pooled = [masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")]
+        pooled = [
+            masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")
+        ]
         if o.contrastive_form == "code":
             return circle_contrastive_loss(*pooled)
         return adaptive_contrastive_loss(

@@ -13,9 +13,19 @@ from torch import Tensor, nn
 
 from contrasweep.errors import SpecError
 from contrasweep.trainables.pytorch import Bool, Float
-from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, HelpfulnessModel, Inputs, Output
+from contrasweep.trainables.review_helpfulness.batch import (
+    Batch,
+    Corpus,
+    HelpfulnessModel,
+    Inputs,
+    Output,
+)
 from contrasweep.trainables.review_helpfulness.models import SSECrossOptions
-from contrasweep.trainables.review_helpfulness.networks.layers import Recurrent, WordEmbedding, masked_mean
+from contrasweep.trainables.review_helpfulness.networks.layers import (
+    Recurrent,
+    WordEmbedding,
+    masked_mean,
+)
 
 
 class ItemEncoder(nn.Module):
@@ -27,15 +37,26 @@ class ItemEncoder(nn.Module):
         self.lstm = Recurrent(self.words.dim, dim, bidirectional=True)
         self.image = nn.Sequential(nn.Linear(roi_dim, dim), nn.BatchNorm1d(dim), nn.ReLU())
         self.text = nn.Sequential(nn.Linear(2 * dim, dim), nn.BatchNorm1d(dim), nn.ReLU())
-        self.gate_image, self.gate_text = nn.Linear(2 * dim, dim), nn.Linear(roi_dim, dim)
-        self.joint = nn.Sequential(nn.Linear(2 * dim, 2 * dim), nn.BatchNorm1d(2 * dim), nn.ReLU(), nn.Dropout(dropout))
+        self.gate_image = nn.Linear(2 * dim, dim)
+        self.gate_text = nn.Linear(roi_dim, dim)
+        self.joint = nn.Sequential(
+            nn.Linear(2 * dim, 2 * dim), nn.BatchNorm1d(2 * dim), nn.ReLU(), nn.Dropout(dropout)
+        )
 
     def forward(
-        self, text: Tensor, mask: Bool[Tensor, "b t"], roi: Float[Tensor, "b m f"], roi_mask: Bool[Tensor, "b m"]
+        self,
+        text: Tensor,
+        mask: Bool[Tensor, "b t"],
+        roi: Float[Tensor, "b m f"],
+        roi_mask: Bool[Tensor, "b m"],
     ) -> Float[Tensor, "b j"]:
         """Map words and regions of each item to its joint vector [b j]."""
-        e, v = masked_mean(self.lstm(self.words(text), mask), mask), masked_mean(roi, roi_mask)
-        gated = [torch.sigmoid(self.gate_image(e)) * self.image(v), torch.sigmoid(self.gate_text(v)) * self.text(e)]
+        e = masked_mean(self.lstm(self.words(text), mask), mask)
+        v = masked_mean(roi, roi_mask)
+        gated = [
+            torch.sigmoid(self.gate_image(e)) * self.image(v),
+            torch.sigmoid(self.gate_text(v)) * self.text(e),
+        ]
         return cast(Tensor, self.joint(torch.cat(gated, dim=1)))
 
 
@@ -48,7 +69,8 @@ def swap_partners(
     has. A label's only row keeps itself.
     """
     partners = np.empty_like(rows)
-    draws, same = rng.random(len(rows)), rng.random(len(rows)) < odds / (1 + odds)
+    draws = rng.random(len(rows))
+    same = rng.random(len(rows)) < odds / (1 + odds)
     for i, row in enumerate(rows):
         equal = labels == labels[row]
         equal[row] = False
@@ -63,11 +85,15 @@ class SSECross(HelpfulnessModel):
     def __init__(self, options: SSECrossOptions, inputs: Inputs) -> None:
         super().__init__()
         self.options = options
-        self.product = ItemEncoder(inputs.product_words, inputs.roi_dim, options.dim, options.dropout)
+        self.product = ItemEncoder(
+            inputs.product_words, inputs.roi_dim, options.dim, options.dropout
+        )
         self.review = ItemEncoder(inputs.review_words, inputs.roi_dim, options.dim, options.dropout)
         self.score = nn.Linear(6 * options.dim, 1)
 
-    def augment(self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator) -> Batch:
+    def augment(
+        self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
+    ) -> Batch:
         """Stochastic shared embeddings: images or text of a review are swapped for those of another one."""
         o = self.options
         for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):
@@ -75,14 +101,19 @@ class SSECross(HelpfulnessModel):
             other = corpus.batch(swap_partners(corpus.label, rows, o.same_label_odds, rng))
             none = torch.zeros_like(chosen)
             batch = batch.with_review(
-                other, text=chosen if modality == "text" else none, images=chosen if modality == "images" else none
+                other,
+                text=chosen if modality == "text" else none,
+                images=chosen if modality == "images" else none,
             )
         return batch
 
     def forward(self, batch: Batch) -> Output:
         """Return scores [b] from product, review and their product; `SpecError` on a training batch of one row."""
         if self.training and len(batch) < 2:
-            raise SpecError("SSE-Cross normalises over the batch and needs more than one row to train", place="groups")
+            raise SpecError(
+                "SSE-Cross normalises over the batch and needs more than one row to train",
+                place="groups",
+            )
         p = self.product(batch.text_p, batch.mask_p, batch.roi_p, batch.roi_mask_p)
         r = self.review(batch.text_r, batch.mask_r, batch.roi_r, batch.roi_mask_r)
         return Output(cast(Tensor, self.score(torch.cat([p, r, p * r], dim=1)))[:, 0])

@@ -27,7 +27,12 @@ PROPOSED: Config = {"name": "proposed", **SMALL_MODELS["proposed"]}
 
 
 def _study(
-    name: str, description: str, arms: dict[str, Arm], smallest: float, data: str = PLANTED, **more: object
+    name: str,
+    description: str,
+    arms: dict[str, Arm],
+    smallest: float,
+    data: str = PLANTED,
+    **more: object,
 ) -> AblationGrid:
     settings: MutableConfig = {
         "metric": "map",
@@ -71,7 +76,9 @@ Home)."""
 FORMS = _study(
     "helpfulness-forms",
     "The contrastive term of equation 33 and that of its authors' code; MAP on real clothing reviews without images",
-    _with_floor({form: arm(SMALL, {**PROPOSED, "contrastive_form": form}) for form in ("paper", "code")}),
+    _with_floor(
+        {form: arm(SMALL, {**PROPOSED, "contrastive_form": form}) for form in ("paper", "code")}
+    ),
     smallest=0.005,
     data=SMALL_DATA,
     seeds=list(range(100, 108)),

@@ -28,7 +28,11 @@ fastText vectors for Lazada's Indonesian and GloVe for Amazon's English: stage b
 an axis beside the data, `zipped=[{"data": BLOCKS, "word_vectors": [...]}]`; without it, vectors begin at random."""
 SMALL_DATA = f"{DATASETS}:CLOTHING_REVIEWS"
 PLANTED_DATA = f"{DATASETS}:SYNTHETIC_REVIEWS"
-CALLED = {MCR_REVIEWS: "mcr-reviews", SMALL_DATA: "clothing-reviews", PLANTED_DATA: "synthetic-reviews"}
+CALLED = {
+    MCR_REVIEWS: "mcr-reviews",
+    SMALL_DATA: "clothing-reviews",
+    PLANTED_DATA: "synthetic-reviews",
+}
 """What tables and reports call each dataset in place of its dotted path."""
 SEEDS = [0, 1, 2, 3, 4]
 
@@ -51,7 +55,14 @@ SMALL_MODELS: dict[str, MutableConfig] = {
     "prh_net": {"dim": 32},
     "dr_net": {"dim": 32},
     "sse_cross": {"dim": 16},
-    "mcr": {"dim": 16, "common_dim": 16, "filters": 2, "region_layers": 1, "region_dropout": 0.1, "graph_hidden": 8},
+    "mcr": {
+        "dim": 16,
+        "common_dim": 16,
+        "filters": 2,
+        "region_layers": 1,
+        "region_dropout": 0.1,
+        "graph_hidden": 8,
+    },
     "proposed": {"dim": 16, "depth": 2, "region_layers": 1, "region_dropout": 0.1},
 }
 
@@ -76,7 +87,11 @@ SPACES: dict[str, dict[str, Float | Int | Choice]] = {
         "model.contrastive_reduction": Choice(["sum", "mean_anchor", "balanced"]),
         "helpful_threshold": Choice([1, 2, 3]),
     },
-    "bimpm": {**COMMON_SPACE, "model.dim": Choice([64, 128]), "model.perspectives": Choice([4, 8, 16])},
+    "bimpm": {
+        **COMMON_SPACE,
+        "model.dim": Choice([64, 128]),
+        "model.perspectives": Choice([4, 8, 16]),
+    },
     "conv_knrm": {
         **COMMON_SPACE,
         "model.filters": Choice([64, 128, 256]),
@@ -97,7 +112,11 @@ SPACES: dict[str, dict[str, Float | Int | Choice]] = {
         "model.dim": Choice([64, 128, 256]),
         "model.orthogonality": Choice([0.0, 1e-3, 1e-2, 1e-1]),
     },
-    "sse_cross": {**COMMON_SPACE, "model.image_swap": Float(0.0, 0.7), "model.text_swap": Float(0.0, 0.7)},
+    "sse_cross": {
+        **COMMON_SPACE,
+        "model.image_swap": Float(0.0, 0.7),
+        "model.text_swap": Float(0.0, 0.7),
+    },
     "mcr": {**COMMON_SPACE, "model.common_dim": Choice([64, 128])},
 }
 """The published ranges of each model's own hyperparameters, beside the common ones."""
@@ -116,7 +135,9 @@ def arm(config: Config, model: Config, **more: Any) -> Arm:
     return Arm(TRAINABLE, config={**config, "model": {**config.get("model", {}), **model}, **more})
 
 
-def model_arms(config: Config, models: Mapping[str, Config], names: Iterable[str] = MODELS) -> dict[str, Arm]:
+def model_arms(
+    config: Config, models: Mapping[str, Config], names: Iterable[str] = MODELS
+) -> dict[str, Arm]:
     """Return one arm a model, named after it, with `config` and the model's settings of `models`."""
     return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
@@ -124,17 +145,26 @@ def model_arms(config: Config, models: Mapping[str, Config], names: Iterable[str
 def called(*data: str) -> dict[str, str]:
     """Return the labels of a study of these datasets: what people read in place of the dotted paths."""
     parts = {name: name.partition("?") for name in data}
-    return {name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()}
+    return {
+        name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()
+    }
 
 
-def _study(name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **more: Any) -> AblationGrid:
+def _study(
+    name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **more: Any
+) -> AblationGrid:
     settings: MutableConfig = {"metric": "map", "mode": "max", "labels": called(data)} | more
     about = about.format(CALLED[data.partition("?")[0]])
     return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, **settings)  # type: ignore[arg-type]
 
 
 def main_table(
-    name: str, data: str, config: Config, models: Mapping[str, Config], seeds: list[int], **more: Any
+    name: str,
+    data: str,
+    config: Config,
+    models: Mapping[str, Config],
+    seeds: list[int],
+    **more: Any,
 ) -> AblationGrid:
     """Return a study of eight models by test MAP, against the proposed one."""
     arms = model_arms(config, models)
@@ -144,7 +174,9 @@ def main_table(
 
 EVERY_BLOCK: MutableConfig = {"labels": called(*BLOCKS), "axes": {"data": list(BLOCKS)}}
 MAIN_TABLE = main_table("review-helpfulness", PAPER_DATA, {}, {}, SEEDS, **EVERY_BLOCK)
-MAIN_TABLE_SMALL = main_table("review-helpfulness-small", SMALL_DATA, SMALL, SMALL_MODELS, [0, 1, 2])
+MAIN_TABLE_SMALL = main_table(
+    "review-helpfulness-small", SMALL_DATA, SMALL, SMALL_MODELS, [0, 1, 2]
+)
 
 BOTH_MARKETS: MutableConfig = {"labels": called(*BLOCKS[::3]), "axes": {"data": BLOCKS[::3]}}
 """Clothing of both markets, as Tables 6 to 8 have both; the ablation asks of all categories."""
@@ -176,7 +208,10 @@ DISTANCES = _study(
 SEARCH = Sweep(
     name="review-helpfulness-search",
     description="Each model tuned with the same budget, then five fresh seeds",
-    arms={model: Arm(TRAINABLE, config={"model": {"name": model}}, space=SPACES[model]) for model in MODELS},
+    arms={
+        model: Arm(TRAINABLE, config={"model": {"name": model}}, space=SPACES[model])
+        for model in MODELS
+    },
     data=PAPER_DATA,
     trials_per_arm=30,
     metric="dev_map",

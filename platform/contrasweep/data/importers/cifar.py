@@ -17,7 +17,18 @@ from contrasweep.data.importers import labelled_images
 from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
-CLASSES10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLASSES10 = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 PARTS = {
     10: {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
     100: {"train": ["train"], "test": ["test"]},
@@ -36,10 +47,8 @@ class LongTailed:
 def _read(classes: int) -> Any:
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
-            splits, names = (
-                labelled_images.splits_of_npz(source),
-                CLASSES10 if classes == 10 else tuple(map(str, range(100))),
-            )
+            splits = labelled_images.splits_of_npz(source)
+            names = CLASSES10 if classes == 10 else tuple(map(str, range(100)))
         else:
             splits, names = _pickled(source, classes)
         if isinstance(settings, LongTailed):
@@ -58,10 +67,19 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
         batches = [safety.unpickle(files.read(part), f"{source}: {part}") for part in parts]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
-            images = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-            splits[split] = images, np.concatenate([batch[key] for batch in batches]).astype(np.int64)
+            images = (
+                np.concatenate([batch[b"data"] for batch in batches])
+                .reshape(-1, 3, 32, 32)
+                .transpose(0, 2, 3, 1)
+            )
+            splits[split] = (
+                images,
+                np.concatenate([batch[key] for batch in batches]).astype(np.int64),
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{source}: {split} is not in CIFAR's published layout ({error!r})") from None
+            raise DataError(
+                f"{source}: {split} is not in CIFAR's published layout ({error!r})"
+            ) from None
     if classes == 10:
         return splits, CLASSES10
     names = safety.unpickle(files.read("meta"), f"{source}: meta")[b"fine_label_names"]
@@ -72,7 +90,8 @@ class _Files:
     """Files of the published tar, or of the folder it unpacks to; nothing is ever unpacked to disk."""
 
     def __init__(self, source: Path, folder: str) -> None:
-        self.source, self.folder = source, folder
+        self.source = source
+        self.folder = folder
 
     def read(self, name: str) -> bytes:
         if self.source.is_file():
@@ -106,5 +125,9 @@ def _importer(classes: int, settings: Any, about: str) -> Importer:
 
 CIFAR10 = _importer(10, NoSettings, "colour photographs 32x32 of 10 classes, 50,000 + 10,000")
 CIFAR100 = _importer(100, NoSettings, "colour photographs 32x32 of 100 classes, 50,000 + 10,000")
-CIFAR10_LT = _importer(10, LongTailed, "CIFAR-10 with a long-tailed training split (LDAM-DRW profile)")
-CIFAR100_LT = _importer(100, LongTailed, "CIFAR-100 with a long-tailed training split (LDAM-DRW profile)")
+CIFAR10_LT = _importer(
+    10, LongTailed, "CIFAR-10 with a long-tailed training split (LDAM-DRW profile)"
+)
+CIFAR100_LT = _importer(
+    100, LongTailed, "CIFAR-100 with a long-tailed training split (LDAM-DRW profile)"
+)

@@ -32,7 +32,9 @@ def _read(source: Path, settings: Any) -> Content:
     values, labels = _published()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = labels.astype(np.int64)
-    test = np.sort(np.concatenate([np.flatnonzero(labels == c)[:TEST_PER_CLASS] for c in range(10)]))
+    test = np.sort(
+        np.concatenate([np.flatnonzero(labels == c)[:TEST_PER_CLASS] for c in range(10)])
+    )
     train = np.setdiff1d(np.arange(len(labels)), test)
     if isinstance(settings, LongTailed):
         train = train[labelled_images.long_tailed(labels[train], 10, settings.imbalance_factor)]
@@ -54,5 +56,9 @@ def _published() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 LICENCE = "CC BY 4.0 (UCI Machine Learning Repository, Alpaydin & Kaynak 1998)"
-DIGITS = Importer(_read, "handwritten digits 8x8, 1,397 training and 400 balanced test images", LICENCE)
-DIGITS_LT = Importer(_read, "digits with a long-tailed training split", LICENCE, settings=LongTailed)
+DIGITS = Importer(
+    _read, "handwritten digits 8x8, 1,397 training and 400 balanced test images", LICENCE
+)
+DIGITS_LT = Importer(
+    _read, "digits with a long-tailed training split", LICENCE, settings=LongTailed
+)

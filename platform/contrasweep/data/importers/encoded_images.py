@@ -70,7 +70,10 @@ class Copies:
         digest = hashlib.sha256(data).digest()[:12]
         if digest in self.seen:
             other, alike = self.seen[digest]
-            kinds = ["within" if other == split else "across splits", *(["of another class"] if alike != label else [])]
+            kinds = [
+                "within" if other == split else "across splits",
+                *(["of another class"] if alike != label else []),
+            ]
             for kind in kinds:
                 self.counts[kind] = self.counts.get(kind, 0) + 1
         self.seen.setdefault(digest, (split, label))
@@ -112,10 +115,14 @@ def content(
     their own sizes, but that those with a longer side than `longest_side` are scaled down to it. Equal files are
     counted, and with `together` they are a group each, which folds do not part.
     """
-    specs, rejected, copies = spec(size), rejected or Rejected(), Copies()
+    specs = spec(size)
+    rejected = rejected or Rejected()
+    copies = Copies()
 
     def tables(split: str, files: Iterable[Encoded]) -> Iterator[pa.Table]:
-        return _tables(files, specs, size, longest_side, rejected, partial(copies.add, split=split), together)
+        return _tables(
+            files, specs, size, longest_side, rejected, partial(copies.add, split=split), together
+        )
 
     return Content(
         kind,
@@ -137,7 +144,8 @@ def _tables(
     counted: Callable[..., str],
     together: bool,
 ) -> Iterator[pa.Table]:
-    waiting, load = iter(files), partial(_load, longest=longest)
+    waiting = iter(files)
+    load = partial(_load, longest=longest)
     with ThreadPoolExecutor() as pool:
         while batch := list(islice(waiting, BATCH)):
             kept = []
@@ -149,7 +157,8 @@ def _tables(
                     specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
                 kept.append((data, file))
             if kept:
-                labels, captions = [file.label for _, file in kept], [file.captions for _, file in kept]
+                labels = [file.label for _, file in kept]
+                captions = [file.captions for _, file in kept]
                 groups = [counted(data, label=file.label) for data, file in kept]
                 yield columns.table(
                     {
@@ -157,7 +166,11 @@ def _tables(
                         **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
                         "path": pa.array([readable(file.name) for _, file in kept], pa.string()),
                         **({"group": pa.array(groups, pa.string())} if together else {}),
-                        **({"captions": pa.array(captions, pa.list_(pa.string()))} if all(captions) else {}),
+                        **(
+                            {"captions": pa.array(captions, pa.list_(pa.string()))}
+                            if all(captions)
+                            else {}
+                        ),
                     },
                     specs,
                 )
@@ -191,13 +204,19 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
     for file in files:
         parts = (Path(file.name) if source.is_file() else file.relative_to(source)).parts[::-1]
         words = [word for part in parts for word in re.split(r"[^a-z]+", part.lower())]
-        named.setdefault(next((SPLITS[word] for word in words if word in SPLITS), ""), []).append(file)
+        named.setdefault(next((SPLITS[word] for word in words if word in SPLITS), ""), []).append(
+            file
+        )
     if set(named) == {""}:
         return {"train": files}
     if "train" not in named:
-        raise DataError(f"{source} has {suffix} files of {', '.join(sorted(filter(None, named)))} and none of train")
+        raise DataError(
+            f"{source} has {suffix} files of {', '.join(sorted(filter(None, named)))} and none of train"
+        )
     test = "test" if "test" in named else "val"
-    left = [file for split, files in named.items() if split not in ("train", test) for file in files]
+    left = [
+        file for split, files in named.items() if split not in ("train", test) for file in files
+    ]
     if left:
         say_left_out(source, [file.name for file in left])
     return {"train": named["train"], **({"test": named[test]} if test in named else {})}
@@ -206,4 +225,6 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
 def say_left_out(source: Path, names: list[str]) -> None:
     """Say that files or folders of a dataset are of neither split."""
     first = ", ".join(map(readable, names[:5]))
-    log.warning("%s: left out %d that are neither of train nor of test: %s", source, len(names), first)
+    log.warning(
+        "%s: left out %d that are neither of train nor of test: %s", source, len(names), first
+    )

@@ -41,15 +41,20 @@ def read(source: Path, settings: Settings) -> Content:
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
     classes = _classes(files, image, label, caption)
-    splits = {split: _members(parts, image, label, caption, len(classes)) for split, parts in files.items()}
+    splits = {
+        split: _members(parts, image, label, caption, len(classes))
+        for split, parts in files.items()
+    }
     kind = "image-text" if caption else "image"
     return encoded_images.content(splits, classes, settings.size, settings.longest_side, kind)
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
-    columns = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0] + [
-        f.name for f in schema if pa.types.is_binary(f.type)
-    ]
+    columns = [
+        f.name
+        for f in schema
+        if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0
+    ] + [f.name for f in schema if pa.types.is_binary(f.type)]
     if (wanted and wanted not in columns) or (not wanted and len(columns) != 1):
         hint = choose_from("columns of images", columns, wanted) if columns else "it has none"
         raise DataError(f"{source}: set the column of images, --set image=NAME; {hint}")
@@ -60,7 +65,8 @@ def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
     texts = [
         f.name
         for f in schema
-        if pa.types.is_string(f.type) or (pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type))
+        if pa.types.is_string(f.type)
+        or (pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type))
     ]
     if wanted and wanted not in texts:
         raise DataError(f"{source}: {choose_from('columns of captions', texts, wanted)}")
@@ -76,26 +82,40 @@ def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
     if wanted and wanted not in numbers:
         raise DataError(f"{source}: {choose_from('columns of class numbers', numbers, wanted)}")
     if not label:
-        raise DataError(f"{source}: set the column of class numbers, --set label=NAME (or none); it has {numbers}")
+        raise DataError(
+            f"{source}: set the column of class numbers, --set label=NAME (or none); it has {numbers}"
+        )
     return label
 
 
 def _names(schema: pa.Schema) -> dict[str, list[str]]:
     """Column -> names of its classes, as `datasets` writes them into the schema."""
     try:
-        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-        return {name: f["names"] for name, f in features.items() if isinstance(f, dict) and f.get("names")}
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
+            "features"
+        ]
+        return {
+            name: f["names"]
+            for name, f in features.items()
+            if isinstance(f, dict) and f.get("names")
+        }
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
 def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str) -> list[str]:
     """Return the names of the classes, the same in each file that has some; numbers where none has."""
-    every, names, first = [file for parts in files.values() for file in parts], list[str](), Path()
+    every = [file for parts in files.values() for file in parts]
+    names = list[str]()
+    first = Path()
     for file in every:
         schema = pq.read_schema(file)
-        if lacks := [column for column in (image, label, caption) if column and column not in schema.names]:
-            raise DataError(f"{file} has no column {lacks[0]!r}, which other files of the dataset have")
+        if lacks := [
+            column for column in (image, label, caption) if column and column not in schema.names
+        ]:
+            raise DataError(
+                f"{file} has no column {lacks[0]!r}, which other files of the dataset have"
+            )
         here = _names(schema).get(label)
         if here and names and here != names:
             i, a, b = next((i, a, b) for i, (a, b) in enumerate(zip_longest(here, names)) if a != b)
@@ -103,35 +123,54 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
                 f"{file} has other class names than {first}: class {i} is {a!r} and {b!r}; stage them apart"
             )
         if here and not names:
-            names, first = here, file
+            names = here
+            first = file
     if names or not label:
         return names
-    most, rows = -1, 0
+    most = -1
+    rows = 0
     for file in every:
         column = pq.read_table(file, columns=[label])[label]
-        most, rows = max(most, pc.max(column).as_py() or -1, 0 if len(column) else -1), rows + len(column)
-    return list(numbered(most, rows, f"the column {label!r}", "--set label=NAME names another column, or none"))
+        most = max(most, pc.max(column).as_py() or -1, 0 if len(column) else -1)
+        rows = rows + len(column)
+    return list(
+        numbered(
+            most, rows, f"the column {label!r}", "--set label=NAME names another column, or none"
+        )
+    )
 
 
-def _members(files: list[Path], image: str, label: str, caption: str, classes: int) -> Iterator[Encoded]:
+def _members(
+    files: list[Path], image: str, label: str, caption: str, classes: int
+) -> Iterator[Encoded]:
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = 0
-            for batch in opened.iter_batches(BATCH, columns=[image, *filter(None, [label, caption])]):
+            for batch in opened.iter_batches(
+                BATCH, columns=[image, *filter(None, [label, caption])]
+            ):
                 nothing = [None] * len(batch)
-                labels, texts = (batch.column(name).to_pylist() if name else nothing for name in (label, caption))
-                for value, number, text in zip(batch.column(image).to_pylist(), labels, texts, strict=True):
+                labels, texts = (
+                    batch.column(name).to_pylist() if name else nothing for name in (label, caption)
+                )
+                for value, number, text in zip(
+                    batch.column(image).to_pylist(), labels, texts, strict=True
+                ):
                     name = f"{file.name}/{row}"
                     if label and (number is None or number < 0):
                         raise DataError(
                             f"{name} has no label ({label!r} is {number}); --set label=none leaves them out"
                         )
                     if label and number >= classes:
-                        raise DataError(f"{name} has label {number}; there are {classes} class names, from 0")
+                        raise DataError(
+                            f"{name} has label {number}; there are {classes} class names, from 0"
+                        )
                     captions = tuple(filter(None, [text] if isinstance(text, str) else text or []))
                     if caption and not captions:
                         raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
-                    cell = value.get("bytes") if isinstance(value, dict) else value  # none where it is only a path
+                    cell = (
+                        value.get("bytes") if isinstance(value, dict) else value
+                    )  # none where it is only a path
                     yield Encoded(bytes(cell or b""), name, number, captions)
                     row += 1
 

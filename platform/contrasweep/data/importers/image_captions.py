@@ -66,9 +66,15 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
             else (_record(line, table) for line in opened if line.strip())
         )
         for number, row in enumerate(rows, start=1):
-            name, value = (next((row[key] for key in keys if row.get(key)), None) for keys in (FILES, CAPTIONS))
+            name, value = (
+                next((row[key] for key in keys if row.get(key)), None) for keys in (FILES, CAPTIONS)
+            )
             texts = [value] if isinstance(value, str) else value
-            if not isinstance(name, str) or not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+            if (
+                not isinstance(name, str)
+                or not isinstance(texts, list)
+                or not all(isinstance(t, str) for t in texts)
+            ):
                 raise DataError(
                     f"{table}, row {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(map(str, row))}"
                 )

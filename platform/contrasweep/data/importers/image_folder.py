@@ -36,7 +36,9 @@ def read(source: Path, settings: FolderSettings) -> Content:
     classes = sorted({name for folders in found.values() for name in folders})
     if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
         looked = ", ".join(str(folder) for folder in present.values())
-        raise DataError(f"{source} has no class folders (looked in {looked}); `images` stages images without labels")
+        raise DataError(
+            f"{source} has no class folders (looked in {looked}); `images` stages images without labels"
+        )
     _check_classes(found)
     rejected = Rejected()
     splits = {split: _files(present[split], found[split], classes, rejected) for split in present}
@@ -58,11 +60,15 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
         split = encoded_images.SPLITS.get(folder.name.lower())
         if split is not None and is_split(folder):
             if split in named:
-                raise DataError(f"{source} has two folders of {split}: {named[split].name} and {folder.name}")
+                raise DataError(
+                    f"{source} has two folders of {split}: {named[split].name} and {folder.name}"
+                )
             named[split] = folder
     if "train" not in named:
         if named and len(named) == len(children):
-            raise DataError(f"{source} has folders of {' and '.join(sorted(named))} and none of train")
+            raise DataError(
+                f"{source} has folders of {' and '.join(sorted(named))} and none of train"
+            )
         return {"train": source}
     test = named.get("test", named.get("val"))
     if left := [folder.name for folder in children if folder not in (named["train"], test)]:
@@ -73,7 +79,11 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
 def _root(source: Path) -> Path:
     """Return the folder in which splits or classes stand: of folders with nothing but a folder of folders, the last."""
     while len(children := _visible(source)[0]) == 1 and not _images(source):
-        if children[0].name.lower() in encoded_images.SPLITS or not _visible(children[0])[0] or _images(children[0]):
+        if (
+            children[0].name.lower() in encoded_images.SPLITS
+            or not _visible(children[0])[0]
+            or _images(children[0])
+        ):
             break
         source = children[0]
     return source
@@ -81,8 +91,14 @@ def _root(source: Path) -> Path:
 
 def _visible(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the folders and the files in a folder, without hidden ones and those of the system."""
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in SYSTEM)
-    return [path for path in inside if path.is_dir()], [path for path in inside if not path.is_dir()]
+    inside = sorted(
+        path
+        for path in folder.iterdir()
+        if not path.name.startswith(".") and path.name not in SYSTEM
+    )
+    return [path for path in inside if path.is_dir()], [
+        path for path in inside if not path.is_dir()
+    ]
 
 
 def _images(folder: Path) -> list[Path]:
@@ -100,7 +116,11 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
     """Raise `DataError` where the folders of a level are no classes, or a class of test is one of train misspelt."""
     train = found["train"]
-    inner = [[child.name for child in _visible(folder)[0]] for folders in train.values() for folder in folders]
+    inner = [
+        [child.name for child in _visible(folder)[0]]
+        for folders in train.values()
+        for folder in folders
+    ]
     if len(inner) > 1 and len(inner[0]) > 1 and all(names == inner[0] for names in inner):
         raise DataError(
             f"{', '.join(train)} hold folders of the same names ({', '.join(inner[0][:5])}): are these the classes? "
@@ -109,10 +129,14 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
     alike = {name.casefold(): name for name in train}
     for name in found.get("test", ()):
         if name not in train and name.casefold() in alike:
-            raise DataError(f"train has a class {alike[name.casefold()]!r} and test {name!r}: give them one name")
+            raise DataError(
+                f"train has a class {alike[name.casefold()]!r} and test {name!r}: give them one name"
+            )
 
 
-def _files(split: Path, folders: Mapping[str, list[Path]], classes: list[str], rejected: Rejected) -> list[Encoded]:
+def _files(
+    split: Path, folders: Mapping[str, list[Path]], classes: list[str], rejected: Rejected
+) -> list[Encoded]:
     for path in _images(split):
         rejected.add("image beside the class folders", readable(path.name))
     return [
@@ -128,17 +152,24 @@ def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
     seen: set[str] = set()
     below: list[Path] = []
     for place, folders, files in os.walk(folder, followlinks=True):
-        real, here = os.path.realpath(place), Path(place)
+        real = os.path.realpath(place)
+        here = Path(place)
         visible = [name for name in folders if not name.startswith(".") and name not in SYSTEM]
         for name in set(folders) - set(visible):
             rejected.add("hidden folder", readable((here / name).relative_to(within).as_posix()))
         folders[:] = [] if real in seen else visible
         for path in [] if real in seen else map(here.joinpath, files):
-            suffix, name = path.suffix.lower(), readable(path.relative_to(within).as_posix())
+            suffix = path.suffix.lower()
+            name = readable(path.relative_to(within).as_posix())
             if suffix in SUFFIXES and not path.name.startswith("."):
                 below.append(path)
             elif suffix in SUFFIXES or (suffix not in TEXTS and not path.name.startswith(".")):
-                rejected.add("hidden file" if path.name.startswith(".") else f"file {suffix or 'without suffix'}", name)
+                rejected.add(
+                    "hidden file"
+                    if path.name.startswith(".")
+                    else f"file {suffix or 'without suffix'}",
+                    name,
+                )
         seen.add(real)
     yield from sorted(below)
 
@@ -148,8 +179,12 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
     rejected = Rejected()
-    named = [Encoded(p, p.relative_to(source).as_posix(), None) for p in _below(source, source, rejected)]
-    return encoded_images.content({"train": named}, (), settings.size, settings.longest_side, rejected=rejected)
+    named = [
+        Encoded(p, p.relative_to(source).as_posix(), None) for p in _below(source, source, rejected)
+    ]
+    return encoded_images.content(
+        {"train": named}, (), settings.size, settings.longest_side, rejected=rejected
+    )
 
 
 IMAGES = Importer(

@@ -29,7 +29,8 @@ SIDES = ("pre", "post")
 BATCH = 512
 NUMBERS = ("x", "y", "size", "fold")
 LIMIT = 2**31
-MEAN, DEVIATION = 128.0, 42.0
+MEAN = 128.0
+DEVIATION = 42.0
 """Of normalised colours: three deviations to either side of the mean fit a byte."""
 
 
@@ -94,8 +95,12 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
     colours = _group_colours(path, rows, settings.size) if settings.normalise == "group" else None
     splits = {}
     for name in names:
-        chosen = [(row, label) for row, label in zip(rows, labels, strict=True) if row.split == name]
-        splits[name] = pair_tables(_pairs(path, chosen, settings.size, specs, rejected, colours), specs, _columns)
+        chosen = [
+            (row, label) for row, label in zip(rows, labels, strict=True) if row.split == name
+        ]
+        splits[name] = pair_tables(
+            _pairs(path, chosen, settings.size, specs, rejected, colours), specs, _columns
+        )
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
 
@@ -108,18 +113,25 @@ def pair_tables(
     waiting = iter(pairs)
     while batch := list(islice(waiting, BATCH)):
         rows, before, after = zip(*batch, strict=True)
-        sides = {"pre": columns.from_array(np.stack(before)), "post": columns.from_array(np.stack(after))}
+        sides = {
+            "pre": columns.from_array(np.stack(before)),
+            "post": columns.from_array(np.stack(after)),
+        }
         yield columns.table(sides | dict(columns_of(list(rows))), specs)
 
 
 def list_rows(path: Path) -> list[Row]:
     """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
-    with path.open(newline="", encoding="utf-8-sig") as file:  # Excel begins UTF-8 with a byte-order mark
+    with path.open(
+        newline="", encoding="utf-8-sig"
+    ) as file:  # Excel begins UTF-8 with a byte-order mark
         reader = csv.reader(file)
         header = next(reader, [])
         listed = [(reader.line_num, cells) for cells in reader if cells]
     if missing := [name for name in ("pre", "post", "label") if name not in header]:
-        raise DataError(f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label")
+        raise DataError(
+            f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label"
+        )
     if not listed:
         raise DataError(f"{path} lists no pairs; below its header there must be a row for each")
     return [_row(path, line, header, cells) for line, cells in listed]
@@ -147,7 +159,9 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
     if not (size := row.get("size")):
         return row
     if int(size) < 1:
-        raise DataError(f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole")
+        raise DataError(
+            f"{place}: size must be at least 1, got {size!r}; leave it empty to take the image whole"
+        )
     for name in ("x", "y"):
         if not row.get(name):
             lack = f"{name} is empty" if name in row else f"there is no column {name}"
@@ -166,11 +180,15 @@ def _number(place: str, name: str, text: str) -> str:
     except ValueError:
         whole = False
     if not whole:
-        raise DataError(f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}")
+        raise DataError(
+            f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}"
+        )
     return text
 
 
-def _classes(path: Path, rows: list[Row], names: Sequence[str] | None) -> tuple[tuple[str, ...], list[int]]:
+def _classes(
+    path: Path, rows: list[Row], names: Sequence[str] | None
+) -> tuple[tuple[str, ...], list[int]]:
     """Return the class names and the index of each row's. Labels that are numbers keep them; others are sorted."""
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
@@ -201,9 +219,13 @@ def _hold_out_groups(path: Path, rows: list[Row]) -> None:
     """Number the training rows' folds by group, in the order of the list."""
     number: dict[str, int] = {}
     for row in rows:
-        row["fold"] = str(number.setdefault(row["group"], len(number))) if row.split == "train" else ""
+        row["fold"] = (
+            str(number.setdefault(row["group"], len(number))) if row.split == "train" else ""
+        )
     if len(number) == 1:
-        raise DataError(f"{path}: all training rows are of the group {next(iter(number))!r}; folds=groups needs two")
+        raise DataError(
+            f"{path}: all training rows are of the group {next(iter(number))!r}; folds=groups needs two"
+        )
 
 
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
@@ -234,7 +256,9 @@ def _pairs(
     colours: "_GroupColours | None",
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
     """Yield the rows whose images can be read, with both; `specs` gets the shape of the first."""
-    open_image = lru_cache(8)(lambda name: _open(path.parent, name))  # neighbouring rows crop the same pair
+    open_image = lru_cache(8)(
+        lambda name: _open(path.parent, name)
+    )  # neighbouring rows crop the same pair
     for row, label in rows:
         try:
             pre, post = (_crop(open_image(row[side]), row, size) for side in SIDES)
@@ -256,7 +280,8 @@ def _pairs(
             )
         if colours is not None:
             group = row["group"]
-            pre, post = colours.normalised((group, "pre"), pre), colours.normalised((group, "post"), post)
+            pre = colours.normalised((group, "pre"), pre)
+            post = colours.normalised((group, "post"), post)
         yield (row, label), pre, post
 
 
@@ -284,7 +309,9 @@ def _crop(image: Image | str, row: Row, size: int | None) -> Image:
     if isinstance(image, str):
         raise images.BrokenImage(image)
     if row.get("size"):
-        x, y, side = int(row["x"]), int(row["y"]), int(row["size"])
+        x = int(row["x"])
+        y = int(row["y"])
+        side = int(row["size"])
         if x < 0 or y < 0 or x + side > image.shape[1] or y + side > image.shape[0]:
             raise images.BrokenImage("crop outside the image")
         image = image[y : y + side, x : x + side]
@@ -314,7 +341,9 @@ class _GroupColours:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], NDArray[np.float64]] = {}  # [3, c]: pixels, sum, sum of squares
+        self._sums: dict[
+            tuple[str, str], NDArray[np.float64]
+        ] = {}  # [3, c]: pixels, sum, sum of squares
 
     def add(self, key: tuple[str, str], image: Image) -> None:
         """Count an image [h w c] of this group and side."""
@@ -330,7 +359,9 @@ class _GroupColours:
         count, total, squares = self._sums[key]
         mean = total / count
         deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
-        scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
+        scale = np.divide(
+            DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6
+        )
         pixels: Image = np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
         return pixels
 

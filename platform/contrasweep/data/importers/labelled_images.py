@@ -26,7 +26,9 @@ MOST_BYTES = 2**31
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...], origin: str) -> Content:
+def content(
+    splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...], origin: str
+) -> Content:
     """Return columns `image` (raw uint8) and `label` (int32); `DataError` names `origin` where arrays do not fit."""
     shape: tuple[int, ...] | None = None
     shaped = {}
@@ -43,30 +45,43 @@ def content(splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...
             )
         shape = shape or images.shape[1:]
         if images.shape[1:] != shape:
-            raise DataError(f"{origin}: {split} images are {images.shape[1:]}, those before {shape}")
+            raise DataError(
+                f"{origin}: {split} images are {images.shape[1:]}, those before {shape}"
+            )
         shaped[split] = (images, labels)
     if shape is None:
         raise DataError(f"{origin} holds no images")
     specs = {"image": columns.spec("uint8", shape)}
-    return Content("image", {split: _tables(*data, specs) for split, data in shaped.items()}, classes, specs)
+    return Content(
+        "image", {split: _tables(*data, specs) for split, data in shaped.items()}, classes, specs
+    )
 
 
 def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[Any]:
     for start in range(0, len(labels), BATCH):
         rows = slice(start, start + BATCH)
-        yield columns.table({"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)}, specs)
+        yield columns.table(
+            {"image": columns.from_array(images[rows]), "label": labels[rows].astype(np.int32)},
+            specs,
+        )
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Return all arrays of a NumPy archive; pickled objects in it are refused, never loaded."""
     try:
         with zipfile.ZipFile(path) as archive:
-            content = {name: safety.read_member(archive, name, MOST_BYTES) for name in archive.namelist()}
+            content = {
+                name: safety.read_member(archive, name, MOST_BYTES) for name in archive.namelist()
+            }
         read = partial(np.lib.format.read_array, allow_pickle=False)
         return {name.removesuffix(".npy"): read(io.BytesIO(data)) for name, data in content.items()}
-    except Exception as error:  # of forged headers, which are Python's text, NumPy raises nearly anything
+    except (
+        Exception
+    ) as error:  # of forged headers, which are Python's text, NumPy raises nearly anything
         problem = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{path} cannot be read as a NumPy archive of plain arrays ({problem})") from None
+        raise DataError(
+            f"{path} cannot be read as a NumPy archive of plain arrays ({problem})"
+        ) from None
 
 
 def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
@@ -78,7 +93,8 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
         if arrays[name].dtype.kind not in "buif":
             raise DataError(f"{path}: {name} must be an array of numbers, got {arrays[name].dtype}")
     return {
-        split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64)) for split in ("train", "test")
+        split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64))
+        for split in ("train", "test")
     }
 
 
@@ -94,7 +110,9 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
             place="imbalance_factor",
             value=imbalance_factor,
         )
-    return [int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)]
+    return [
+        int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)
+    ]
 
 
 def long_tailed(labels: Labels, classes: int, imbalance_factor: float) -> Labels:

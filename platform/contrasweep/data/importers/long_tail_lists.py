@@ -12,7 +12,11 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 from contrasweep.storage.names import local_path
 
-IMAGENET = {"train": "ImageNet_LT_train.txt", "dev": "ImageNet_LT_val.txt", "test": "ImageNet_LT_test.txt"}
+IMAGENET = {
+    "train": "ImageNet_LT_train.txt",
+    "dev": "ImageNet_LT_val.txt",
+    "test": "ImageNet_LT_test.txt",
+}
 INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.txt"}
 
 
@@ -28,7 +32,9 @@ def _read(names: dict[str, str], classes: int) -> Any:
     def read(source: Path, settings: Settings) -> Content:
         lists = local_path(settings.lists, "lists") if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
-            raise DataError(f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH")
+            raise DataError(
+                f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
+            )
         splits = {split: _files(source, lists / name, classes) for split, name in names.items()}
         return encoded_images.content(splits, map(str, range(classes)), settings.size)
 
@@ -41,7 +47,9 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
             continue
         name, _, label = line.rpartition(" ")
         if not (name and label.isdecimal() and int(label) < classes):
-            raise DataError(f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}")
+            raise DataError(
+                f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}"
+            )
         yield Encoded(root / safety.check_member(name, str(listing)), name, int(label))
 
 

@@ -18,7 +18,18 @@ FILES = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 DIGITS = tuple("0123456789")
-FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -38,7 +49,12 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 def _find(folder: Path, name: str) -> Path:
     """Return the file `name`, also gzipped and below MNIST/raw as torchvision stores it."""
-    for place in (folder, folder / "raw", folder / "MNIST" / "raw", folder / "FashionMNIST" / "raw"):
+    for place in (
+        folder,
+        folder / "raw",
+        folder / "MNIST" / "raw",
+        folder / "FashionMNIST" / "raw",
+    ):
         for file in (place / name, place / f"{name}.gz"):
             if file.is_file():
                 return file
@@ -51,10 +67,15 @@ def _read(classes: tuple[str, ...], look: str) -> Any:
             splits = labelled_images.splits_of_npz(source)
         else:
             splits = {
-                split: (read_idx(_find(source, images)), read_idx(_find(source, labels)).astype(np.int64))
+                split: (
+                    read_idx(_find(source, images)),
+                    read_idx(_find(source, labels)).astype(np.int64),
+                )
                 for split, (images, labels) in FILES.items()
             }
-        return replace(labelled_images.content(splits, classes, str(source)), source={"content": look})
+        return replace(
+            labelled_images.content(splits, classes, str(source)), source={"content": look}
+        )
 
     return read
 

@@ -61,7 +61,9 @@ def _event(path: Path, row: image_pairs.Row) -> int:
     """Return the event, from 0, that the tile of `row` is of, by the number at the end of its name."""
     number = re.search(r"(\d+)\.png$", row["pre"])
     if number is None:
-        raise DataError(f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has")
+        raise DataError(
+            f"{path}, line {row.line}: {row['pre']} has no tile number, as S2_before_0001.png has"
+        )
     return bisect_right(EVENT_STARTS, int(number[1]))
 
 

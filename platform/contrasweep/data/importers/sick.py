@@ -12,7 +12,14 @@ from contrasweep.errors import DataError
 
 SPLITS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
 CLASSES = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
-COLUMNS = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score", "SemEval_set")
+COLUMNS = (
+    "pair_ID",
+    "sentence_A",
+    "sentence_B",
+    "entailment_label",
+    "relatedness_score",
+    "SemEval_set",
+)
 
 
 def read(source: Path, settings: Any) -> Content:
@@ -24,7 +31,8 @@ def read(source: Path, settings: Any) -> Content:
         raise DataError(f"{path} has no column {', '.join(missing)}; it is not SICK.txt")
     try:
         splits = {
-            split: [_table([row for row in rows if row["SemEval_set"] == part])] for split, part in SPLITS.items()
+            split: [_table([row for row in rows if row["SemEval_set"] == part])]
+            for split, part in SPLITS.items()
         }
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} has a row that is not SICK's ({error})") from None
@@ -39,7 +47,9 @@ def _table(rows: list[dict[str, str]]) -> pa.Table:
             "premise": pa.array([row["sentence_A"] for row in rows], pa.string()),
             "hypothesis": pa.array([row["sentence_B"] for row in rows], pa.string()),
             "label": pa.array([CLASSES.index(row["entailment_label"]) for row in rows], pa.int32()),
-            "relatedness": pa.array([float(row["relatedness_score"]) for row in rows], pa.float32()),
+            "relatedness": pa.array(
+                [float(row["relatedness_score"]) for row in rows], pa.float32()
+            ),
         },
         {},
     )
@@ -50,5 +60,7 @@ SICK = Importer(
     "9,840 pairs of sentences, 3 entailment classes",
     "CC BY-NC-SA 3.0",
     "SICK.txt or its folder",
-    published=lambda settings: Published("text-pair", {"train": 4_439, "dev": 495, "test": 4_906}, CLASSES),
+    published=lambda settings: Published(
+        "text-pair", {"train": 4_439, "dev": 495, "test": 4_906}, CLASSES
+    ),
 )

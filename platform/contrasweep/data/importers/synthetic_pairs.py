@@ -23,7 +23,8 @@ SHARES = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fif
 """Share of a place that is newly flooded, by class."""
 LAKES = 0.4  # at most this share lies under water before
 TEST_SHARE = 0.25  # of the number of training pairs
-LAND, WATER = np.array([90.0, 120.0, 70.0]), np.array([50.0, 70.0, 130.0])
+LAND = np.array([90.0, 120.0, 70.0])
+WATER = np.array([50.0, 70.0, 130.0])
 TEXTURE = 12.0  # standard deviation of a pixel, in grey levels
 
 Field = NDArray[np.float64]
@@ -43,11 +44,15 @@ def _read(source: Path, settings: Planted) -> Content:
     shape = settings.size, settings.size, 3
     specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
     counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
-    tables = {split: list(_tables(random, count, settings.size, specs)) for split, count in counts.items()}
+    tables = {
+        split: list(_tables(random, count, settings.size, specs)) for split, count in counts.items()
+    }
     return Content("image-pair", tables, tuple(SHARES), specs, source={"synthetic": True})
 
 
-def _tables(random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]) -> Iterator[pa.Table]:
+def _tables(
+    random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]
+) -> Iterator[pa.Table]:
     labels = random.permutation(np.arange(count) % len(SHARES))
     shares = list(SHARES.values())
     pairs = [_pair(random, size, shares[label]) for label in labels]
@@ -59,7 +64,9 @@ def _tables(random: np.random.Generator, count: int, size: int, specs: dict[str,
     yield columns.table(arrays, specs)
 
 
-def _pair(random: np.random.Generator, size: int, share: float) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _pair(
+    random: np.random.Generator, size: int, share: float
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
     flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), share)
     return _image(random, lakes), _image(random, lakes | flood)

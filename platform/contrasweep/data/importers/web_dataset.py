@@ -33,11 +33,15 @@ def read(source: Path, settings: Settings) -> Content:
     """Return the images of each sample, still encoded. The tars are read twice, the first time for the labels alone."""
     tars = files_by_split(source, ".tar")
     labelled = settings.label != "none"
-    most, samples = -1, 0
+    most = -1
+    samples = 0
     for number in (number for files in tars.values() for number in _labels(files, settings.label)):
-        most, samples = max(most, number), samples + 1
+        most = max(most, number)
+        samples = samples + 1
     if labelled and most < 0:
-        raise DataError(f"{source} has no sample with a label; --set label=none stages images without labels")
+        raise DataError(
+            f"{source} has no sample with a label; --set label=none stages images without labels"
+        )
     classes = _classes(source, most, samples) if labelled else ()
     splits = {split: _members(files, settings.label) for split, files in tars.items()}
     return encoded_images.content(splits, classes, settings.size, settings.longest_side)
@@ -50,7 +54,9 @@ def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
     names = [name.strip() for name in names if name.strip()]
     if names and len(names) <= most:
         raise DataError(f"{file} names {len(names)} classes; labels go up to {most}")
-    return tuple(names) or numbered(most, samples, source, "name the classes in classes.txt, or --set label=none")
+    return tuple(names) or numbered(
+        most, samples, source, "name the classes in classes.txt, or --set label=none"
+    )
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -69,7 +75,8 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 if group != key:
                     if members:
                         yield key, members
-                    key, members = group, {}
+                    key = group
+                    members = {}
                 if extension.lower() in wanted and info.size <= MOST_BYTES:
                     opened = archive.extractfile(info)
                     members[extension.lower()] = b"" if opened is None else opened.read()
@@ -86,10 +93,14 @@ def _check_end(archive: tarfile.TarFile, file: Path) -> None:
     archive.fileobj.seek(archive.offset)
     end = archive.fileobj.read(2 * tarfile.BLOCKSIZE)
     if len(end) < 2 * tarfile.BLOCKSIZE or end.strip(b"\0"):
-        raise DataError(f"{file} is cut: it lacks the two empty blocks at the end of a tar; fetch it again")
+        raise DataError(
+            f"{file} is cut: it lacks the two empty blocks at the end of a tar; fetch it again"
+        )
     while rest := archive.fileobj.read(2**20):
         if rest.strip(b"\0"):
-            raise DataError(f"{file} goes on behind its end, as tars that were joined by cat do; name each by itself")
+            raise DataError(
+                f"{file} goes on behind its end, as tars that were joined by cat do; name each by itself"
+            )
 
 
 def _labels(files: list[Path], label: str) -> Iterator[int]:
@@ -114,7 +125,9 @@ def _label(members: dict[str, bytes], label: str, where: str) -> int:
     try:
         number = int(json.loads(members[kind])[field] if field else members[kind])
     except (KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{where} has no label {label!r} ({type(error).__name__}: {error})") from None
+        raise DataError(
+            f"{where} has no label {label!r} ({type(error).__name__}: {error})"
+        ) from None
     if number < 0:
         raise DataError(f"{where} has label {number}; labels are class numbers from 0")
     return number

@@ -72,12 +72,16 @@ def read(source: Path, settings: Settings) -> Content:
     rejected = Rejected()
     folders = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
     if "train" not in folders:
-        raise DataError(f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3")
+        raise DataError(
+            f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3"
+        )
     if not settings.tier3:
         folders.pop("tier3", None)
     listed: dict[str, list[Building]] = {}
     for name, folder in folders.items():
-        listed.setdefault("train" if name == "tier3" else name, []).extend(_buildings(folder, settings, rejected))
+        listed.setdefault("train" if name == "tier3" else name, []).extend(
+            _buildings(folder, settings, rejected)
+        )
     if settings.match_paper_counts:
         listed["train"] = _subsample(listed["train"], settings.seed, rejected)
     shape = settings.size, settings.size, 3
@@ -94,7 +98,8 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
         before = {
-            feature["properties"].get("uid") for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
+            feature["properties"].get("uid")
+            for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
         }
         for feature in _features(path):
             properties = feature["properties"]
@@ -143,8 +148,10 @@ def crop_box(
 ) -> tuple[int, int, int, int]:
     """Return the square about `box`, `context` of its side wider on each side, clipped to the tile, in whole pixels."""
     half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-    left, top = max(0, int(np.floor(x - half))), max(0, int(np.floor(y - half)))
+    x = (box[0] + box[2]) / 2
+    y = (box[1] + box[3]) / 2
+    left = max(0, int(np.floor(x - half)))
+    top = max(0, int(np.floor(y - half)))
     return left, top, min(width, int(np.ceil(x + half))), min(height, int(np.ceil(y + half)))
 
 
@@ -156,16 +163,25 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
     random = np.random.RandomState(seed)
     tiles = {(building.folder, building.tile) for building in buildings}
     there = {
-        (folder, tile) for folder, tile in tiles if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
+        (folder, tile)
+        for folder, tile in tiles
+        if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
     }
     whole = [(building.folder, building.tile) in there for building in buildings]
-    kept = {i for i, has_images in enumerate(whole) if not has_images}  # the reading of images says what they lack
+    kept = {
+        i for i, has_images in enumerate(whole) if not has_images
+    }  # the reading of images says what they lack
     for label, count in enumerate(PAPER_COUNTS):
-        members = [i for i, building in enumerate(buildings) if whole[i] and building.label == label]
+        members = [
+            i for i, building in enumerate(buildings) if whole[i] and building.label == label
+        ]
         drawn = random.permutation(len(members))
         kept.update(members[i] for i in drawn[:count])
         for building in (buildings[members[i]] for i in sorted(drawn[count:])):
-            rejected.add(f"beyond the paper's {count:,} of {CLASSES[label]}", f"{building.tile} {building.uid}")
+            rejected.add(
+                f"beyond the paper's {count:,} of {CLASSES[label]}",
+                f"{building.tile} {building.uid}",
+            )
     return [buildings[i] for i in sorted(kept)]
 
 
@@ -181,7 +197,12 @@ def _crops(
     for building in buildings:
         try:
             pre, post = (
-                _cut(open_tile(_image(building.folder, building.tile, moment)), moment, building, settings)
+                _cut(
+                    open_tile(_image(building.folder, building.tile, moment)),
+                    moment,
+                    building,
+                    settings,
+                )
                 for moment in MOMENTS
             )
         except images.BrokenImage as error:
@@ -193,7 +214,9 @@ def _crops(
 def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
     if isinstance(image, str):
         raise images.BrokenImage(f"{image} ({moment})")
-    left, top, right, bottom = crop_box(building.box, settings.context, image.shape[1], image.shape[0])
+    left, top, right, bottom = crop_box(
+        building.box, settings.context, image.shape[1], image.shape[0]
+    )
     if right <= left or bottom <= top:
         raise images.BrokenImage("box outside the tile")
     return images.resize(image[top:bottom, left:right], settings.size, settings.size)

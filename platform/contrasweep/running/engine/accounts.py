@@ -21,7 +21,8 @@ MIN_SILENCE_S = 60.0
 """but at least for so long;"""
 UNKNOWN_SILENCE_S = 300.0
 """and for so long where no trial has reported yet, since imports and data come before a first report."""
-LATE_S, LOOK_S = 20.0, 15.0
+LATE_S = 20.0
+LOOK_S = 15.0
 """A trial is late that has not reported for so long beyond its usual interval; it is looked at again after so long, or
 a twentieth of its silence."""
 
@@ -44,10 +45,15 @@ class Overdue:
     """Keeps the time of each running trial. `trial_s` and `report_s` are limits; None: there is none."""
 
     def __init__(self, trial_s: float | None = None, report_s: float | None = None) -> None:
-        self.trial_s, self.report_s = trial_s, report_s
+        self.trial_s = trial_s
+        self.report_s = report_s
         self._clocks: dict[str, _Clock] = {}
-        self._intervals: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])  # arm -> their sum, their number
-        self._firsts: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])  # arm -> the same of first reports
+        self._intervals: defaultdict[str, list[float]] = defaultdict(
+            lambda: [0.0, 0]
+        )  # arm -> their sum, their number
+        self._firsts: defaultdict[str, list[float]] = defaultdict(
+            lambda: [0.0, 0]
+        )  # arm -> the same of first reports
 
     def started(self, trial_id: str, arm: str, trained: float, now: float) -> None:
         """Start the clock of a trial that begins, or goes on after `trained` seconds."""
@@ -64,7 +70,9 @@ class Overdue:
         if not clock.reports:
             clock.first = now
         clock.reports += count
-        clock.heard, clock.trained, clock.told = now, trained, False
+        clock.heard = now
+        clock.trained = trained
+        clock.told = False
 
     def ended(self, trial_id: str) -> None:
         """Drop the clock of a trial that has its record, or no worker any more."""
@@ -92,8 +100,11 @@ class Overdue:
         """
         silences = {}
         for trial_id, clock in self._clocks.items():
-            usual, silence = self._usual(clock), now - clock.heard
-            patience = UNKNOWN_SILENCE_S if usual is None else max(MIN_SILENCE_S, SILENT_FACTOR * usual)
+            usual = self._usual(clock)
+            silence = now - clock.heard
+            patience = (
+                UNKNOWN_SILENCE_S if usual is None else max(MIN_SILENCE_S, SILENT_FACTOR * usual)
+            )
             if not clock.told and silence > patience:
                 clock.told = True
                 usually = "" if usual is None else f", usually every {duration(usual)}"
@@ -143,11 +154,15 @@ class Accounts:
     """The running trials and their use: training time, lost hosts, the study's budget and time limits."""
 
     def __init__(self, budget: Budget, overdue: Overdue, lease: Lease) -> None:
-        self.budget, self.overdue, self.lease = budget, overdue, lease
+        self.budget = budget
+        self.overdue = overdue
+        self.lease = lease
         self.active: dict[str, ActiveTrial] = {}  # by trial id
         self.ended = 0  # trials
         self._fault = ""
-        self._seconds: dict[str, float] = {}  # of trials that were stopped early; a search may let them go on
+        self._seconds: dict[
+            str, float
+        ] = {}  # of trials that were stopped early; a search may let them go on
 
     @property
     def fault(self) -> str:
@@ -164,13 +179,17 @@ class Accounts:
 
     def begin(self, trial: Trial, notes: TrialNotes) -> ActiveTrial:
         """Enter a trial that is handed out, perhaps once more."""
-        active = self.active.setdefault(trial.id, ActiveTrial(trial, notes, self._seconds.get(trial.id)))
+        active = self.active.setdefault(
+            trial.id, ActiveTrial(trial, notes, self._seconds.get(trial.id))
+        )
         active.stopped = False
         return active
 
     def started(self, active: ActiveTrial, gpus: float) -> None:
         """Start the clocks of a trial on so many `gpus`: a worker begins it, or goes on with it."""
-        self.overdue.started(active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic())
+        self.overdue.started(
+            active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic()
+        )
         self.budget.started(active.trial.id, gpus)
 
     def reported(self, active: ActiveTrial, reports: list[Row], seconds: float) -> bool:
@@ -183,7 +202,8 @@ class Accounts:
         self.budget.trained(active.trial.id, seconds)
         if not reports or step_of(reports[-1]) <= active.step:
             return False
-        active.step, active.hosts_lost = step_of(reports[-1]), 0
+        active.step = step_of(reports[-1])
+        active.hosts_lost = 0
         return True
 
     def lost_host(self, active: ActiveTrial) -> bool:

@@ -24,9 +24,14 @@ from contrasweep.tuning.sweep_source import SweepSource
 class InterimSource(Source):
     """The trials of `inner` (the first stage, of a sweep its search too), then stage by stage what the looks grant."""
 
-    def __init__(self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]
+    ) -> None:
         """Wrap the source `inner`; `say` receives a line for each look."""
-        self.inner, self.records, self.say, self.adaptive = inner, records, say, inner.adaptive
+        self.inner = inner
+        self.records = records
+        self.say = say
+        self.adaptive = inner.adaptive
         self.declared = plan
         self.waiting: deque[Trial] = deque()
         self.running: set[str] = set()
@@ -62,7 +67,12 @@ class InterimSource(Source):
             return Finished()
         trial = self.waiting.popleft()
         self.running.add(trial.id)
-        return Next(trial, TrialNotes(phase=Phase.CONFIRM) if isinstance(self.inner, SweepSource) else TrialNotes())
+        return Next(
+            trial,
+            TrialNotes(phase=Phase.CONFIRM)
+            if isinstance(self.inner, SweepSource)
+            else TrialNotes(),
+        )
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Return whether a trial goes on: as the search says for its trials, and always for replicates."""
@@ -89,7 +99,8 @@ class InterimSource(Source):
         while not self.over and not self.waiting:
             plan = self.plan
             now = stage(plan, self.records)
-            frame, granted = plan.to_frame(), {trial.id for trial in now.trials}
+            frame = plan.to_frame()
+            granted = {trial.id for trial in now.trials}
             frame = frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
             write_planned(self.records, frame, self.declared.digest)
             finished = self.records.finished()

@@ -38,7 +38,9 @@ class Compactor:
     def __init__(self, records: StudyRecords) -> None:
         self._records = records
         self._ended = 0  # trials since the last part
-        self._due, self.stop, self._closing = threading.Event(), threading.Event(), False
+        self._due = threading.Event()
+        self.stop = threading.Event()
+        self._closing = False
         self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
         self._thread.start()
 
@@ -84,8 +86,12 @@ def compacting(records: StudyRecords) -> Iterator[Compactor]:
 class StudyCode:
     """The code of each trial; its sources are stored when they are first needed."""
 
-    def __init__(self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]) -> None:
-        self.records, self.current, self.on_message = records, current, on_message
+    def __init__(
+        self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]
+    ) -> None:
+        self.records = records
+        self.current = current
+        self.on_message = on_message
         self._kept: set[str] = set()
 
     def of(self, trial: Trial) -> CodeRef:
@@ -122,12 +128,20 @@ class TrialLoop:
         `unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
         something is in the storage; None: that is not known.
         """
-        self.queue, self.accounts, self.placements = queue, accounts, queue.placements
-        self.records, self.code, self.progress, self.compactor = records, code, progress, compactor
-        self._unreported, self._has_files = unreported, has_files
+        self.queue = queue
+        self.accounts = accounts
+        self.placements = queue.placements
+        self.records = records
+        self.code = code
+        self.progress = progress
+        self.compactor = compactor
+        self._unreported = unreported
+        self._has_files = has_files
         self._noticed: set[tuple[str, str]] = set()  # arm and notice: each is said once
         trainables = self.placements.footprints.trainables
-        self._floors = {arm for arm, function in trainables.items() if getattr(function, "floor", False)}
+        self._floors = {
+            arm for arm, function in trainables.items() if getattr(function, "floor", False)
+        }
         self._scores: defaultdict[tuple[str, int | None], dict[str, float]] = defaultdict(
             dict
         )  # test part -> arm -> first
@@ -159,7 +173,9 @@ class TrialLoop:
         for active in list(self.accounts.active.values()):
             if (record := self._recorded(active)) is not None:  # written while nobody listened
                 self._end(record)
-        self.queue.requeued = [Next(active.trial, active.notes) for active in self.accounts.active.values()]
+        self.queue.requeued = [
+            Next(active.trial, active.notes) for active in self.accounts.active.values()
+        ]
         for trial_id in self.accounts.active:
             self.accounts.overdue.ended(trial_id)  # until a worker begins it again
             self.progress.lost(trial_id)
@@ -172,8 +188,14 @@ class TrialLoop:
         self.queue.look()
         if not self.placements.outdated:
             return []
-        active = [self.accounts.active[trial_id] for trial_id in waiting if trial_id in self.accounts.active]
-        changed = {trial.id for trial in self.placements.place_again(entry.trial for entry in active)}
+        active = [
+            self.accounts.active[trial_id]
+            for trial_id in waiting
+            if trial_id in self.accounts.active
+        ]
+        changed = {
+            trial.id for trial in self.placements.place_again(entry.trial for entry in active)
+        }
         return [entry for entry in active if entry.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
@@ -222,8 +244,10 @@ class TrialLoop:
 
         A floor is an arm whose trainable says `train.floor = True`, such as nearest neighbours by raw pixels.
         """
-        study, scores = self.placements.footprints.study, self._scores[record.data.digest, record.fold]
-        sign, value = 1 if study.mode == "max" else -1, record.value(study.metric)
+        study = self.placements.footprints.study
+        scores = self._scores[record.data.digest, record.fold]
+        sign = 1 if study.mode == "max" else -1
+        value = record.value(study.metric)
         if value is None or not self._floors:
             return
         scores.setdefault(record.arm, value)
@@ -246,7 +270,9 @@ class TrialLoop:
         self.accounts.overdue.ended(trial_id)  # until a worker begins it again
         if (active := self.accounts.active.get(trial_id)) is not None:
             self.progress.lost(trial_id)
-            self.progress.say(f"again: {replicate_of(active.trial)}: {reason}; it resumes from its checkpoint")
+            self.progress.say(
+                f"again: {replicate_of(active.trial)}: {reason}; it resumes from its checkpoint"
+            )
 
     def worker_recorded(self, trial_id: str, data: bytes) -> None:
         """Keep a record that a worker has written."""
@@ -313,11 +339,14 @@ class TrialLoop:
                 self.accounts.stop(unreported_metric(self._unreported, record))
 
     def _end_infeasible(self, infeasible: Infeasible) -> None:
-        candidate, record = infeasible.candidate, infeasible.record
+        candidate = infeasible.candidate
+        record = infeasible.record
         self.accounts.begin(candidate.trial, candidate.notes)
         if record is None:
             self.give_up(
-                candidate.trial.id, f"{self.placements.footprints.why_not(candidate.trial)}\n", Status.INFEASIBLE
+                candidate.trial.id,
+                f"{self.placements.footprints.why_not(candidate.trial)}\n",
+                Status.INFEASIBLE,
             )
         else:
             self.queue.ended_infeasible(candidate, record)
@@ -336,20 +365,31 @@ class TrialLoop:
         self.give_up(trial.id, "", Status.PRUNED, saved.extra if saved else None)
 
     def _record(
-        self, active: ActiveTrial, error: str, status: Status, earlier: Extra | None, cause: Cause | None
+        self,
+        active: ActiveTrial,
+        error: str,
+        status: Status,
+        earlier: Extra | None,
+        cause: Cause | None,
     ) -> Record:
         """Return the record of a trial from its reports in the storage."""
         owner = read_owner(self.records, active.trial.id)
-        trial, notes = active.trial, self.notes(active)
+        trial = active.trial
+        notes = self.notes(active)
         if status.infeasible:
             notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
-        rows, now = self.records.metrics(trial.id), time.time()
-        code, seconds = self.code.of(trial), rows[-1]["time"] - rows[0]["time"] if rows else 0.0
+        rows = self.records.metrics(trial.id)
+        now = time.time()
+        code = self.code.of(trial)
+        seconds = rows[-1]["time"] - rows[0]["time"] if rows else 0.0
         if earlier is not None:
             placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour)
-            notes, seconds = notes.joined(placed), max(seconds, earlier.seconds)
+            notes = notes.joined(placed)
+            seconds = max(seconds, earlier.seconds)
             same = earlier.code in (None, code.digest)
-            code = replace(code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code)
+            code = replace(
+                code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code
+            )
         return Record.of(
             trial,
             status=status,

@@ -25,10 +25,17 @@ class Placements:
     """
 
     def __init__(self, footprints: Footprints) -> None:
-        self.footprints, self.inventory = footprints, footprints.inventory
-        self.placed: dict[str, tuple[Trial, Placement]] = {}  # by trial id, from its handing out to its record
-        self.raised: dict[tuple[str, Cell], Placement] = {}  # of cells of which a trial ran out of memory
-        self.infeasible: set[str] = set()  # ids of trials that ran out of memory where no host has more
+        self.footprints = footprints
+        self.inventory = footprints.inventory
+        self.placed: dict[
+            str, tuple[Trial, Placement]
+        ] = {}  # by trial id, from its handing out to its record
+        self.raised: dict[
+            tuple[str, Cell], Placement
+        ] = {}  # of cells of which a trial ran out of memory
+        self.infeasible: set[str] = (
+            set()
+        )  # ids of trials that ran out of memory where no host has more
         self.outdated = False  # whether more is known since trials were placed
 
     def fits(self, trial: Trial) -> bool:
@@ -38,7 +45,8 @@ class Placements:
     def grow(self, inventory: Inventory) -> None:
         """Place on these hosts from now on."""
         self.footprints.grow(inventory)
-        self.inventory, self.outdated = inventory, True
+        self.inventory = inventory
+        self.outdated = True
 
     def place(self, trial: Trial) -> Placement:
         """Return the place of `trial`, which is the same until the trial has ended or ran out of memory."""
@@ -61,7 +69,8 @@ class Placements:
 
     def described(self, trial: Trial) -> PlaceDescription:
         """Return the placement of `trial` as plain values, for its worker and `bundles`."""
-        placement, hint = self.place(trial), self.footprints.study.arms[trial.arm].resources
+        placement = self.place(trial)
+        hint = self.footprints.study.arms[trial.arm].resources
         return {
             "resources": self._asked(trial, placement).resources(),
             "labels": placement.label_selector(),
@@ -94,14 +103,18 @@ class Placements:
         if memory is None:
             return None
         if memory == "gpu" and now.gpu is not None:
-            self.footprints.overflowed(trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share))
+            self.footprints.overflowed(
+                trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share)
+            )
         more = out_of_memory.retry(self._asked(trial, now), memory, self.inventory)
         if more is None:
             self.infeasible.add(trial.id)
             return None
         self.placed[trial.id] = trial, more
         key = trial.arm, cell_of(trial)
-        self.raised[key] = max(more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib))
+        self.raised[key] = max(
+            more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib)
+        )
         return _bundles(self.described(trial))
 
     def ended(self, record: Record) -> None:
@@ -117,7 +130,9 @@ class Placements:
         if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
         options = self.footprints.options(trial)
-        load: defaultdict[str | None, float] = defaultdict(float)  # GPUs of each type that trials hold
+        load: defaultdict[str | None, float] = defaultdict(
+            float
+        )  # GPUs of each type that trials hold
         for _, placement in self.placed.values():
             load[placement.gpu] += float(placement.share)
 
@@ -125,9 +140,13 @@ class Placements:
             gpu = self.inventory.gpu(option.gpu) if option.gpu else None
             if gpu is None:
                 return 0.0
-            return (load[option.gpu] + float(option.share)) / (self.inventory.count(gpu.type) * gpu.speed)
+            return (load[option.gpu] + float(option.share)) / (
+                self.inventory.count(gpu.type) * gpu.speed
+            )
 
-        free = (o for o in options if not o.gpu or load[o.gpu] + o.share <= self.inventory.count(o.gpu))
+        free = (
+            o for o in options if not o.gpu or load[o.gpu] + o.share <= self.inventory.count(o.gpu)
+        )
         return next(free, None) or min(options, key=waiting)
 
 
@@ -141,5 +160,9 @@ def _bundles(place: PlaceDescription) -> PlacementGroupFactory:
 
 
 @functools.lru_cache(maxsize=256)  # one for all trials that ask for the same: it is kept with each
-def _factory(resources: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...]) -> PlacementGroupFactory:
-    return PlacementGroupFactory([dict(resources)], **({"bundle_label_selector": [dict(labels)]} if labels else {}))
+def _factory(
+    resources: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...]
+) -> PlacementGroupFactory:
+    return PlacementGroupFactory(
+        [dict(resources)], **({"bundle_label_selector": [dict(labels)]} if labels else {})
+    )

@@ -41,24 +41,33 @@ class Feature:
 _CONTROLLER = "ray.tune.execution.tune_controller.TuneController"
 _CACHE = "ray.tune.execution.class_cache"
 _NODE = "ray._private.worker.global_worker.node"
-CALLBACKS = Feature(("ray.air._internal.usage.tag_callbacks",), "a run starts seconds later, as Ray imports MLflow")
+CALLBACKS = Feature(
+    ("ray.air._internal.usage.tag_callbacks",), "a run starts seconds later, as Ray imports MLflow"
+)
 CREDENTIALS = Feature(
     (f"{_CACHE}.ENV_VARS_TO_PROPAGATE", f"{_CACHE}.TRAIN_ENV_VARS_TO_PROPAGATE"),
     "Ray writes AWS keys of this process's environment to its logs",
 )
 PREEMPTED = Feature(
-    ("ray.exceptions.RayActorError.preempted",), "a host that is lost counts as a failure of its trials"
+    ("ray.exceptions.RayActorError.preempted",),
+    "a host that is lost counts as a failure of its trials",
 )
 REFUSED = Feature(
-    tuple(f"{_CONTROLLER}.{name}" for name in ("_on_trial_reset", "_remove_actor", "_schedule_trial_actor")),
+    tuple(
+        f"{_CONTROLLER}.{name}"
+        for name in ("_on_trial_reset", "_remove_actor", "_schedule_trial_actor")
+    ),
     "a trial whose worker's process cannot take it ends as failed",
 )
 PENDING = Feature(
-    tuple(f"{_CONTROLLER}.{name}" for name in ("_set_trial_status", "_unstage_trial_with_resources")),
+    tuple(
+        f"{_CONTROLLER}.{name}" for name in ("_set_trial_status", "_unstage_trial_with_resources")
+    ),
     "trials that wait keep the places that they got first",
 )
 LOCATION = Feature(
-    ("ray.tune.experiment.Trial.set_ray_actor",), "each worker is asked for its host as it begins a trial, in vain"
+    ("ray.tune.experiment.Trial.set_ray_actor",),
+    "each worker is asked for its host as it begins a trial, in vain",
 )
 _MANAGER = "ray.air.execution.resources.placement_group.PlacementGroupResourceManager"
 PLACES = Feature(
@@ -70,14 +79,16 @@ REGISTRY = Feature(
     "the driver reads its trainable from Ray's GCS several times a trial",
 )
 SIGTERM = Feature(
-    ("ray._private.utils.set_sigterm_handler",), "SIGTERM while Ray starts may end this process without its line"
+    ("ray._private.utils.set_sigterm_handler",),
+    "SIGTERM while Ray starts may end this process without its line",
 )
 AUTHENTICATION = Feature(
     ("ray._raylet.Config.initialize", "ray._raylet.AuthenticationTokenLoader.instance"),
     "after a run on a Ray of its own, this process may start no actor on a cluster that asks for no token",
 )
 PROCESSES = Feature(
-    (f"{_NODE}.all_processes", f"{_NODE}.raylet_socket_name"), "the death of Ray itself is seen after a minute, by Ray"
+    (f"{_NODE}.all_processes", f"{_NODE}.raylet_socket_name"),
+    "the death of Ray itself is seen after a minute, by Ray",
 )
 ACTORS = Feature(("ray._private.state.actors",), "of a silent trial no stack is kept")
 FEATURES = (
@@ -151,7 +162,9 @@ def forgive_lost_hosts() -> None:
     """Let Tune count no failure for a host that is lost without notice, as it does for an announced loss."""
     if _all(PREEMPTED):
         ray.exceptions.RayActorError.preempted = property(
-            lambda error: getattr(error, "_preempted", False) or HOST_LOST.search(str(error)) is not None
+            lambda error: (
+                getattr(error, "_preempted", False) or HOST_LOST.search(str(error)) is not None
+            )
         )
 
 
@@ -163,7 +176,8 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
     """
     if not _all(REFUSED):
         return
-    controllers, told = _named(_CONTROLLER), set[str]()
+    controllers = _named(_CONTROLLER)
+    told = set[str]()
     plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
 
     def on_trial_reset(controller: Any, trial: Any, answer: bool | str) -> None:
@@ -187,7 +201,9 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 def ask_no_location() -> None:
     """Tune asks each worker for its host as it begins a trial, and nobody reads the answer: a call more a trial."""
     if _all(LOCATION):
-        TuneTrial.set_ray_actor = lambda trial, actor: setattr(trial.temporary_state, "ray_actor", actor)
+        TuneTrial.set_ray_actor = lambda trial, actor: setattr(
+            trial.temporary_state, "ray_actor", actor
+        )
 
 
 def keep_places() -> Callable[[], None]:
@@ -198,7 +214,9 @@ def keep_places() -> Callable[[], None]:
     """
     if not _all(PLACES):
         return lambda: None
-    managers, now, before = _named(_MANAGER), list[tuple[Any, Any]](), list[tuple[Any, Any]]()
+    managers = _named(_MANAGER)
+    now = list[tuple[Any, Any]]()
+    before = list[tuple[Any, Any]]()
     request = getattr(managers.request_resources, "plain", managers.request_resources)
     cancel = getattr(managers.cancel_resource_request, "plain", managers.cancel_resource_request)
 
@@ -218,8 +236,10 @@ def keep_places() -> Callable[[], None]:
         before.extend(now)
         now.clear()
 
-    request_resources.plain, cancel_resource_request.plain = request, cancel  # type: ignore[attr-defined]
-    managers.request_resources, managers.cancel_resource_request = request_resources, cancel_resource_request
+    request_resources.plain = request  # type: ignore[attr-defined]
+    cancel_resource_request.plain = cancel  # type: ignore[attr-defined]
+    managers.request_resources = request_resources
+    managers.cancel_resource_request = cancel_resource_request
     return remove_unused
 
 
@@ -229,8 +249,10 @@ def registry_read_once() -> Iterator[None]:
     if not _all(REGISTRY):
         yield
         return
-    registry, known = _named("ray.tune.registry._global_registry"), dict[tuple[str, str], Any]()
-    read, register = registry.get, registry.register
+    registry = _named("ray.tune.registry._global_registry")
+    known = dict[tuple[str, str], Any]()
+    read = registry.get
+    register = registry.register
 
     def get(category: str, key: str) -> Any:
         if (category, key) not in known:
@@ -265,7 +287,11 @@ def waiting_for_resources(controller: Any) -> list[Any]:
         return []
     pending = set(tune._actor_manager.pending_actors)
     waiting = [trial for trial, actor in tune._trial_to_actor.items() if actor in pending]
-    return [trial for trial in waiting if trial.status == TuneTrial.PENDING and trial not in tune._resetting_trials]
+    return [
+        trial
+        for trial in waiting
+        if trial.status == TuneTrial.PENDING and trial not in tune._resetting_trials
+    ]
 
 
 def request_again(controller: Any, trial: Any, resources: Any) -> None:
@@ -351,10 +377,12 @@ def forget(trial: Any) -> None:
     """
     with contextlib.suppress(AttributeError):
         metadata = trial.run_metadata
-        metadata.metric_analysis, metadata.metric_n_steps = {}, {}
+        metadata.metric_analysis = {}
+        metadata.metric_n_steps = {}
         metadata.last_result = {"done": True}
         trial._default_result_or_future = None
-        trial.evaluated_params, trial.experiment_tag = {}, ""
+        trial.evaluated_params = {}
+        trial.experiment_tag = ""
 
 
 def _all(feature: Feature) -> bool:

@@ -38,7 +38,8 @@ from contrasweep.running.engine.tune_engine import TUNE_ENVIRONMENT
 from contrasweep.running.session import KEPT
 from contrasweep.running.signals import interruption
 
-POLL_S, STARTING_POLL_S = 1.0, 0.2
+POLL_S = 1.0
+STARTING_POLL_S = 0.2
 GCS_PATIENCE_S = 6.0  # without a connection: a busy head, or one that is started again and recovers
 UNWIND_S = 4.0  # in which the main thread may end by itself
 GONE = "Ray is gone ({}); finished trials have their records"
@@ -50,8 +51,11 @@ class RayWatch:
 
     def __init__(self, address: str) -> None:
         """Watch the cluster at `address`; `local` is a Ray that this process starts."""
-        self._leaving, self._stop = threading.Event(), threading.Event()
-        self._seen, self._away_since, self._poll_s = False, time.monotonic(), STARTING_POLL_S
+        self._leaving = threading.Event()
+        self._stop = threading.Event()
+        self._seen = False
+        self._away_since = time.monotonic()
+        self._poll_s = STARTING_POLL_S
         self._earlier: set[int] = set()  # GCS of attempts to start Ray that are given up
         self._checks: dict[str, Callable[[], bool]] = {}
         if address == "local":
@@ -69,16 +73,21 @@ class RayWatch:
 
         Raises `KeyboardInterrupt` where a signal has killed the GCS: somebody has ended it.
         """
-        if any(_was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier):
+        if any(
+            _was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier
+        ):
             signals.interruption.reason = GONE.format("its gcs_server has died")
             raise KeyboardInterrupt
         self._earlier |= {process.pid for process in _own_gcs()}
-        self._seen, self._away_since = False, time.monotonic()
+        self._seen = False
+        self._away_since = time.monotonic()
 
     def connected(self) -> None:
         """Watch the Ray that this process is connected to."""
-        self._seen, self._away_since = True, time.monotonic()
-        self._checks, self._poll_s = _checks(self), POLL_S
+        self._seen = True
+        self._away_since = time.monotonic()
+        self._checks = _checks(self)
+        self._poll_s = POLL_S
 
     def leave(self) -> None:
         """Look no more: what dies from now on is shut down."""
@@ -110,7 +119,8 @@ class RayWatch:
         """
         now = time.monotonic()
         if there or not self._seen:
-            self._seen, self._away_since = self._seen or there, now
+            self._seen = self._seen or there
+            self._away_since = now
         return now - self._away_since > GCS_PATIENCE_S
 
     def _work(self) -> None:
@@ -172,7 +182,9 @@ def _was_killed(child: int) -> bool:
 def _raylet(socket_name: str) -> psutil.Process | None:
     """The raylet of this machine that another command has started."""
     for process in psutil.process_iter(["name", "cmdline"]):
-        if process.info["name"] == "raylet" and any(socket_name in word for word in process.info["cmdline"] or ()):
+        if process.info["name"] == "raylet" and any(
+            socket_name in word for word in process.info["cmdline"] or ()
+        ):
             return process
     return None
 
@@ -204,7 +216,9 @@ def connected() -> Iterator[Inventory]:
         if not ray.is_initialized():
             kept = KEPT.get() or leaving
             kept.enter_context(_connection())
-            atexit.register(kept.close)  # it runs before what Ray has registered; a closed one has nothing to do
+            atexit.register(
+                kept.close
+            )  # it runs before what Ray has registered; a closed one has nothing to do
         yield ray_inventory(ray.nodes())
 
 
@@ -212,9 +226,12 @@ def connected() -> Iterator[Inventory]:
 def _connection() -> Iterator[None]:
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
-    address, auth_mode = _address(), os.environ.get(AUTH_MODE)
+    address = _address()
+    auth_mode = os.environ.get(AUTH_MODE)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if address == "local" and 0 <= limit < MIN_ADDRESS_SPACE:  # Ray aborts the process, with its stack
+    if (
+        address == "local" and 0 <= limit < MIN_ADDRESS_SPACE
+    ):  # Ray aborts the process, with its stack
         raise ContrasweepError(
             f"the address space of this process is limited to {limit / 2**30:.1f} GiB, and Ray needs "
             f"{MIN_ADDRESS_SPACE / 2**30:.0f} GiB to start; `ulimit -v unlimited` lifts the limit"
@@ -249,9 +266,13 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
     for attempt, wait_s in enumerate(GCS_WAITS_S, 1):
         try:
             with _environment({ray_internals.GCS_WAIT: str(wait_s)} if address == "local" else {}):
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+                ray.init(
+                    address=address, log_to_driver=False, logging_level=logging.ERROR, **options
+                )
             return
-        except Exception as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
+        except (
+            Exception
+        ) as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
             watch.start_again()
             ray.shutdown()
             _restore(auth_mode)
@@ -294,10 +315,12 @@ def _handlers_kept() -> Iterator[None]:
 
     The main thread is in Ray then, so another one puts it back, by Python's C API.
     """
-    get, put = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
+    get = ctypes.pythonapi.PyOS_getsig
+    put = ctypes.pythonapi.PyOS_setsig
     get.restype = put.restype = ctypes.c_void_p
     put.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    handler, over = get(signal.SIGTERM), threading.Event()
+    handler = get(signal.SIGTERM)
+    over = threading.Event()
 
     def keep() -> None:
         while not over.wait(HANDLER_S):
@@ -314,14 +337,18 @@ def _handlers_kept() -> Iterator[None]:
         put(signal.SIGTERM, handler)
 
 
-def cluster_hosts(missing: Callable[[Inventory], Footprint | None], inventory: Inventory) -> tuple[Inventory, Hosts]:
+def cluster_hosts(
+    missing: Callable[[Inventory], Footprint | None], inventory: Inventory
+) -> tuple[Inventory, Hosts]:
     """Return the hosts to run on, those of `inventory` once a trial fits one, and what tells of hosts that join.
 
     On a cluster on which a trial fits no host yet (`missing`), a host is waited for. This machine stays as it is.
     """
     if _address() == "local":
         return inventory, Hosts()
-    inventory = wait_for_hosts(inventory, missing, lambda text: print(text, file=sys.stderr, flush=True))
+    inventory = wait_for_hosts(
+        inventory, missing, lambda text: print(text, file=sys.stderr, flush=True)
+    )
     return inventory, ClusterHosts(inventory, ray.nodes)
 
 

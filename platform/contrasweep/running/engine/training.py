@@ -52,7 +52,9 @@ def train(
     Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
     KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
     """
-    study, finished, belonging = plan.study, prepared.finished, plan.belonging(prepared.finished)
+    study = plan.study
+    finished = prepared.finished
+    belonging = plan.belonging(prepared.finished)
     earlier = list(compact.read_records(records, records.etags(), only=belonging).values())
     progress = _progress(plan, records, earlier, quiet)
     source = plan.source(records, finished)
@@ -73,20 +75,28 @@ def train(
                 return footprints.of(smallest).footprint if smallest else None
 
             if inventory_file:
-                inventory, hosts = read_inventory(inventory_file), Hosts()
+                inventory = read_inventory(inventory_file)
+                hosts = Hosts()
             else:
                 inventory, hosts = cluster_hosts(unplaced, detected)
             footprints = Footprints(study, inventory, peaks)
             footprints.check(plan.sample_trials)
             slots = max_concurrent or footprints.most_slots(plan.sample_trials)
             placements = Placements(footprints)
-            hours, minutes = study.trial_hours, study.report_minutes
+            hours = study.trial_hours
+            minutes = study.report_minutes
             limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
             accounts = Accounts(budget, limits, lease)
-            queue = TrialQueue(source, placements, hosts, records, progress.say, prepared.infeasible)
+            queue = TrialQueue(
+                source, placements, hosts, records, progress.say, prepared.infeasible
+            )
             # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
             # search copies checkpoints into trials that are to begin.
-            has_files = None if source.adaptive or isinstance(records.store, LocalStore) else records.with_files()
+            has_files = (
+                None
+                if source.adaptive or isinstance(records.store, LocalStore)
+                else records.with_files()
+            )
             unreported = "" if progress.scored else study.metric
             with progress.shown(slots), compacting(records) as compactor:
                 loop = TrialLoop(
@@ -122,9 +132,13 @@ def train(
     return used_up
 
 
-def _progress(plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool) -> Progress:
+def _progress(
+    plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool
+) -> Progress:
     """Return how a run beside the `earlier` records is shown: here, and in the storage for `contrasweep watch`."""
-    study, axes, ended = plan.study, plan.varied, {record.trial_id for record in earlier}
+    study = plan.study
+    axes = plan.varied
+    ended = {record.trial_id for record in earlier}
     state = RunState(
         study=study.name,
         metric=study.metric,
@@ -139,5 +153,9 @@ def _progress(plan: Plan, records: StudyRecords, earlier: Sequence[Record], quie
     )
     displays = [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)]
     trials = () if plan.declared_search is not None else plan.trials
-    planned = {t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name)) for t in trials if t.id not in ended}
+    planned = {
+        t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name))
+        for t in trials
+        if t.id not in ended
+    }
     return Progress(state, axes, displays, planned, earlier)

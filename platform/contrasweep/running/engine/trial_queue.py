@@ -46,11 +46,17 @@ class TrialQueue:
 
         `infeasible_records` are those of an earlier run, by trial id. `say` receives messages for people.
         """
-        self.source, self.placements, self.hosts, self.records, self.say = source, placements, hosts, records, say
+        self.source = source
+        self.placements = placements
+        self.hosts = hosts
+        self.records = records
+        self.say = say
         self.infeasible_records = dict(infeasible_records)  # of this run too
         self.waiting: list[Next] = []  # for a larger host
         self.requeued: list[Next] = []  # handed out before, and to be handed out again
-        self._ended_here: dict[str, Next] = {}  # by trial id, those that ended infeasible in this run
+        self._ended_here: dict[
+            str, Next
+        ] = {}  # by trial id, those that ended infeasible in this run
         self._tried_on = placements.inventory  # the hosts that refused them
         self._arms_waiting: set[str] = set()  # of which it was said
         self._arms_too_late: set[str] = set()  # of which an infeasible trial stays so in this run
@@ -67,12 +73,15 @@ class TrialQueue:
         for candidate in self.waiting:
             if self.placements.fits(candidate.trial):
                 return self._without_record(self._leave(candidate))
-        adaptive, may_grow = self.source.adaptive, self.hosts.may_grow()
+        adaptive = self.source.adaptive
+        may_grow = self.hosts.may_grow()
         if adaptive and self.waiting and not may_grow:
             return self._infeasible(self._leave(self.waiting[0]))
         if (retried := self._retried()) is not None:
             return retried
-        while isinstance(following := self.source.next(self._paused_arms() if adaptive else ()), Next):
+        while isinstance(
+            following := self.source.next(self._paused_arms() if adaptive else ()), Next
+        ):
             if following.stopped:
                 return following
             if self.placements.fits(following.trial):
@@ -100,7 +109,9 @@ class TrialQueue:
         self.waiting.append(candidate)
         if (arm := candidate.trial.arm) not in self._arms_waiting:
             self._arms_waiting.add(arm)
-            self.say(f"arm {arm} waits for a larger host: {self.placements.footprints.why_not(candidate.trial)}")
+            self.say(
+                f"arm {arm} waits for a larger host: {self.placements.footprints.why_not(candidate.trial)}"
+            )
         self._request()
 
     def _leave(self, candidate: Next) -> Next:

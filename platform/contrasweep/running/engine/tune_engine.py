@@ -54,7 +54,8 @@ TUNE_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `RayWatch`
-MAX_PENDING_TRIALS, DEMANDED_TRIALS = "16", "200"
+MAX_PENDING_TRIALS = "16"
+DEMANDED_TRIALS = "200"
 """Trials of a plan that wait as placement groups: few on hosts that stay as they are, and where an autoscaler starts
 hosts, as many as it is to start places for at once. Of a search one waits, or as many as `max_concurrent`: a
 configuration that is suggested later knows more results."""
@@ -79,7 +80,8 @@ RAISED_CAUSES = {
 CRASHED = ("Fatal Python error: ", EXIT_CALLED)
 """Last words, in its log, of a process that ended itself: Python's own on a crash in compiled code, and ours."""
 LAST_WORDS = 2**16
-IDLE_S, IDLE_REPEAT_S = 30.0, 300.0
+IDLE_S = 30.0
+IDLE_REPEAT_S = 300.0
 """After so long without a running trial, and again after so long, a message says what is waited for."""
 
 
@@ -100,8 +102,11 @@ class TuneEngine:
         `max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each trial
         has a process of its own, where otherwise one trains many, one after the other.
         """
-        self.context, self.loop, self.own_process = context, loop, own_process
-        self.max_failures, self.max_concurrent = max_failures, max_concurrent
+        self.context = context
+        self.loop = loop
+        self.own_process = own_process
+        self.max_failures = max_failures
+        self.max_concurrent = max_concurrent
 
     def run(self) -> None:
         """Run until the source is empty and every trial has its record, or nothing more may run.
@@ -109,13 +114,18 @@ class TuneEngine:
         Tune's own loop may end by a fault, such as a host whose memory ran out. `max_failures` of these in a row, with
         no trial ended between, are survived. `ContrasweepError` where the loop has a fault.
         """
-        faults, accounts, queue, say = 0, self.loop.accounts, self.loop.queue, self.loop.progress.say
+        faults = 0
+        accounts = self.loop.accounts
+        queue = self.loop.queue
+        say = self.loop.progress.say
         while faults <= self.max_failures:
             ended = accounts.ended
             try:
                 self._fit()
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                reason = [repr(error), *str(error).strip().splitlines()][-1]  # the last line of a traceback
+                reason = [repr(error), *str(error).strip().splitlines()][
+                    -1
+                ]  # the last line of a traceback
                 say(f"Ray Tune stopped and is started again ({reason})")
                 time.sleep(FAULT_PAUSE_S)
             requeued = bool(queue.requeued)
@@ -124,16 +134,24 @@ class TuneEngine:
                 raise ContrasweepError(accounts.fault)
             if not accounts.active or accounts.closing():
                 return
-            if not requeued:  # what is handed out again after a source has ended is no fault of Tune
+            if (
+                not requeued
+            ):  # what is handed out again after a source has ended is no fault of Tune
                 faults = 1 if accounts.ended > ended else faults + 1
         for trial_id in list(accounts.active):
-            self.loop.give_up(trial_id, "Ray Tune stopped each time this trial was running\n", cause=Cause.HOST_LOST)
+            self.loop.give_up(
+                trial_id,
+                "Ray Tune stopped each time this trial was running\n",
+                cause=Cause.HOST_LOST,
+            )
 
     def _fit(self) -> None:
         """Run Tune once."""
         os.environ.update(TUNE_ENVIRONMENT)
         of_plan = DEMANDED_TRIALS if self.loop.queue.hosts.autoscaled else MAX_PENDING_TRIALS
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "auto" if self.loop.queue.source.adaptive else of_plan
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = (
+            "auto" if self.loop.queue.source.adaptive else of_plan
+        )
         remove_unused_places = ray_internals.adapt(self.loop.progress.say)
         # `TuneCallback` reports lost workers, in one line each
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -156,7 +174,9 @@ class TuneEngine:
                     progress_reporter=NoReporter(),
                     callbacks=[TuneCallback(self.loop, remove_unused_places)],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+                    checkpoint_config=tune.CheckpointConfig(
+                        checkpoint_frequency=0, checkpoint_at_end=False
+                    ),
                 ),
             )
             with ray_internals.registry_read_once():
@@ -170,20 +190,25 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
 
     def __init__(self, loop: TrialLoop, context: RunContext) -> None:
         super().__init__(metric=None, mode=None)
-        self.loop, self.context = loop, context
+        self.loop = loop
+        self.context = context
 
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial as Tune's config; None: none now."""
-        following, loop = self.loop.next(), self.loop
+        following = self.loop.next()
+        loop = self.loop
         if following is None or isinstance(following, Finished):
             return None if following is None else Searcher.FINISHED
         trial = following.trial
-        place, no_prior_state = loop.placements.described(trial), loop.has_no_prior_state(trial.id)
+        place = loop.placements.described(trial)
+        no_prior_state = loop.has_no_prior_state(trial.id)
         return self.context.describe(
             trial, place, loop.notes(following), loop.code.of(trial), no_prior_state=no_prior_state
         )
 
-    def on_trial_complete(self, trial_id: str, result: StepResult | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: StepResult | None = None, error: bool = False
+    ) -> None:
         """Do nothing: records tell the source; see `TuneCallback`."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -212,15 +237,19 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
-        self.loop, self.place_again_at = loop, 0.0
+        self.loop = loop
+        self.place_again_at = 0.0
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
         """Return CONTINUE or STOP."""
         if fault := result.get(FAULT):
             self.loop.accounts.stop(fault)
-        trial_id, reports = trial.config["id"], result.get("reports") or []
+        trial_id = trial.config["id"]
+        reports = result.get("reports") or []
         if self.loop.reported(trial_id, reports, result.get("seconds", 0.0)):
-            ray_internals.forgive(trial)  # what counts is failing again and again without getting further
+            ray_internals.forgive(
+                trial
+            )  # what counts is failing again and again without getting further
         go_on = self.loop.goes_on(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
@@ -229,8 +258,11 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
         A host that was lost is no failure of the trial (see `ray_internals`), until it has lost too many.
         """
-        loop, active = self.loop, self.loop.accounts.active.get(trial.config["id"])
-        if active is not None and trial.status == "PENDING":  # it waits for its next attempt: the same loss once more
+        loop = self.loop
+        active = self.loop.accounts.active.get(trial.config["id"])
+        if (
+            active is not None and trial.status == "PENDING"
+        ):  # it waits for its next attempt: the same loss once more
             active.lost_waiting = True
         elif active is not None:
             error = _error_text(trial)
@@ -248,12 +280,18 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         Tune's own FIFO looks at every trial that has ended, in each turn of its loop.
         """
         if self.loop.accounts.closing():
-            for trial in [trial for trial in tune_controller.get_trials() if trial.status == "PENDING"]:
+            for trial in [
+                trial for trial in tune_controller.get_trials() if trial.status == "PENDING"
+            ]:
                 tune_controller.stop_trial(trial)
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
             self._place_again(tune_controller)
-        waiting = [trial for trial in tune_controller.get_live_trials() if trial.status in ("PENDING", "PAUSED")]
+        waiting = [
+            trial
+            for trial in tune_controller.get_live_trials()
+            if trial.status in ("PENDING", "PAUSED")
+        ]
         order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
         return min(
             waiting,
@@ -263,7 +301,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def _place_again(self, tune_controller: Any) -> None:
         """Request other resources for trials that wait, where more is known than when they were handed out."""
-        waiting = {trial.config["id"]: trial for trial in ray_internals.waiting_for_resources(tune_controller)}
+        waiting = {
+            trial.config["id"]: trial
+            for trial in ray_internals.waiting_for_resources(tune_controller)
+        }
         for active in self.loop.placed_again(waiting):
             trial = waiting[active.trial.id]
             self._describe_again(trial, active)
@@ -278,7 +319,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Receives the results and the end of each trial. Its methods never raise, which would end the whole study."""
 
     def __init__(self, loop: TrialLoop, remove_unused_places: Callable[[], None]) -> None:
-        self.loop, self.watchdog, self.remove_unused_places = loop, Watchdog(loop), remove_unused_places
+        self.loop = loop
+        self.watchdog = Watchdog(loop)
+        self.remove_unused_places = remove_unused_places
         self.idle_message_at = time.monotonic() + IDLE_S
         self.watch_at = 0.0
 
@@ -289,17 +332,26 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self._safely(self.watchdog.check, trials)
         self._safely(self.remove_unused_places)
 
-    def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+    def on_trial_recover(
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
+    ) -> None:
         """Note that a trial whose worker failed will be retried."""
         self._safely(self.loop.lost, trial.config["id"], _reason(_error_text(trial)))
 
-    def on_trial_start(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+    def on_trial_start(
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
+    ) -> None:
         """Note that a worker begins."""
         trial.config["no_prior_state"] = False  # for the next one, should it be lost
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, result: StepResult, **info: Any
+        self,
+        iteration: int,
+        trials: list[RayTrial],
+        trial: RayTrial,
+        result: StepResult,
+        **info: Any,
     ) -> None:
         """Take new reports. Tune keeps a trial's last result to the end: what is large is taken out of it."""
         if record := result.pop("record", None):
@@ -308,19 +360,25 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             self._safely(self.loop.progress.reported, result["id"], result["reports"])
         result.pop("reports", None)
 
-    def on_trial_complete(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
+    ) -> None:
         """End a trial: its worker has written the record, or it was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
         _forget(trial)
 
-    def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
+    ) -> None:
         """End a trial that failed and that Tune does not retry.
 
         Its failures are too many, or it was waiting already for its next attempt when its loss was reported a second
         time, as with a host that dies.
         """
-        trial_id, error = trial.config["id"], _error_text(trial)
-        active, infeasible = self.loop.accounts.active.get(trial_id), trial_id in self.loop.placements.infeasible
+        trial_id = trial.config["id"]
+        error = _error_text(trial)
+        active = self.loop.accounts.active.get(trial_id)
+        infeasible = trial_id in self.loop.placements.infeasible
         if active is not None and active.lost_waiting:
             active.lost_waiting = False
             if not infeasible and self.loop.requeue(trial_id):
@@ -329,15 +387,22 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         if infeasible:
             self._safely(self.loop.give_up, trial_id, error, Status.INFEASIBLE)
         else:
-            self._safely(lambda: self.loop.give_up(trial_id, error, cause=_cause(self.loop.records, trial_id, error)))
+            self._safely(
+                lambda: self.loop.give_up(
+                    trial_id, error, cause=_cause(self.loop.records, trial_id, error)
+                )
+            )
 
     def _watch(self, trials: list[RayTrial]) -> None:
         """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
-        now, active = time.monotonic(), self.loop.accounts.active
+        now = time.monotonic()
+        active = self.loop.accounts.active
         if now < self.watch_at:
             return
         self.watch_at = now + WATCH_S
-        if any(trial.status == "RUNNING" for trial in reversed(trials)):  # the thousands that have ended come first
+        if any(
+            trial.status == "RUNNING" for trial in reversed(trials)
+        ):  # the thousands that have ended come first
             self.idle_message_at = now + IDLE_S
             return
         pending = [trial.config["id"] for trial in trials if trial.status == "PENDING"]
@@ -354,7 +419,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
             call(*arguments)
-        except StorageError as error:  # after minutes of trying, or denied: nothing can be recorded any more
+        except (
+            StorageError
+        ) as error:  # after minutes of trying, or denied: nothing can be recorded any more
             self.loop.accounts.stop(str(error))
         except Exception:
             log.exception("an event of a trial was lost; the records in the storage are whole")

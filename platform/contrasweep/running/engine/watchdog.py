@@ -41,7 +41,9 @@ class Watchdog:
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
-        self._waited: dict[str, tuple[float, float]] = {}  # of trials that waited for a task: since which report, when
+        self._waited: dict[
+            str, tuple[float, float]
+        ] = {}  # of trials that waited for a task: since which report, when
         self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
@@ -56,7 +58,9 @@ class Watchdog:
             running = _running(tune_trials)
             for trial_id in list(self._ready):
                 self._end(trial_id, self._ready.pop(trial_id), running.get(trial_id))
-        over, silent, late = overdue.timed_out(now), overdue.silent(now), overdue.late(now)
+        over = overdue.timed_out(now)
+        silent = overdue.silent(now)
+        late = overdue.late(now)
         if not (silent or late or over.keys() - self._ending.keys()):
             return
         running = _running(tune_trials)
@@ -111,12 +115,15 @@ class Watchdog:
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
         _, where = self._stack(trial_id, actor)
-        active, records = self.loop.accounts.active.get(trial_id), self.loop.records
+        active = self.loop.accounts.active.get(trial_id)
+        records = self.loop.records
         if active is None:  # it ended meanwhile
             return
         logs = command_line("logs", records.study, trial_id[:SHORT_ID], storage=records.storage)
         self.loop.progress.hangs(trial_id, silence)
-        self.loop.progress.say(f"silent: {replicate_of(active.trial)}: {silence}{where}; see {logs}")
+        self.loop.progress.say(
+            f"silent: {replicate_of(active.trial)}: {silence}{where}; see {logs}"
+        )
 
     def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:
         """Store the stacks of a trial's process beside its log; return the place where it is, in words."""

@@ -73,12 +73,18 @@ class TrialAttempt:
         self.checkpoints = Checkpoints(
             records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
         )
-        local = isinstance(records.store, LocalStore)  # to store a checkpoint there is no more than to copy it
+        local = isinstance(
+            records.store, LocalStore
+        )  # to store a checkpoint there is no more than to copy it
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
         folder = scratch / "resume"
         folder.mkdir()
         saved = self.checkpoints.fetch(folder)
-        if saved is not None and trial.start is not None and saved.extra.start_ended != trial.start.ended:
+        if (
+            saved is not None
+            and trial.start is not None
+            and saved.extra.start_ended != trial.start.ended
+        ):
             log.warning("trial %s starts over: %s was trained again", trial.id, trial.start.trial)
             shutil.rmtree(folder)
             folder.mkdir()
@@ -106,10 +112,14 @@ class TrialAttempt:
         `seconds` is the training time so far, `unused_settings` are those that no attempt has read.
         """
         reports = self.reports
-        extra = replace(self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts)
+        extra = replace(
+            self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts
+        )
         extra = replace(extra, unused_settings=unused_settings)
         score = self.retention.score(reports.rows[-1])
-        self.writer.put(Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score))
+        self.writer.put(
+            Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score)
+        )
         if self.retention.each_counts:
             self.writer.drain()
 
@@ -133,18 +143,24 @@ class TrialAttempt:
         """Raise where a checkpoint on its way must not be named as the newest."""
         self.claim.check()
         if self.writer.left:
-            raise StorageError(f"trial {self.reports.trial.id} was closed before its checkpoint was stored")
+            raise StorageError(
+                f"trial {self.reports.trial.id} was closed before its checkpoint was stored"
+            )
 
 
 class CheckpointWriter:
     """Passes snapshots to `store`, from a thread of its own. All methods are called by the trial's thread."""
 
-    def __init__(self, store: Callable[[Snapshot], None], scratch: Path, *, at_once: bool = False) -> None:
+    def __init__(
+        self, store: Callable[[Snapshot], None], scratch: Path, *, at_once: bool = False
+    ) -> None:
         """Copy snapshots into the folder `scratch` and store them.
 
         With `at_once`, `put` itself stores each snapshot, without a thread.
         """
-        self._store, self._scratch, self.at_once = store, scratch, at_once
+        self._store = store
+        self._scratch = scratch
+        self.at_once = at_once
         self._changed = threading.Condition()
         self._waiting: Snapshot | None = None
         self._storing = self._closing = self._urgent = False
@@ -170,7 +186,8 @@ class CheckpointWriter:
             self._store(snapshot)
             return
         with self._changed:
-            replaced, self._waiting = self._waiting, replace(snapshot, folder=copy)
+            replaced = self._waiting
+            self._waiting = replace(snapshot, folder=copy)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
                 self._thread.start()
@@ -188,7 +205,9 @@ class CheckpointWriter:
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._error is not None or (self._waiting is None and not self._storing))
+            self._changed.wait_for(
+                lambda: self._error is not None or (self._waiting is None and not self._storing)
+            )
             self._urgent = False
         self.check()
 
@@ -206,27 +225,36 @@ class CheckpointWriter:
         if self._thread is not None:
             self._thread.join(CLOSE_TIMEOUT_S)
         with self._changed:
-            self.left, self._waiting = True, None
+            self.left = True
+            self._waiting = None
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting is not None or self._closing)
-                self._changed.wait_for(lambda: self._urgent or self._closing, max(0.0, self._due - time.monotonic()))
-                snapshot, self._waiting = self._waiting, None
+                self._changed.wait_for(
+                    lambda: self._urgent or self._closing, max(0.0, self._due - time.monotonic())
+                )
+                snapshot = self._waiting
+                self._waiting = None
                 if snapshot is None:
                     return
                 self._storing = True
             try:
                 self._store(snapshot)
             except BaseException as error:
-                if self._closing and not isinstance(error, AttemptSuperseded):  # nobody asks any more
-                    log.warning("the checkpoint after step %s was not stored: %s", snapshot.step, error)
+                if self._closing and not isinstance(
+                    error, AttemptSuperseded
+                ):  # nobody asks any more
+                    log.warning(
+                        "the checkpoint after step %s was not stored: %s", snapshot.step, error
+                    )
                 self._error = error
             finally:
                 shutil.rmtree(snapshot.folder, ignore_errors=True)
                 with self._changed:
-                    self._storing, self._due = False, time.monotonic() + EVERY_S
+                    self._storing = False
+                    self._due = time.monotonic() + EVERY_S
                     self._changed.notify_all()
             if self._error is not None:
                 return
@@ -235,4 +263,6 @@ class CheckpointWriter:
 def _with_earlier(code: CodeRef, checkpoint: Extra) -> CodeRef:
     """Return `code` with the digests of the other codes that trained the trial before the checkpoint."""
     before = [*checkpoint.earlier_code, checkpoint.code or ""]
-    return replace(code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest)))
+    return replace(
+        code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest))
+    )

@@ -69,7 +69,9 @@ class Execution:
         is open already and closed with it. With `no_prior_state`, the storage is known to have nothing of this trial,
         and is not asked. `retention` says which checkpoints stay.
         """
-        self.metric, self.packages, self.output = metric, dict(packages or {}), output
+        self.metric = metric
+        self.packages = dict(packages or {})
+        self.output = output
         meter = Meter().start()
         scratch = scratch_folder("trial")
         self.attempt = TrialAttempt(
@@ -81,15 +83,23 @@ class Execution:
             no_prior_state=no_prior_state,
             retention=retention or Retention(),
         )
-        self.reports, resume = self.attempt.reports, self.attempt.resume
+        self.reports = self.attempt.reports
+        resume = self.attempt.resume
         self.seconds = self.attempt.extra.seconds  # of training, over all attempts
         started = self.attempt.extra.started or 0.0
         self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
         # A method without `settings` does not say which it knows: which ones it reads is recorded.
         self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
-        store, attempt = records.store, self.attempt.claim.owner.attempts
-        folder = store.root / records.key(trial.id, f"folder/{attempt}") if isinstance(store, LocalStore) else None
-        shown = replace(trial, folder=folder, config=trial.config if self.watched is None else self.watched)
+        store = records.store
+        attempt = self.attempt.claim.owner.attempts
+        folder = (
+            store.root / records.key(trial.id, f"folder/{attempt}")
+            if isinstance(store, LocalStore)
+            else None
+        )
+        shown = replace(
+            trial, folder=folder, config=trial.config if self.watched is None else self.watched
+        )
         start = None if resume is not None or trial.start is None else scratch / "start"
         self.generator = _reports(function, shown, resume, records, start)
         self.finished = False
@@ -114,12 +124,20 @@ class Execution:
         result = StepResult()
         began = time.monotonic()
         with self._ended_if_superseded():
-            while result.record is None and (not result.reports or time.monotonic() - began < at_least_s):
+            while result.record is None and (
+                not result.reports or time.monotonic() - began < at_least_s
+            ):
                 self._train(result)
             if result.record is None:
-                if not at_least_s:  # what is decided on each report may have the trial go on from here, or another
+                if (
+                    not at_least_s
+                ):  # what is decided on each report may have the trial go on from here, or another
                     self.attempt.writer.drain()
-                if self.attempt.writer.at_once or not at_least_s or time.monotonic() >= self.reports.due:
+                if (
+                    self.attempt.writer.at_once
+                    or not at_least_s
+                    or time.monotonic() >= self.reports.due
+                ):
                     self.reports.write(len(self.reports.rows))
                     self.use.write()
         return result
@@ -129,7 +147,8 @@ class Execution:
 
         `AttemptSuperseded` where another attempt has ended it already.
         """
-        attempt, reports = self.attempt, self.reports
+        attempt = self.attempt
+        reports = self.reports
         with self._ended_if_superseded():
             attempt.writer.drain()
             attempt.claim.check()  # last, because to drain may take long
@@ -160,11 +179,15 @@ class Execution:
                 unused_settings=self._unused_settings(),
                 warnings=0 if self.output is None else self.output.warnings,
             )
-            if status.counts and attempt.retention.keep == "best":  # before: a checkpoint that lost would come back
+            if (
+                status.counts and attempt.retention.keep == "best"
+            ):  # before: a checkpoint that lost would come back
                 attempt.checkpoints.conclude("best", attempt.claim.check)
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")
-            if status.counts and attempt.retention.keep == "none":  # after: until then it goes on from it
+            if (
+                status.counts and attempt.retention.keep == "none"
+            ):  # after: until then it goes on from it
                 attempt.checkpoints.conclude("none")
         self.close()
         return record
@@ -187,10 +210,15 @@ class Execution:
             raise
         except (Exception, SystemExit) as error:
             self._exit_if_terminated()
-            if isinstance(error, StorageError | ProcessLostError) or out_of_memory.which(error) is not None:
+            if (
+                isinstance(error, StorageError | ProcessLostError)
+                or out_of_memory.which(error) is not None
+            ):
                 self.close()
                 raise
-            result.record = self.finish(Status.FAILED, error="".join(traceback.format_exception(error)))
+            result.record = self.finish(
+                Status.FAILED, error="".join(traceback.format_exception(error))
+            )
         except BaseException:
             self.close()
             raise

@@ -40,7 +40,12 @@ DIGEST_BYTES = 2**20
 """Of a larger value in a module, only another object under its name is noticed."""
 LIBRARIES = ("builtins", "time", "random", "os", "sys", "math", "numpy", "numpy.random")
 TORCH = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init")
-HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker", "loky")
+HELPERS = (
+    "multiprocessing.resource_tracker",
+    "multiprocessing.forkserver",
+    "compile_worker",
+    "loky",
+)
 """Words in the commands of processes that libraries keep for later use."""
 LOGGERS = "the loggers"
 ATOMS = (int, float, str, bytes, bool, type(None), complex)
@@ -63,7 +68,10 @@ class State(NamedTuple):
 def _calls(name: str, library: str, read: str, write: str) -> State:
     """Return the state that two functions of a library read and write."""
     return State(
-        name, lambda: getattr(sys.modules[library], read)(), lambda v: getattr(sys.modules[library], write)(v), library
+        name,
+        lambda: getattr(sys.modules[library], read)(),
+        lambda v: getattr(sys.modules[library], write)(v),
+        library,
     )
 
 
@@ -77,7 +85,12 @@ def _attributes(name: str, library: str, *paths: str) -> State:
         for path, value in zip(paths, values, strict=True):
             setattr(holder(path), path.rpartition(".")[2], value)
 
-    return State(name, lambda: [getattr(holder(path), path.rpartition(".")[2]) for path in paths], write, library)
+    return State(
+        name,
+        lambda: [getattr(holder(path), path.rpartition(".")[2]) for path in paths],
+        write,
+        library,
+    )
 
 
 def _set_environment(value: Mapping[str, str]) -> None:
@@ -93,7 +106,9 @@ def _umask() -> int:
 
 def _set_handlers(value: Mapping[int, Any]) -> None:
     for number, handler in value.items():
-        if handler is not None and signal.getsignal(number) is not handler:  # None: it was not set from Python
+        if (
+            handler is not None and signal.getsignal(number) is not handler
+        ):  # None: it was not set from Python
             signal.signal(number, handler)
 
 
@@ -106,7 +121,13 @@ def _loggers() -> Values:
     """Return level, handlers and other values of each logger that is not as a new one."""
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     read = {
-        logger.name: (logger.level, logger.propagate, logger.disabled, logger.handlers[:], logger.filters[:])
+        logger.name: (
+            logger.level,
+            logger.propagate,
+            logger.disabled,
+            logger.handlers[:],
+            logger.filters[:],
+        )
         for logger in loggers
         if isinstance(logger, logging.Logger)
     }
@@ -116,13 +137,17 @@ def _loggers() -> Values:
 def _set_loggers(value: Values) -> None:
     for name in {*_loggers(), *value}:
         logger = logging.root if name == "root" else logging.getLogger(name)
-        level, logger.propagate, logger.disabled, handlers, filters = value.get(name, (0, True, False, [], []))
+        level, logger.propagate, logger.disabled, handlers, filters = value.get(
+            name, (0, True, False, [], [])
+        )
         logger.setLevel(level)
         logger.handlers[:], logger.filters[:] = handlers, filters
 
 
 def _matmul_precision() -> str:
-    with contextlib.suppress(RuntimeError):  # it was set by the newer names, which are states of their own
+    with contextlib.suppress(
+        RuntimeError
+    ):  # it was set by the newer names, which are states of their own
         return str(sys.modules["torch"].get_float32_matmul_precision())
     return "mixed"
 
@@ -137,18 +162,36 @@ def _folder() -> str:
     return ""
 
 
-PRECISIONS = ("", "cuda.matmul.", "cudnn.conv.", "cudnn.rnn.", "mkldnn.matmul.", "mkldnn.conv.", "mkldnn.rnn.")
+PRECISIONS = (
+    "",
+    "cuda.matmul.",
+    "cudnn.conv.",
+    "cudnn.rnn.",
+    "mkldnn.matmul.",
+    "mkldnn.conv.",
+    "mkldnn.rnn.",
+)
 STATES = (
     State("os.environ", lambda: dict(os.environ), _set_environment),
     _attributes("the standard streams", "sys", "stdin", "stdout", "stderr"),
     State("the umask", _umask, os.umask),
-    State("the handlers of signals", lambda: {n: signal.getsignal(n) for n in SIGNALS}, _set_handlers),
-    State("sys.path", lambda: list(sys.path), lambda value: operator.setitem(sys.path, slice(None), value)),
+    State(
+        "the handlers of signals", lambda: {n: signal.getsignal(n) for n in SIGNALS}, _set_handlers
+    ),
+    State(
+        "sys.path",
+        lambda: list(sys.path),
+        lambda value: operator.setitem(sys.path, slice(None), value),
+    ),
     _calls("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit"),
     State("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _set_gc),
     State(LOGGERS, _loggers, _set_loggers),
     State("logging.disable", lambda: logging.root.manager.disable, logging.disable),
-    State("the locale", lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
+    State(
+        "the locale",
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda value: locale.setlocale(locale.LC_ALL, value),
+    ),
     State(
         "decimal's context",
         lambda: decimal.getcontext().__reduce__()[1],  # type: ignore[index]
@@ -163,19 +206,37 @@ STATES = (
     State("numpy's handling of errors", np.geterr, lambda value: np.seterr(**value)),
     State("numpy's print options", np.get_printoptions, lambda value: np.set_printoptions(**value)),
     _calls("the default dtype of torch", "torch", "get_default_dtype", "set_default_dtype"),
-    State("the default device of torch", lambda: sys.modules["torch"].get_default_device(), _set_device, "torch"),
+    State(
+        "the default device of torch",
+        lambda: sys.modules["torch"].get_default_device(),
+        _set_device,
+        "torch",
+    ),
     _calls("torch's grad mode", "torch", "is_grad_enabled", "set_grad_enabled"),
     _calls("torch's anomaly mode", "torch", "is_anomaly_enabled", "set_anomaly_enabled"),
-    _calls("torch's determinism", "torch", "get_deterministic_debug_mode", "set_deterministic_debug_mode"),
-    _attributes("torch's deterministic memory", "torch", "utils.deterministic.fill_uninitialized_memory"),
-    _attributes("cuDNN's flags", "torch", *(f"backends.cudnn.{n}" for n in ("enabled", "benchmark", "deterministic"))),
+    _calls(
+        "torch's determinism",
+        "torch",
+        "get_deterministic_debug_mode",
+        "set_deterministic_debug_mode",
+    ),
+    _attributes(
+        "torch's deterministic memory", "torch", "utils.deterministic.fill_uninitialized_memory"
+    ),
+    _attributes(
+        "cuDNN's flags",
+        "torch",
+        *(f"backends.cudnn.{n}" for n in ("enabled", "benchmark", "deterministic")),
+    ),
     State(
         "torch's matmul precision",
         _matmul_precision,
         lambda value: value == "mixed" or sys.modules["torch"].set_float32_matmul_precision(value),
         "torch",
     ),
-    _attributes("torch's float32 precision", "torch", *(f"backends.{of}fp32_precision" for of in PRECISIONS)),
+    _attributes(
+        "torch's float32 precision", "torch", *(f"backends.{of}fp32_precision" for of in PRECISIONS)
+    ),
     State(
         "torch's handling of denormals",  # which torch sets and does not tell
         lambda: float("5e-324") * 1.0 == 0.0,
@@ -188,7 +249,9 @@ STATES = (
     ),  # set once at most
     State(
         "matplotlib's rcParams",
-        lambda: dict(dict.items(sys.modules["matplotlib"].rcParams)),  # its own access chooses a backend
+        lambda: dict(
+            dict.items(sys.modules["matplotlib"].rcParams)
+        ),  # its own access chooses a backend
         lambda value: dict.update(sys.modules["matplotlib"].rcParams, value),
         "matplotlib",
     ),
@@ -217,7 +280,9 @@ class Isolation:
         sys.meta_path.insert(0, _Importing({"torch", "matplotlib"}, self._imported))  # type: ignore[arg-type]
         _watch_threads()
 
-    def begin(self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    def begin(
+        self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]
+    ) -> Callable[..., Any]:
         """Restore the process to its state before the first trial, and return the trainable from `load`."""
         _write(self._reference)
         module = trainable.partition(":")[0]
@@ -243,7 +308,8 @@ class Isolation:
                 self._own[name] = _contents(sys.modules[name])
         self._seen = set(sys.modules)
         self._installed = {name: dict(content) for name, content in _library_contents()}
-        self._threads, self._children = set(_of_users), set(children(os.getpid()))
+        self._threads = set(_of_users)
+        self._children = set(children(os.getpid()))
         return function
 
     def end(self, following: str = "") -> str:
@@ -252,7 +318,11 @@ class Isolation:
             return ""
         _write(self._expected)
         gone = _changed(self._expected, _read())
-        left = self._left() or (f"changed {gone[0]} for good" if gone else "") or self._changed_modules()
+        left = (
+            self._left()
+            or (f"changed {gone[0]} for good" if gone else "")
+            or self._changed_modules()
+        )
         _write(self._reference)
         if not left and self._set_by_import and following.partition(":")[0] not in self._imports:
             # What the modules of both import has set this already, and would not do so again.
@@ -264,7 +334,11 @@ class Isolation:
         until = time.monotonic() + GRACE_S
         for attempt in range(1000):
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
-            left = {child for child in {*children(os.getpid())} - self._children if not _is_helper(child)}
+            left = {
+                child
+                for child in {*children(os.getpid())} - self._children
+                if not _is_helper(child)
+            }
             if not (threads or left) or time.monotonic() > until:
                 break
             if not attempt:
@@ -277,7 +351,9 @@ class Isolation:
     def _changed_modules(self) -> str:
         """Return what the trial changed in a module of the user's own or patched in a library."""
         for name, now in _library_contents():
-            if name in self._installed and (attribute := _patched(name, self._installed[name], now)):
+            if name in self._installed and (
+                attribute := _patched(name, self._installed[name], now)
+            ):
                 return f"changed {name}.{attribute}"
         for name, before in self._own.items():
             contents = _contents(sys.modules[name]) if name in sys.modules else {}
@@ -290,7 +366,9 @@ class Isolation:
     def _set_seed(self, seed: int) -> None:
         self._seed = seed
         random.seed(seed)
-        np.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])  # 1: other numbers than those of `random`
+        np.random.seed(
+            [seed & 0xFFFFFFFF, seed >> 32, 1]
+        )  # 1: other numbers than those of `random`
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
 
@@ -304,7 +382,9 @@ class Isolation:
 
 def _read(library: str = "") -> Values:
     """Return all states of the imported libraries, or of one library."""
-    return {s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)}
+    return {
+        s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)
+    }
 
 
 def _changed(before: Values, now: Values) -> list[str]:
@@ -314,7 +394,11 @@ def _changed(before: Values, now: Values) -> list[str]:
 def _write(expected: Values) -> None:
     main = threading.current_thread() is threading.main_thread()
     for state in STATES:
-        there = state.library in sys.modules and state.name in expected and (main or state.write is not _set_handlers)
+        there = (
+            state.library in sys.modules
+            and state.name in expected
+            and (main or state.write is not _set_handlers)
+        )
         if there and state.read() != expected[state.name]:
             with contextlib.suppress(Exception):  # a state that cannot be put back is found changed
                 state.write(expected[state.name])
@@ -324,14 +408,17 @@ class _Importing:
     """A finder of modules that calls `say` when a module in `names` has been imported."""
 
     def __init__(self, names: set[str], say: Callable[[str], None]) -> None:
-        self.names, self.say = names, say
+        self.names = names
+        self.say = say
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the result of the other finders, with a loader that calls `say` after the import."""
         if name not in self.names:
             return None
         others = (
-            finder.find_spec(name, path, target) for finder in sys.meta_path if not isinstance(finder, _Importing)
+            finder.find_spec(name, path, target)
+            for finder in sys.meta_path
+            if not isinstance(finder, _Importing)
         )
         spec = next((spec for spec in others if spec is not None), None)
         if spec is not None and spec.loader is not None:
@@ -381,7 +468,9 @@ def _owner(file: str) -> str:
 
 def _is_users(name: str) -> bool:
     root = name.partition(".")[0]
-    file = getattr(sys.modules.get(root), "__file__", None) or getattr(sys.modules.get(name), "__file__", None)
+    file = getattr(sys.modules.get(root), "__file__", None) or getattr(
+        sys.modules.get(name), "__file__", None
+    )
     return bool(file) and root not in ("__main__", "__mp_main__") and _owner(str(file)) == "user"
 
 
@@ -415,9 +504,13 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
     for name, value in now.items():
         if name not in before:
             theirs = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
-            if not (theirs or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"):
+            if not (
+                theirs or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"
+            ):
                 return name
-        elif value is not before[name] and (callable(before[name]) or (root == "numpy" and not name.startswith("_"))):
+        elif value is not before[name] and (
+            callable(before[name]) or (root == "numpy" and not name.startswith("_"))
+        ):
             by = getattr(getattr(value, "__code__", None), "co_filename", "")
             if "/torch/_" not in by:  # torch's compiler wraps some of torch
                 return name
@@ -434,7 +527,9 @@ def _contents(module: ModuleType) -> Values:
                 found[name] = value, _digest(value, module)
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     for attribute, inner in list(vars(value).items()):
-                        if attribute == "_value2member_map_":  # where an Enum keeps combinations that were asked for
+                        if (
+                            attribute == "_value2member_map_"
+                        ):  # where an Enum keeps combinations that were asked for
                             continue
                         if not attribute.startswith("__") or isinstance(inner, FunctionType):
                             found[f"{name}.{attribute}"] = inner, _digest(inner, module)
@@ -442,14 +537,18 @@ def _contents(module: ModuleType) -> Values:
 
 
 def _same(before: Any, now: Any) -> bool:
-    same = before[0] is now[0] or (type(now[0]) in ATOMS and type(before[0]) is type(now[0]) and before[0] == now[0])
+    same = before[0] is now[0] or (
+        type(now[0]) in ATOMS and type(before[0]) is type(now[0]) and before[0] == now[0]
+    )
     return same and before[1] == now[1]
 
 
 def _digest(value: Any, module: ModuleType) -> int | None:
     """Return a digest of the mutable content of a value in a module; None where it has none or it cannot be read."""
     if isinstance(value, FunctionType):  # mutable defaults, and attributes
-        if value.__module__ != module.__name__:  # as torch marks Enum's methods, which the user's own Enums hold
+        if (
+            value.__module__ != module.__name__
+        ):  # as torch marks Enum's methods, which the user's own Enums hold
             return None
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         value = [default for default in defaults if type(default) not in ATOMS], value.__dict__

@@ -37,27 +37,43 @@ def guard_children() -> None:
     words = [str(os.getpid()), began, os.readlink(f"/proc/self/fd/{_held[0]}")]
     nothing = subprocess.DEVNULL
     subprocess.run(
-        [sys.executable, "-I", "-S", __file__, *words], cwd="/", stdin=nothing, stdout=nothing, stderr=nothing
+        [sys.executable, "-I", "-S", __file__, *words],
+        cwd="/",
+        stdin=nothing,
+        stdout=nothing,
+        stderr=nothing,
     )
 
 
 def main() -> None:
     """Fork out of the worker's children, wait for the worker's end, and kill the processes that it left."""
-    pid, began, pipe = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    pid = int(sys.argv[1])
+    began = sys.argv[2]
+    pipe = sys.argv[3]
     if os.fork():
-        os._exit(0)  # the worker waits for this one; the other is no child that Ray would kill with the worker
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a trainable may send them to its group
+        os._exit(
+            0
+        )  # the worker waits for this one; the other is no child that Ray would kill with the worker
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # a trainable may send them to its group
         signal.signal(number, signal.SIG_IGN)
     while _began(pid) == began:
         time.sleep(CHECK_S)
     while holders := [
-        process for process in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _holds(process, pipe)
+        process
+        for process in map(int, filter(str.isdecimal, os.listdir("/proc")))
+        if _holds(process, pipe)
     ]:
         for process in holders:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.01)
-    os.killpg(0, signal.SIGKILL)  # this process is of the group, so that no other can have taken its number
+    os.killpg(
+        0, signal.SIGKILL
+    )  # this process is of the group, so that no other can have taken its number
 
 
 def _began(pid: int) -> str:

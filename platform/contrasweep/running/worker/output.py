@@ -25,11 +25,14 @@ from contrasweep.errors import StorageError
 from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.storage.store import LocalStore
 
-LIMIT, HEAD, TAIL = 4 * 2**20, 2**18, 2**20
+LIMIT = 4 * 2**20
+HEAD = 2**18
+TAIL = 2**20
 """Bytes of a log; of a longer one its beginning and its end are kept."""
 ROUNDS = 20
 """How often a log is shortened at a newer end, where what is written outruns the copy."""
-CHECK_S, SEND_S = 0.25, 5.0
+CHECK_S = 0.25
+SEND_S = 5.0
 EXIT_CALLED = "os._exit was called"
 WARNS = re.compile(rb"\bwarn(ing|ings)?\b|Warning:", re.IGNORECASE)
 """What stands in a line of a log that warns, as Python, its logging and most programs write it."""
@@ -39,14 +42,21 @@ SHARE = 0.01  # of the time that may go into sending a log
 class Output:
     """Takes what this process prints from `open` to `close`, for one trial."""
 
-    def __init__(self, records: StudyRecords, trial_id: str, *, no_prior_state: bool = False) -> None:
+    def __init__(
+        self, records: StudyRecords, trial_id: str, *, no_prior_state: bool = False
+    ) -> None:
         """`no_prior_state`: the storage has no log of an earlier attempt."""
-        self.store, self.key = records.store, records.key(trial_id, LOG)
+        self.store = records.store
+        self.key = records.key(trial_id, LOG)
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
-        self.path = self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
-        self.left_out, self.no_prior_state = 0, no_prior_state
+        self.path = (
+            self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
+        )
+        self.left_out = 0
+        self.no_prior_state = no_prior_state
         self.warnings = 0  # lines of the log that warn, once it is closed
-        self.sent, self.due = 0, time.monotonic() + SEND_S
+        self.sent = 0
+        self.due = time.monotonic() + SEND_S
         self._saved: tuple[int, int] | None = None
         self._abandoned = False
         self._open = contextlib.ExitStack()
@@ -66,7 +76,9 @@ class Output:
             raise StorageError(f"the log of a trial cannot be written ({error})") from error
         if os.fstat(file).st_size:
             now = datetime.datetime.now(datetime.UTC)
-            os.write(file, f"--- again on {socket.gethostname()}, {now:%Y-%m-%d %H:%M:%S} UTC\n".encode())
+            os.write(
+                file, f"--- again on {socket.gethostname()}, {now:%Y-%m-%d %H:%M:%S} UTC\n".encode()
+            )
         self._saved = os.dup(1), os.dup(2)
         os.dup2(file, 1)
         os.dup2(file, 2)
@@ -96,7 +108,9 @@ class Output:
         self._saved = None
         with contextlib.suppress(OSError):  # a trial is worth more than its log
             self._shorten()
-            self.warnings = sum(WARNS.search(line) is not None for line in self.path.read_bytes().splitlines())
+            self.warnings = sum(
+                WARNS.search(line) is not None for line in self.path.read_bytes().splitlines()
+            )
             if self.path.stat().st_size == 0:
                 self.path.unlink()
             elif self.local is None:
@@ -107,7 +121,11 @@ class Output:
         while not self._stopping.wait(CHECK_S):
             with contextlib.suppress(OSError):
                 self._shorten()
-                if self.local is None and time.monotonic() >= self.due and self.path.stat().st_size != self.sent:
+                if (
+                    self.local is None
+                    and time.monotonic() >= self.due
+                    and self.path.stat().st_size != self.sent
+                ):
                     self._send()
 
     def _send(self) -> None:
@@ -130,7 +148,9 @@ class Output:
             return
         with self.path.open("r+b", buffering=0) as file:
             for _ in range(ROUNDS):
-                left_out, source, target = self.left_out + size - HEAD - TAIL, size - TAIL, HEAD
+                left_out = self.left_out + size - HEAD - TAIL
+                source = size - TAIL
+                target = HEAD
                 part = f"\n--- {left_out:,} bytes are left out here\n".encode()
                 while part and target <= LIMIT - TAIL:
                     target += os.pwrite(file.fileno(), part, target)

@@ -19,11 +19,16 @@ class RecordedConfig(canonical.Config):
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
         """Wrap a config. `place` is the dotted key of a nested one; `read` collects the keys that were read."""
         super().__init__({})
-        self.place, self.read = place, set[str]() if read is None else read
+        self.place = place
+        self.read = set[str]() if read is None else read
         self.text = canonical.dumps(config)
         for key, value in config.items():
             dict.__setitem__(
-                self, key, RecordedConfig(value, self._at(key), self.read) if isinstance(value, Mapping) else value
+                self,
+                key,
+                RecordedConfig(value, self._at(key), self.read)
+                if isinstance(value, Mapping)
+                else value,
             )
 
     def unused_settings(self) -> tuple[str, ...]:
@@ -46,7 +51,10 @@ class RecordedConfig(canonical.Config):
 
     def _all(self) -> MutableConfig:
         """Return the whole config as plain mappings, and count all of it as read."""
-        return {key: value._all() if isinstance(value, RecordedConfig) else value for key, value in self.items()}
+        return {
+            key: value._all() if isinstance(value, RecordedConfig) else value
+            for key, value in self.items()
+        }
 
     def __getitem__(self, key: str) -> Any:
         self._note(key)
@@ -56,7 +64,9 @@ class RecordedConfig(canonical.Config):
         self._note(key)
         return super().__contains__(key)
 
-    def __iter__(self) -> Iterator[str]:  # overridden, `**config` and dict(config) come by way of __getitem__
+    def __iter__(
+        self,
+    ) -> Iterator[str]:  # overridden, `**config` and dict(config) come by way of __getitem__
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -33,13 +33,16 @@ class Reports:
 
         Without a checkpoint, or where these reports are not whole, `rows` is empty and the trial starts over.
         """
-        self.trial, self.records = trial, records
+        self.trial = trial
+        self.records = records
         self.rows = _rows_until(saved, records, trial.id)
         extra = saved.extra if saved and self.rows else Extra()
         self.step = saved.step if saved and self.rows else 0
         self.items: tuple[str, ...] = extra.items  # names of the latest scores
         self.artifacts: tuple[str, ...] = extra.artifacts  # names of all artifacts
-        self.scores: tuple[int, bytes] | None = None  # the latest of this attempt, encoded, after their step
+        self.scores: tuple[int, bytes] | None = (
+            None  # the latest of this attempt, encoded, after their step
+        )
         self._lock = threading.Lock()  # held while reports or scores are written
         self._rows_stored = 0  # how many of the rows are in the storage
         self._scores_stored = 0  # the step of the scores that are in the storage
@@ -61,7 +64,9 @@ class Reports:
         step = _checked_step(report.step)
         revised = isinstance(report, RevisedReport) and step == self.step
         if step < 0 or (self.rows and step <= self.step and not revised):
-            raise SpecError("reports count their steps up", place=self.trial.trainable, value=(self.step, step))
+            raise SpecError(
+                "reports count their steps up", place=self.trial.trainable, value=(self.step, step)
+            )
         if report.checkpoint is not None and not Path(report.checkpoint).is_dir():
             raise SpecError(
                 "a report's checkpoint is a folder of files",
@@ -74,7 +79,9 @@ class Reports:
             self.rows.pop()
             self._rows_stored = min(self._rows_stored, len(self.rows))
         self.step = step
-        metrics = {_checked_metric(name): _number(name, value) for name, value in report.metrics.items()}
+        metrics = {
+            _checked_metric(name): _number(name, value) for name, value in report.metrics.items()
+        }
         row = {"step": step, "time": time.time(), **metrics}
         self.rows.append(row)
         for name, path in report.artifacts.items():
@@ -84,7 +91,8 @@ class Reports:
         if report.items:
             for name in report.items:
                 _check_name(check_label, "a score of items", name)
-            self.scores, self.items = (step, encode_items(report.items)), tuple(report.items)
+            self.scores = (step, encode_items(report.items))
+            self.items = tuple(report.items)
         return row
 
     def write(self, count: int, scores: tuple[int, bytes] | None = None) -> None:
@@ -92,7 +100,8 @@ class Reports:
         with self._lock:
             if count > self._rows_stored:
                 self.records.write_metrics(self.trial.id, self.rows[:count])
-                self._rows_stored, self.due = count, time.monotonic() + REPORTS_EVERY_S
+                self._rows_stored = count
+                self.due = time.monotonic() + REPORTS_EVERY_S
             if scores is not None and scores[0] > self._scores_stored:
                 self.records.write_encoded_items(self.trial.id, scores[1])
                 self._scores_stored = scores[0]
@@ -101,12 +110,17 @@ class Reports:
 class SystemUse:
     """The memory and utilisation of one trial over time, after the rows of its earlier attempts."""
 
-    def __init__(self, trial_id: str, records: StudyRecords, meter: Any, started: float, *, resumed: bool) -> None:
+    def __init__(
+        self, trial_id: str, records: StudyRecords, meter: Any, started: float, *, resumed: bool
+    ) -> None:
         """Sample `meter`, which has the methods of `cluster.usage.Meter`.
 
         The trial's first attempt began at `started`.
         """
-        self.trial_id, self.records, self.meter, self.started = trial_id, records, meter, started
+        self.trial_id = trial_id
+        self.records = records
+        self.meter = meter
+        self.started = started
         self._earlier = self._read_earlier() if resumed else []
         self._stored = 0  # how many of the meter's rows are in the storage
 
@@ -114,13 +128,18 @@ class SystemUse:
         """Store all rows, each with the seconds since the trial began as its step, if there are new ones."""
         if (count := len(self.meter.timeline)) > self._stored:
             self._stored = count
-            rows = [{"step": round(row["time"] - self.started), **row} for row in self.meter.timeline[:count]]
+            rows = [
+                {"step": round(row["time"] - self.started), **row}
+                for row in self.meter.timeline[:count]
+            ]
             self.records.write_system(self.trial_id, [*self._earlier, *rows])
 
     def _read_earlier(self) -> list[Row]:
         """The rows of earlier attempts; none where they are broken, because they decide nothing."""
         try:
-            return [row for row in self.records.system(self.trial_id) if row["time"] >= self.started]
+            return [
+                row for row in self.records.system(self.trial_id) if row["time"] >= self.started
+            ]
         except BrokenFileError as error:
             log.warning("%s; what trial %s used before is left out", error.problem, self.trial_id)
             return []
@@ -145,13 +164,23 @@ def _checked_step(step: Any) -> int:
     """Return the step as an integer of Python, which files can hold; it may be a NumPy integer."""
     if isinstance(step, SupportsIndex) and operator.index(step) <= MAX_COUNT:
         return operator.index(step)
-    raise SpecError("a step is a whole number up to 2**53", place="Report.step", value=step, hint="use int(step)")
+    raise SpecError(
+        "a step is a whole number up to 2**53",
+        place="Report.step",
+        value=step,
+        hint="use int(step)",
+    )
 
 
 def _checked_metric(name: str) -> str:
     _check_name(check_label, "a metric", name)
     if name in REPORT_COLUMNS:
-        raise SpecError("a metric may not have this name", place="Report.metrics", value=name, hint="choose another")
+        raise SpecError(
+            "a metric may not have this name",
+            place="Report.metrics",
+            value=name,
+            hint="choose another",
+        )
     return name
 
 
@@ -159,11 +188,15 @@ def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
     try:
         check(name)
     except ValueError as error:
-        raise SpecError(f"a trainable may not use this name for {kind}: {error}", place="Report") from None
+        raise SpecError(
+            f"a trainable may not use this name for {kind}: {error}", place="Report"
+        ) from None
 
 
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise SpecError(f"a metric is one number ({error})", place=f"Report.metrics.{name}", value=value) from None
+        raise SpecError(
+            f"a metric is one number ({error})", place=f"Report.metrics.{name}", value=value
+        ) from None

@@ -26,11 +26,19 @@ from contrasweep.storage.records import StudyRecords
 def assigned_notes(inventory: Inventory) -> TrialNotes:
     """Return the GPUs and their type that the actor which calls this was given, with the prices of `inventory`."""
     context = ray.get_runtime_context()
-    resources, labels = context.get_assigned_resources(), context.get_node_labels()
-    gpus, cpus = float(resources.get("GPU", 0.0)), float(resources.get("CPU", 0.0))
-    label = labels.get(ACCELERATOR_LABEL) or next((gpu.type for gpu in inventory.gpu_types), "unknown")
+    resources = context.get_assigned_resources()
+    labels = context.get_node_labels()
+    gpus = float(resources.get("GPU", 0.0))
+    cpus = float(resources.get("CPU", 0.0))
+    label = labels.get(ACCELERATOR_LABEL) or next(
+        (gpu.type for gpu in inventory.gpu_types), "unknown"
+    )
     gpu = str(label) if gpus else None
-    return TrialNotes(gpus=gpus, gpu_type=gpu, cost_per_hour=inventory.share_cost_per_hour(gpu, gpus, cpus) or None)
+    return TrialNotes(
+        gpus=gpus,
+        gpu_type=gpu,
+        cost_per_hour=inventory.share_cost_per_hour(gpu, gpus, cpus) or None,
+    )
 
 
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
@@ -48,7 +56,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.cuda_failed = False
         self.isolation = Isolation()
         self.described = config
-        self.records = StudyRecords(context.storage, context.study, patient=True)  # the driver has reached it
+        self.records = StudyRecords(
+            context.storage, context.study, patient=True
+        )  # the driver has reached it
 
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
         """Take the next trial in this actor, or return why this process cannot take it and must be stopped."""
@@ -83,12 +93,18 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             return recorded
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
-        result: StepResult = {"id": self.described["id"], "reports": stepped.reports, "seconds": execution.seconds}
+        result: StepResult = {
+            "id": self.described["id"],
+            "reports": stepped.reports,
+            "seconds": execution.seconds,
+        }
         if stepped.record is not None:
             result["done"], result[STATUS] = True, stepped.record.status
             result["record"] = stepped.record.to_json()
             # An error of CUDA leaves the process unusable for the next trial.
-            self.cuda_failed = stepped.record.status.failed and "CUDA" in (stepped.record.error or "")
+            self.cuda_failed = stepped.record.status.failed and "CUDA" in (
+                stepped.record.error or ""
+            )
         return result
 
     def cleanup(self) -> None:
@@ -105,12 +121,16 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         trial = self.context.trial(self.described)
         code = self.described["code"]
         packages = checked_packages(self.context.storage, self.context.study, code.digest)
-        assigned, place = assigned_notes(self.context.inventory), self.described["place"]
+        assigned = assigned_notes(self.context.inventory)
+        place = self.described["place"]
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
-        function, no_prior_state = self._function(trial.trainable), self.described["no_prior_state"]
+        function = self._function(trial.trainable)
+        no_prior_state = self.described["no_prior_state"]
         with ExitStack() as opened:
-            output = opened.enter_context(closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open()))
+            output = opened.enter_context(
+                closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open())
+            )
             self.execution = Execution(
                 trial,
                 function,
@@ -132,7 +152,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
         def load() -> Callable[..., Any]:
             function = self.context.function(path)
-            reads = getattr(function, "reads_storage", False)  # an evaluation: it loads what others have trained
+            reads = getattr(
+                function, "reads_storage", False
+            )  # an evaluation: it loads what others have trained
             return functools.partial(function, storage=self.context.storage) if reads else function
 
         return self.isolation.begin(self.described["id"], path, load)

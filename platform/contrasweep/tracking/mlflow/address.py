@@ -30,7 +30,8 @@ class TrackingAddress:
     """The address of an MLflow store. Its text has no password; only `reveal` returns that."""
 
     def __init__(self, uri: str) -> None:
-        self._uri, self._shown = uri, redacted(uri)
+        self._uri = uri
+        self._shown = redacted(uri)
         self.is_none = uri == "none"  # whether nothing is tracked
         remember(*secrets_in(uri))
 
@@ -120,7 +121,9 @@ def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
             value=redacted(uri),
             hint=_USE,
         )
-    raise SpecError("unknown kind of tracking store", place="tracking", value=redacted(uri), hint=_USE)
+    raise SpecError(
+        "unknown kind of tracking store", place="tracking", value=redacted(uri), hint=_USE
+    )
 
 
 def is_server(uri: str) -> bool:
@@ -140,10 +143,15 @@ def _with_password(uri: str) -> str:
         return uri
     if not parts.username:
         raise SpecError(
-            f"{PASSWORD} is set, so the address must name the user", place="tracking", value=redacted(uri), hint=_USE
+            f"{PASSWORD} is set, so the address must name the user",
+            place="tracking",
+            value=redacted(uri),
+            hint=_USE,
         )
     user, _, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user.removesuffix(':')}:{urllib.parse.quote(password, safe='')}@{host}").geturl()
+    return parts._replace(
+        netloc=f"{user.removesuffix(':')}:{urllib.parse.quote(password, safe='')}@{host}"
+    ).geturl()
 
 
 def _check_no_user(uri: str) -> None:
@@ -159,12 +167,21 @@ def _check_no_user(uri: str) -> None:
 def _checked_sqlite(uri: str) -> str:
     if ":///" not in uri or not uri.split(":///", 1)[1]:
         raise SpecError(
-            "a sqlite store needs a file", place="tracking", value=redacted(uri), hint=f"for example {DEFAULT_URI}"
+            "a sqlite store needs a file",
+            place="tracking",
+            value=redacted(uri),
+            hint=f"for example {DEFAULT_URI}",
         )
     path = _sqlite_path(uri)
     nearest = next(parent for parent in path.parents if parent.exists())
-    if path.is_dir() or not _takes_files(nearest) or (path.exists() and not os.access(path, os.W_OK)):
-        raise StorageError(f"tracking {uri}: {path} cannot be written; choose another file for --tracking")
+    if (
+        path.is_dir()
+        or not _takes_files(nearest)
+        or (path.exists() and not os.access(path, os.W_OK))
+    ):
+        raise StorageError(
+            f"tracking {uri}: {path} cannot be written; choose another file for --tracking"
+        )
     if path.exists() and path.stat().st_size:
         _check_database_file(path, uri)
     return f"sqlite:///{path}"
@@ -194,9 +211,13 @@ def _check_database_file(path: Path, uri: str) -> None:
                 f"tracking {uri}: {path} is locked by another process, for over {LOCK_PATIENCE_S:.0f} s; "
                 "try again once that has ended (`fuser` names it)"
             ) from None
-        raise StorageError(f"tracking {uri}: {path} cannot be opened for writing ({error})") from None
+        raise StorageError(
+            f"tracking {uri}: {path} cannot be opened for writing ({error})"
+        ) from None
     except sqlite3.DatabaseError as error:
-        raise StorageError(f"tracking {uri}: {path} is no sqlite database ({error}); choose another file") from None
+        raise StorageError(
+            f"tracking {uri}: {path} is no sqlite database ({error}); choose another file"
+        ) from None
 
 
 def _checked_http(uri: str) -> str:
@@ -207,7 +228,11 @@ def _checked_http(uri: str) -> str:
         with urllib.request.urlopen(f"{uri}/health", timeout=5.0):
             return uri
     except urllib.error.HTTPError as error:
-        reason = "it does not know this host name: start it with --allowed-hosts" if error.code == 403 else error.reason
+        reason = (
+            "it does not know this host name: start it with --allowed-hosts"
+            if error.code == 403
+            else error.reason
+        )
         if error.code == 401:
             return uri
         raise StorageError(
@@ -215,14 +240,18 @@ def _checked_http(uri: str) -> str:
         ) from None
     except (OSError, ValueError) as error:
         cause = getattr(error, "reason", error)
-        raise StorageError(f"tracking {uri}: no MLflow server answers there ({cause}); {start}") from None
+        raise StorageError(
+            f"tracking {uri}: no MLflow server answers there ({cause}); {start}"
+        ) from None
 
 
 def _check_database(address: TrackingAddress) -> None:
     import sqlalchemy
 
     try:
-        sqlalchemy.create_engine(address.reveal(), connect_args={"connect_timeout": 5}).connect().close()
+        sqlalchemy.create_engine(
+            address.reveal(), connect_args={"connect_timeout": 5}
+        ).connect().close()
     except ModuleNotFoundError as error:
         raise SpecError(
             f"this database needs the Python package {error.name}",
@@ -233,4 +262,6 @@ def _check_database(address: TrackingAddress) -> None:
     except (sqlalchemy.exc.SQLAlchemyError, ValueError) as error:
         first = redacted(str(error).splitlines()[0])
         hint = f"; give {_PASSWORDS}" if "password" in first else ""
-        raise StorageError(f"tracking {address}: the database cannot be reached ({first}){hint}") from None
+        raise StorageError(
+            f"tracking {address}: the database cannot be reached ({first}){hint}"
+        ) from None

@@ -53,7 +53,9 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
-    with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):  # not beside the file: it stays
+    with FileLock(
+        Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"
+    ):  # not beside the file: it stays
         if not path.exists() or not path.stat().st_size:
             _make_database(path)
         client = _open(uri)
@@ -93,7 +95,9 @@ def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any
     except TrackingError:
         raise
     except MlflowException as error:
-        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)  # made again
+        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(
+            error
+        )  # made again
         # MLflow calls it a bad request when its database fails: out of connections, or another writes the row just now
         passing = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
         raise TrackingError(str(error), retryable=passing) from error

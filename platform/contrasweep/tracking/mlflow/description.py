@@ -17,13 +17,18 @@ from contrasweep.tracking.tracker import TrackedStudy
 MISSING = "-"
 """The value of a param that a trial's config does not have: the compare view needs one set of keys."""
 
-RUN_STATUS = {status: "FINISHED" if status.trained else "FAILED" if status.failed else "KILLED" for status in Status}
+RUN_STATUS = {
+    status: "FINISHED" if status.trained else "FAILED" if status.failed else "KILLED"
+    for status in Status
+}
 """MLflow's status of a run whose trial ended so; the tag `status` has our own word.
 
 MLflow draws a red cross for all but `FINISHED`, and a trial that a pruner stopped is no fault.
 """
 
-CODE_TAG, DIRTY_TAG, COMMIT_TAG = "code", "code.dirty", "mlflow.source.git.commit"
+CODE_TAG = "code"
+DIRTY_TAG = "code.dirty"
+COMMIT_TAG = "mlflow.source.git.commit"
 """Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
 
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
@@ -63,7 +68,8 @@ class DescribedDataset:
 
 def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
-    config, data = dotted.flatten(trial.config), _dataset(study, trial.data)
+    config = dotted.flatten(trial.config)
+    data = _dataset(study, trial.data)
     identity = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
     keys = mlflow_keys([*study.keys, *identity, *config])
     params = {keys[key]: MISSING for key in study.keys}
@@ -87,7 +93,11 @@ def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
     config = {**trial.config, "data": trial.data.name}
     shown = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
-    shown = {a: f"{v:.4g}" if isinstance(v, float) else _text(v)[:40] for a, v in shown.items() if v is not None}
+    shown = {
+        a: f"{v:.4g}" if isinstance(v, float) else _text(v)[:40]
+        for a, v in shown.items()
+        if v is not None
+    }
     parts = [f"{axis}={value}" for axis, value in shown.items()]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
@@ -106,10 +116,15 @@ def final_tags(record: Record) -> dict[str, str]:
         tags |= {CODE_TAG: record.code.digest, COMMIT_TAG: record.code.commit}
         tags[DIRTY_TAG] = str(record.code.dirty).lower() if record.code.commit else ""
     if record.versions:
-        tags["versions"] = ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()))
+        tags["versions"] = ", ".join(
+            f"{name} {version}" for name, version in sorted(record.versions.items())
+        )
     if record.error:
         lines = record.error.strip().splitlines()
-        tags |= {"error": lines[-1][:500], "mlflow.note.content": fenced(record.error[-MAX_TAG_CHARACTERS:])}
+        tags |= {
+            "error": lines[-1][:500],
+            "mlflow.note.content": fenced(record.error[-MAX_TAG_CHARACTERS:]),
+        }
     return {key: value[: MAX_TAG_CHARACTERS + 100] for key, value in tags.items() if value}
 
 
@@ -139,7 +154,9 @@ def system_points(record: Record) -> list[Point]:
         "host_memory_gib": record.host_memory_gib,
     }
     return [
-        (f"system/{k}", float(v), milliseconds(record.ended), record.step) for k, v in values.items() if v is not None
+        (f"system/{k}", float(v), milliseconds(record.ended), record.step)
+        for k, v in values.items()
+        if v is not None
     ]
 
 
@@ -149,7 +166,8 @@ def setting_points(record: Record) -> list[Point]:
     Below `system/`, they stay out of a run's page of learning curves. They come last: the compare view starts with the
     metric that came first.
     """
-    at, settings = milliseconds(record.ended), dotted.flatten(record.config)
+    at = milliseconds(record.ended)
+    settings = dotted.flatten(record.config)
     keys = mlflow_keys(settings)
     return [
         (metric_key(f"system/param.{keys[key]}"), float(value), at, 0)
@@ -175,7 +193,12 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
     """
     description = "\n".join(map(markdown_text, study.description.splitlines()))
     goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""
-    rows = {"trials": study.trials, **study.extra, "plan": study.plan_digest[:16], "storage": study.storage}
+    rows = {
+        "trials": study.trials,
+        **study.extra,
+        "plan": study.plan_digest[:16],
+        "storage": study.storage,
+    }
     table_rows = "\n".join(
         f"| {markdown_text(key)} | {markdown_text(_text(value))} |"
         for key, value in rows.items()
@@ -231,14 +254,19 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
         cell = ["arm"] if study.searches else ["arm", *axes]  # of a search: settings are axes
         keys = [{"mode": "param", "groupByData": name} for name in cell]
-        if study.searches and all_trials:  # else a mean over the search and the confirmation is shown
+        if (
+            study.searches and all_trials
+        ):  # else a mean over the search and the confirmation is shown
             keys.insert(0, {"mode": "tag", "groupByData": "phase"})
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
     conditions = []
     if study.origin:  # runs of the same study in another storage are not averaged with these
         conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
     if not all_trials:
-        conditions += [f"attributes.status != '{s}'" for s in sorted({RUN_STATUS[s] for s in Status if not s.trained})]
+        conditions += [
+            f"attributes.status != '{s}'"
+            for s in sorted({RUN_STATUS[s] for s in Status if not s.trained})
+        ]
         conditions += [f"tags.`phase` = '{Phase.CONFIRM}'"] * study.searches
     if conditions:
         view["searchFilter"] = " AND ".join(conditions)
@@ -247,7 +275,12 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
 
 def _charts(metric: str) -> dict[str, object]:
     """Return charts of the metric over the steps and at the end, trials grouped by cell, above MLflow's own charts."""
-    common = {"metricKey": metric, "metricSectionId": _SECTION, "deleted": False, "isGenerated": False}
+    common = {
+        "metricKey": metric,
+        "metricSectionId": _SECTION,
+        "deleted": False,
+        "isGenerated": False,
+    }
     line = {
         **common,
         "type": "LINE",
@@ -267,7 +300,9 @@ def _charts(metric: str) -> dict[str, object]:
     bar = {**common, "type": "BAR", "uuid": "study-bar", "runsCountToCompare": _RUNS_OF_BARS}
     return {
         "compareRunCharts": [line, bar],
-        "compareRunSections": [{"uuid": _SECTION, "name": metric, "display": True, "isReordered": True}],
+        "compareRunSections": [
+            {"uuid": _SECTION, "name": metric, "display": True, "isReordered": True}
+        ],
         "isAccordionReordered": True,
     }
 
@@ -286,7 +321,8 @@ def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
     keys: dict[str, str] = {}
     taken: set[str] = set()
     for name in dict.fromkeys(names):
-        key, number = metric_key(name), 1
+        key = metric_key(name)
+        number = 1
         while key in taken:
             number += 1
             key = f"{metric_key(name)[:240]}_{number}"

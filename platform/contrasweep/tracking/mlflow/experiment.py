@@ -35,14 +35,19 @@ def runs_of(
     runs: list[FrameRow] = []
     token = None
     while len(runs) < MOST_RUNS:
-        page = client.search_runs([found.experiment_id], "attributes.status = 'FINISHED'", page_token=token)
+        page = client.search_runs(
+            [found.experiment_id], "attributes.status = 'FINISHED'", page_token=token
+        )
         for run in page:
             values = run.data.metrics
             if of_curve:
                 import pandas as pd
 
                 points = {name: client.get_metric_history(run.info.run_id, name) for name in values}
-                history = {name: {point.step: point.value for point in known} for name, known in points.items()}
+                history = {
+                    name: {point.step: point.value for point in known}
+                    for name, known in points.items()
+                }
                 curve = pd.DataFrame(history).sort_index()
                 values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()
             runs.append({"run": run.info.run_name, **run.data.params, **values})

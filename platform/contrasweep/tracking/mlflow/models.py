@@ -30,7 +30,9 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
     run = server.find(record.trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
-    name = re.sub(r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}")  # which MLflow refuses
+    name = re.sub(
+        r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}"
+    )  # which MLflow refuses
     entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
     translate_errors(_save, server.uri, module, entry.model_id, run.run_id, step)
     server.set_tags(run, {MODEL_TAG: str(step)})
@@ -40,13 +42,22 @@ def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: i
     import mlflow.pytorch
     import torch
 
-    logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)  # it warns of pickle, which is the choice made here
-    needs = [f"torch=={torch.__version__.split('+')[0]}"]  # stated: MLflow would find out by loading it elsewhere
+    logging.getLogger("mlflow.pytorch").setLevel(
+        logging.ERROR
+    )  # it warns of pickle, which is the choice made here
+    needs = [
+        f"torch=={torch.__version__.split('+')[0]}"
+    ]  # stated: MLflow would find out by loading it elsewhere
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri.reveal())  # `log_model` writes to the process's current store
     try:
         mlflow.pytorch.log_model(
-            module, model_id=model_id, run_id=run_id, step=step, serialization_format="pickle", pip_requirements=needs
+            module,
+            model_id=model_id,
+            run_id=run_id,
+            step=step,
+            serialization_format="pickle",
+            pip_requirements=needs,
         )
     finally:
         mlflow.set_tracking_uri(before)

@@ -52,16 +52,21 @@ from contrasweep.tracking.tracker import (
     system_metrics,
 )
 
-METRICS_PER_CALL, PARAMS_PER_CALL = 800, 100  # with 100 tags these are MLflow's limits on log_batch
+# with 100 tags these are MLflow's limits on log_batch
+METRICS_PER_CALL = 800
+PARAMS_PER_CALL = 100
 HTTP_CONNECTIONS = 8
 RUNS_PER_PAGE = 1000
 LARGEST = 1.7976931348623157e308  # in whose place MLflow keeps an infinite value
 
 PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its default ones are for language models
-VIEW_TAG, VIEW = "mlflow.sharedViewState.", "trials"
+VIEW_TAG = "mlflow.sharedViewState."
+VIEW = "trials"
 ALL = "-all"
 """Behind the name of a search's view, which shows its confirmations: the view of all its trials."""
-ROLE_TAG, TRIAL_TAG, PARENT_TAG = "contrasweep.role", "trial_id", "mlflow.parentRunId"
+ROLE_TAG = "contrasweep.role"
+TRIAL_TAG = "trial_id"
+PARENT_TAG = "mlflow.parentRunId"
 ORIGIN_TAG = "contrasweep.origin"
 """The tag that tells the runs of one storage from those of the same study in another: nothing of others is touched."""
 DATASET_DIGEST_DIGITS = 12
@@ -98,27 +103,41 @@ class Run:
 
     def forget(self) -> None:
         """Drop what only an open run needs: every run is kept to the end of the study."""
-        self.keys, self.params, self.newest = set(), set(), None
-        self.tags = {tag: self.tags[tag] for tag in (DIGEST_TAG, MODEL_TAG, PARENT_TAG) if tag in self.tags}
+        self.keys = set()
+        self.params = set()
+        self.newest = None
+        self.tags = {
+            tag: self.tags[tag] for tag in (DIGEST_TAG, MODEL_TAG, PARENT_TAG) if tag in self.tags
+        }
 
 
 class Server(Target):
     """Shows a study as an experiment of MLflow: a run of its own and, below that, one run a trial."""
 
     def __init__(self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords) -> None:
-        self.uri, self.study, self.records = uri, study, records
-        self.name, self.connections = f"MLflow at {uri}", HTTP_CONNECTIONS if uri.is_server else 1
+        self.uri = uri
+        self.study = study
+        self.records = records
+        self.name = f"MLflow at {uri}"
+        self.connections = HTTP_CONNECTIONS if uri.is_server else 1
         self.experiment_id = self.parent_id = ""
         self.view = VIEW
         self.runs: dict[str, Run] = {}
-        self.added, self.whole = 0, False
+        self.added = 0
+        self.whole = False
         self.client: Any = None
         self._evaluations: dict[str, list[Record]] = {}  # of the networks of this study
         self._renamed: set[str] = set()  # names of metrics of which the user was told
-        self._unsure: set[str] = set()  # trials of which a call failed: it may have worked without an answer
-        self._datasets = threading.Lock()  # MLflow breaks when two calls bring it the same new dataset
+        self._unsure: set[str] = (
+            set()
+        )  # trials of which a call failed: it may have worked without an answer
+        self._datasets = (
+            threading.Lock()
+        )  # MLflow breaks when two calls bring it the same new dataset
 
-    def connect(self, began: float | None = None, *, whole: bool = False, trials: bool = True) -> None:
+    def connect(
+        self, began: float | None = None, *, whole: bool = False, trials: bool = True
+    ) -> None:
         """Find or make the experiment and the study's run, and learn which runs of trials there are.
 
         Args:
@@ -128,7 +147,8 @@ class Server(Target):
         """
         self.client = self.client or new_client(self.uri)
         self.experiment_id = self._experiment()
-        self.runs, parents = {}, []
+        self.runs = {}
+        parents = []
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
         self._unsure.clear()
@@ -172,8 +192,11 @@ class Server(Target):
 
     def shows(self, record: Record) -> bool:
         """Whether the trial's run shows just this record."""
-        run, record = self.runs.get(record.trial_id), compact.with_scores(record, self._evaluations)
-        return run is not None and run.ended > 0 and run.tags.get(DIGEST_TAG) == record_digest(record)
+        run = self.runs.get(record.trial_id)
+        record = compact.with_scores(record, self._evaluations)
+        return (
+            run is not None and run.ended > 0 and run.tags.get(DIGEST_TAG) == record_digest(record)
+        )
 
     def doubt(self, trial_id: str) -> None:
         """Look again what MLflow has of a trial: a call has failed."""
@@ -181,7 +204,8 @@ class Server(Target):
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial as running since `started` (unix seconds), with the reports that it has made so far."""
-        description, points = describe_run(self.study, trial), self._points(files)
+        description = describe_run(self.study, trial)
+        points = self._points(files)
         run, missing = self._open_run(description, started, points)
         if run.tags.get("status") != "running":
             self.client.update_run(run.run_id, status="RUNNING")
@@ -191,7 +215,8 @@ class Server(Target):
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Add what the trial's run lacks, and end it with the status of the record."""
         record = compact.with_scores(record, self._evaluations)
-        description, points = describe_run(self.study, record), self._points(files)
+        description = describe_run(self.study, record)
+        points = self._points(files)
         run, missing = self._open_run(description, record.started, points, final_tags(record))
         with files.fetched(record) as folder:
             if record.status.failed and record.error:
@@ -201,7 +226,8 @@ class Server(Target):
         rest = [point for point in self._summary(record, files, points) if point[0] not in run.keys]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
         self._log(run, [*missing, *rest], self._missing_params(run, description), tags)
-        status, ended = RUN_STATUS[record.status], milliseconds(record.ended)
+        status = RUN_STATUS[record.status]
+        ended = milliseconds(record.ended)
         self.client.set_terminated(run.run_id, status, ended)
         run.ended = ended
         run.forget()
@@ -215,12 +241,15 @@ class Server(Target):
             How many values, or params, it lacked.
         """
         record = compact.with_scores(record, self._evaluations)
-        run, points = self.runs[record.trial_id], self._points(files)
+        run = self.runs[record.trial_id]
+        points = self._points(files)
         missing = self._missing(run, points)
         if missing is None:
             self.show_ended(record, files)
             return len(points)
-        missing += [point for point in self._summary(record, files, points) if point[0] not in run.keys]
+        missing += [
+            point for point in self._summary(record, files, points) if point[0] not in run.keys
+        ]
         params = self._missing_params(run, describe_run(self.study, record))
         if missing or params:
             self._log(run, missing, params)
@@ -244,14 +273,25 @@ class Server(Target):
                     self.client.update_run(run.run_id, status="SCHEDULED")
                     self._log(run, tags=WAITING)
             status = study_status(statuses, outcome)
-            at = milliseconds(newest_first[0].ended) if newest_first and outcome == "complete" else None
+            at = (
+                milliseconds(newest_first[0].ended)
+                if newest_first and outcome == "complete"
+                else None
+            )
             self.client.set_terminated(self.parent_id, status, at)
 
     def keep(self) -> None:
         """Keep in the storage where the runs are."""
-        write_links(self.records, self.uri, self.url(), {trial_id: self.url(trial_id) or "" for trial_id in self.runs})
+        write_links(
+            self.records,
+            self.uri,
+            self.url(),
+            {trial_id: self.url(trial_id) or "" for trial_id in self.runs},
+        )
 
-    def describe_study(self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]) -> None:
+    def describe_study(
+        self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
+    ) -> None:
         """Figures, tables and the description of the study: on its own run, the text on the experiment too."""
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
@@ -260,7 +300,9 @@ class Server(Target):
             note = study_note(self.study, table, study_page(self.experiment_id, self.view + ALL))
             self._set_parent_tags({"mlflow.note.content": note[:7900]})
             if self.view == VIEW:
-                self.client.set_experiment_tag(self.experiment_id, "mlflow.note.content", note[:19000])
+                self.client.set_experiment_tag(
+                    self.experiment_id, "mlflow.note.content", note[:19000]
+                )
         if metrics:
             now = milliseconds(time.time())
             keys = mlflow_keys(metrics)
@@ -275,9 +317,17 @@ class Server(Target):
         """The page of a trial's run, or of the study; None while it is not known."""
         base = self.uri.ui_base
         if trial_id is None:
-            return f"{base}/{study_page(self.experiment_id, self.view)}" if self.experiment_id else None
+            return (
+                f"{base}/{study_page(self.experiment_id, self.view)}"
+                if self.experiment_id
+                else None
+            )
         run = self.runs.get(trial_id)
-        return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}" if run else None
+        return (
+            f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
+            if run
+            else None
+        )
 
     def _views(self) -> dict[str, str]:
         """Return the experiment's tags that hold the views of the study."""
@@ -286,7 +336,10 @@ class Server(Target):
 
     def _experiment(self) -> str:
         study = self.study
-        tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": study_note(study)[:19000]}
+        tags = {
+            "mlflow.experimentKind": "custom_model_development",
+            "mlflow.note.content": study_note(study)[:19000],
+        }
         if study.metric:
             tags |= {
                 "mlflow.experiment.primaryMetric.name": metric_key(study.metric),
@@ -299,7 +352,9 @@ class Server(Target):
             return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
         if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
             self.client.restore_experiment(experiment.experiment_id)
-        if experiment.tags.get(ORIGIN_TAG, "") != study.origin:  # another storage's: its note and view stay
+        if (
+            experiment.tags.get(ORIGIN_TAG, "") != study.origin
+        ):  # another storage's: its note and view stay
             self.view = f"{VIEW}-{study.origin}"
         return str(experiment.experiment_id)
 
@@ -314,8 +369,12 @@ class Server(Target):
             "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
-        name = study.name if self.view == VIEW else f"{study.name} ({study.storage})"  # the experiment is another's
-        entity = self.client.create_run(self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name)
+        name = (
+            study.name if self.view == VIEW else f"{study.name} ({study.storage})"
+        )  # the experiment is another's
+        entity = self.client.create_run(
+            self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name
+        )
         parent: str = entity.info.run_id
         declared = json.dumps({**vars(study), "extra": dict(study.extra)}, indent=1, default=str)
         self.client.log_text(parent, declared, "study.json")
@@ -326,7 +385,8 @@ class Server(Target):
 
     def _search(self, condition: str = "") -> Iterator[Run]:
         """The experiment's runs that show this storage, the newest first."""
-        token, mine = None, f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
+        token = None
+        mine = f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
         condition = " AND ".join(filter(None, (condition, mine)))
         while True:
             page = self.client.search_runs(
@@ -337,8 +397,15 @@ class Server(Target):
                 page_token=token,
             )
             for found in page:
-                data, info = found.data, found.info
-                yield Run(info.run_id, dict(data.tags), set(data.metrics), set(data.params), ended=info.end_time or 0)
+                data = found.data
+                info = found.info
+                yield Run(
+                    info.run_id,
+                    dict(data.tags),
+                    set(data.metrics),
+                    set(data.params),
+                    ended=info.end_time or 0,
+                )
             token = page.token
             if not token:
                 return
@@ -383,7 +450,8 @@ class Server(Target):
         if run.newest is not None:
             newest = run.newest
             return [point for point in points if point[3] > newest.get(point[0], -1)]
-        run.newest, missing = {}, []
+        run.newest = {}
+        missing = []
         ask = self.client.get_metric_history
         have = {
             key: {metric.step: metric.value for metric in ask(run.run_id, key)}
@@ -406,7 +474,10 @@ class Server(Target):
             **source_tags(),
         }
         entity = self.client.create_run(
-            self.experiment_id, start_time=milliseconds(started), tags=all_tags, run_name=description.name
+            self.experiment_id,
+            start_time=milliseconds(started),
+            tags=all_tags,
+            run_name=description.name,
         )
         self.runs[description.trial_id] = run = Run(entity.info.run_id, all_tags, newest={})
         with self._datasets:
@@ -416,7 +487,9 @@ class Server(Target):
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
         """Name of each metric of a trial -> the name that it has in MLflow; names with a number are said once."""
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
-        keys = mlflow_keys(filter(None, [self.study.metric, *reported, *(record.metrics if record else ())]))
+        keys = mlflow_keys(
+            filter(None, [self.study.metric, *reported, *(record.metrics if record else ())])
+        )
         renamed = {name: key for name, key in keys.items() if key != metric_key(name)}
         if new := renamed.keys() - self._renamed:
             self._renamed |= new
@@ -438,7 +511,10 @@ class Server(Target):
     def _summary(self, record: Record, files: TrialFiles, points: Sequence[Point]) -> list[Point]:
         """Return the metrics of a run that its record adds: duration, memory, and metrics that no report has."""
         keys = self._keys(files, record)
-        last = [(keys[k], float(v), milliseconds(record.ended), record.step) for k, v in record.metrics.items()]
+        last = [
+            (keys[k], float(v), milliseconds(record.ended), record.step)
+            for k, v in record.metrics.items()
+        ]
         reported = {point[0] for point in points}
         every = [*system_points(record), *setting_points(record), *last]
         return [point for point in dict.fromkeys(every) if point[0] not in reported]
@@ -456,13 +532,26 @@ class Server(Target):
         """Log in as few calls as MLflow takes, the tags with the last of them; `run` is brought up to date."""
         from mlflow.entities import Param, RunTag
 
-        first, settings, marks = metric_key(self.study.metric), sorted((params or {}).items()), dict(tags or {})
-        points = sorted(points, key=lambda point: point[0] != first)  # MLflow shows first what was logged first
-        calls = max(math.ceil(len(points) / METRICS_PER_CALL), math.ceil(len(settings) / PARAMS_PER_CALL), bool(marks))
+        first = metric_key(self.study.metric)
+        settings = sorted((params or {}).items())
+        marks = dict(tags or {})
+        points = sorted(
+            points, key=lambda point: point[0] != first
+        )  # MLflow shows first what was logged first
+        calls = max(
+            math.ceil(len(points) / METRICS_PER_CALL),
+            math.ceil(len(settings) / PARAMS_PER_CALL),
+            bool(marks),
+        )
         for i in range(calls):
             entities = {
-                "metrics": [_metric(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]],
-                "params": [Param(*item) for item in settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]],
+                "metrics": [
+                    _metric(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]
+                ],
+                "params": [
+                    Param(*item)
+                    for item in settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]
+                ],
                 "tags": [RunTag(*item) for item in marks.items()] if i == calls - 1 else [],
             }
             self.client.log_batch(run.run_id, **entities)
@@ -482,7 +571,9 @@ def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
     """
     if outcome == "interrupted":
         return "KILLED"
-    none_succeeded = sum(statuses.values()) and not any(count and status.trained for status, count in statuses.items())
+    none_succeeded = sum(statuses.values()) and not any(
+        count and status.trained for status, count in statuses.items()
+    )
     return "FAILED" if none_succeeded else "FINISHED"
 
 
@@ -492,14 +583,20 @@ def study_page(experiment_id: str, view: str = VIEW) -> str:
 
 
 def _used(files: TrialFiles) -> list[Row]:
-    return [{"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system]
+    return [
+        {"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system
+    ]
 
 
 def _same(shown: float, ours: float) -> bool:
     """Whether MLflow's value is ours: it keeps the largest number in place of an infinite one."""
     if math.isinf(ours):
         ours = math.copysign(LARGEST, ours)
-    return shown == ours or (math.isnan(shown) and math.isnan(ours)) or shown == math.copysign(math.inf, ours)
+    return (
+        shown == ours
+        or (math.isnan(shown) and math.isnan(ours))
+        or shown == math.copysign(math.inf, ours)
+    )
 
 
 def _metric(point: Point) -> Any:
@@ -517,7 +614,13 @@ def _dataset_input(dataset: DescribedDataset) -> Any:
     digits = dataset.digest[:DATASET_DIGEST_DIGITS]
     profile = {"digest": dataset.digest, "rows": dict(dataset.rows), "synthetic": dataset.synthetic}
     source_type = "s3" if dataset.uri.startswith("s3://") else "local"
-    entity = Entity(dataset.name, digits, source_type, json.dumps({"uri": dataset.uri}), profile=json.dumps(profile))
+    entity = Entity(
+        dataset.name,
+        digits,
+        source_type,
+        json.dumps({"uri": dataset.uri}),
+        profile=json.dumps(profile),
+    )
     return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 

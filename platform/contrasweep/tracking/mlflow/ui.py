@@ -28,7 +28,9 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     address = checked_uri(uri)
     if address.is_none:
         raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
-    client = new_client(address)  # makes a fresh database, before the server's workers would each try to
+    client = new_client(
+        address
+    )  # makes a fresh database, before the server's workers would each try to
     try:
         experiment = client.get_experiment_by_name(study) if study else None
     except TrackingError as error:
@@ -40,10 +42,16 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
         return 0
     port = _free_port(port)
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()  # not a word of the command, which everybody can read
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: with the server
+    settings["MLFLOW_BACKEND_STORE_URI"] = (
+        address.reveal()
+    )  # not a word of the command, which everybody can read
+    before = signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends as Ctrl-C does: with the server
     words = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts".split()
-    server = subprocess.Popen([sys.executable, *words, "--log-level warning"], env=settings, start_new_session=True)
+    server = subprocess.Popen(
+        [sys.executable, *words, "--log-level warning"], env=settings, start_new_session=True
+    )
     try:
         _wait_until_up(server, port)
         print(f"http://127.0.0.1:{port}/{page}  (Ctrl-C ends it)", flush=True)
@@ -67,7 +75,10 @@ def _free_port(wanted: int) -> int:
                 continue
             return port
     raise SpecError(
-        f"none of {PORTS_TRIED} ports is free", place="port", value=wanted, hint="choose another with --port"
+        f"none of {PORTS_TRIED} ports is free",
+        place="port",
+        value=wanted,
+        hint="choose another with --port",
     )
 
 
@@ -75,7 +86,9 @@ def _wait_until_up(server: "subprocess.Popen[bytes]", port: int) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         if server.poll() is not None:
-            raise StorageError(f"the MLflow server ended with status {server.returncode}: its own message is above")
+            raise StorageError(
+                f"the MLflow server ended with status {server.returncode}: its own message is above"
+            )
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
             return

@@ -32,8 +32,11 @@ class FoldHalving:
         at_least("min_step", min_step, 1)
         at_least("bracket", bracket or reduction, 2)
         self.sign = 1.0 if mode == "max" else -1.0
-        self.reduction, self.min_step, self.size = reduction, min_step, bracket or reduction * reduction
-        self.folds, self.configs = folds, math.inf if budget is None else budget
+        self.reduction = reduction
+        self.min_step = min_step
+        self.size = bracket or reduction * reduction
+        self.folds = folds
+        self.configs = math.inf if budget is None else budget
         self.config_of: dict[str, int] = {}
         self.trials: dict[int, list[str]] = defaultdict(list)
         self.histories: dict[str, dict[int, float]] = defaultdict(dict)
@@ -97,7 +100,9 @@ class FoldHalving:
 
     def _alive(self, bracket: int) -> list[int]:
         if bracket not in self.alive:
-            return list(range(bracket * self.size, int(min(self.configs, (bracket + 1) * self.size))))
+            return list(
+                range(bracket * self.size, int(min(self.configs, (bracket + 1) * self.size)))
+            )
         return self.alive[bracket]
 
     def _goes_on(self, trial: str) -> bool:
@@ -116,7 +121,9 @@ class FoldHalving:
         """Decide every rung that all configurations of its bracket have reached."""
         while len(alive := self._alive(bracket)) > 1:
             values = {config: self._value(config, self._rung(bracket)) for config in alive}
-            if any(v is None for v in values.values()) or all(t in self.ended for c in alive for t in self.trials[c]):
+            if any(v is None for v in values.values()) or all(
+                t in self.ended for c in alive for t in self.trials[c]
+            ):
                 return
             ranked = sorted(alive, key=lambda c: (-(values[c] or 0.0), c))
             self.alive[bracket] = sorted(ranked[: max(1, len(alive) // self.reduction)])

@@ -60,15 +60,21 @@ def at_least(name: str, value: int, least: int) -> None:
     """Raise `SpecError` if a pruner's option is below `least`."""
     if not isinstance(value, int) or value < least:
         raise SpecError(
-            f"{name} must be a whole number of at least {least}", place=f"pruner_options.{name}", value=value
+            f"{name} must be a whole number of at least {least}",
+            place=f"pruner_options.{name}",
+            value=value,
         )
 
 
 class OwnPruner(UsersPart):
     """A pruner at a dotted path. Each report must get a decision, and an error names the pruner and its line."""
 
-    def __init__(self, name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config) -> None:
-        super().__init__("pruner", name, build_part("pruner", name, target, mode, budget, options=options))
+    def __init__(
+        self, name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config
+    ) -> None:
+        super().__init__(
+            "pruner", name, build_part("pruner", name, target, mode, budget, options=options)
+        )
         if not isinstance(self.part, Pruner):
             raise SpecError(
                 "the pruner lacks methods of contrasweep.tuning.pruners.Pruner",
@@ -90,6 +96,8 @@ class OwnPruner(UsersPart):
         """Return what `trial` does next. Raises `SpecError` where the rule does not say."""
         decision = self.__getattr__("on_report")(trial, step, value)
         if not isinstance(decision, Decision):
-            rule = f"{self.name}.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners"
+            rule = (
+                f"{self.name}.on_report gives CONTINUE, PAUSE or STOP of contrasweep.tuning.pruners"
+            )
             raise SpecError(rule, place="pruner", value=decision)
         return decision

@@ -43,11 +43,17 @@ class StoppingRule(ABC):
         A value that is not finite is the worst.
         """
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
-        peers = {t: h for t, h in self.histories.items() if t != trial and self.folds.get(t) == self.folds.get(trial)}
+        peers = {
+            t: h
+            for t, h in self.histories.items()
+            if t != trial and self.folds.get(t) == self.folds.get(trial)
+        }
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
 
     @abstractmethod
-    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(
+        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
+    ) -> bool:
         """Whether a trial with these values (larger is better) goes on past `step`."""
 
 
@@ -58,7 +64,9 @@ class NoPruner(StoppingRule):
         """Return `CONTINUE`."""
         return CONTINUE
 
-    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(
+        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
+    ) -> bool:
         """Always."""
         return True
 
@@ -70,21 +78,32 @@ class Asha(StoppingRule):
     there so far, so the order of arrival counts.
     """
 
-    def __init__(self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1) -> None:
+    def __init__(
+        self, mode: str, budget: int | None, *, reduction: int = 3, min_step: int = 1
+    ) -> None:
         super().__init__(mode)
         at_least("reduction", reduction, 2)
         at_least("min_step", min_step, 1)
-        self.reduction, self.min_step = reduction, min_step
+        self.reduction = reduction
+        self.min_step = min_step
 
-    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(
+        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
+    ) -> bool:
         """Return False at the first `step` at or past a rung if the trial is not among the best 1/reduction there."""
         rung = self.min_step
         while rung <= step:
             before = [s for s in values if s >= rung]
             if min(before) == step:
-                there = sorted((v for h in peers.values() if (v := first_from(h, rung)) is not None), reverse=True)
+                there = sorted(
+                    (v for h in peers.values() if (v := first_from(h, rung)) is not None),
+                    reverse=True,
+                )
                 there = sorted([*there, values[step]], reverse=True)
-                if len(there) >= self.reduction and values[step] < there[len(there) // self.reduction - 1]:
+                if (
+                    len(there) >= self.reduction
+                    and values[step] < there[len(there) // self.reduction - 1]
+                ):
                     return False
             rung *= self.reduction
         return True
@@ -97,12 +116,17 @@ class Median(StoppingRule):
     `grace_steps`, nor with fewer than `min_trials` others.
     """
 
-    def __init__(self, mode: str, budget: int | None, *, grace_steps: int = 1, min_trials: int = 3) -> None:
+    def __init__(
+        self, mode: str, budget: int | None, *, grace_steps: int = 1, min_trials: int = 3
+    ) -> None:
         super().__init__(mode)
         at_least("min_trials", min_trials, 1)
-        self.grace_steps, self.min_trials = grace_steps, min_trials
+        self.grace_steps = grace_steps
+        self.min_trials = min_trials
 
-    def should_continue(self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]) -> bool:
+    def should_continue(
+        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
+    ) -> bool:
         """Whether its best is at least the median of the running means, or it is too early to tell."""
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)
@@ -110,5 +134,7 @@ class Median(StoppingRule):
             if max(h) >= step and min(h) <= step
         ]
         return (
-            step < self.grace_steps or len(means) < self.min_trials or max(values.values()) >= statistics.median(means)
+            step < self.grace_steps
+            or len(means) < self.min_trials
+            or max(values.values()) >= statistics.median(means)
         )

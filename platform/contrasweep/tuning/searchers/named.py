@@ -27,18 +27,25 @@ def _quasi_random(problem: Problem) -> Searcher:
     def points() -> Iterator[Any]:
         sobol = qmc.Sobol(max(1, len(problem.space)), rng=np.random.default_rng(problem.seed))
         while True:
-            yield from sobol.random_base2(6) if sobol.num_generated == 0 else sobol.random(sobol.num_generated)
+            yield from (
+                sobol.random_base2(6)
+                if sobol.num_generated == 0
+                else sobol.random(sobol.num_generated)
+            )
 
     return _listed(problem, points())
 
 
 def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
     """Every combination of levels; `levels` of a number, or by name; default: as many as the budget pays for."""
-    space, budget = problem.space, problem.budget
+    space = problem.space
+    budget = problem.budget
 
     def grid(count: int | Mapping[str, int]) -> dict[str, MutableConfig]:
         size = count if isinstance(count, Mapping) else dict.fromkeys(space, count)
-        return product(space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space})
+        return product(
+            space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space}
+        )
 
     if levels is None:
         if budget is None:
@@ -50,7 +57,9 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
         levels = 1
         while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
             levels += 1
-        if levels == 1 and any(not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()):
+        if levels == 1 and any(
+            not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()
+        ):
             levels = 2
     configs = grid(levels)
     if budget is not None and len(configs) > budget:
@@ -70,7 +79,9 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
     """
     joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())}
     return optuna_searcher(
-        "TPESampler", problem, {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options}
+        "TPESampler",
+        problem,
+        {**joint, "constant_liar": True, "n_startup_trials": _startup(problem), **options},
     )
 
 
@@ -82,7 +93,9 @@ def _cmaes(problem: Problem, **options: Any) -> Searcher:
 def _gp(problem: Problem, **options: Any) -> Searcher:
     """Gaussian process with log expected improvement (Ament et al. 2023); pays off at tens of trials."""
     return optuna_searcher(
-        "GPSampler", problem, {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options}
+        "GPSampler",
+        problem,
+        {"n_startup_trials": _startup(problem), "warn_independent_sampling": False, **options},
     )
 
 
@@ -128,7 +141,10 @@ def build(
             return SEARCHERS[searcher](problem, **options)
         except TypeError as error:
             raise SpecError(
-                "the searcher does not take these options", place="searcher_options", value=options, hint=str(error)
+                "the searcher does not take these options",
+                place="searcher_options",
+                value=options,
+                hint=str(error),
             ) from None
     if ":" in searcher:
         target = import_path(searcher, "searcher", "searcher")

@@ -23,7 +23,11 @@ def distribution(parameter: Float | Int | Choice) -> Any:
         return distributions.CategoricalDistribution(list(range(len(parameter.options))))
     if parameter.step is not None:
         return distributions.IntDistribution(0, (levels(parameter) or 1) - 1)
-    kind = distributions.IntDistribution if isinstance(parameter, Int) else distributions.FloatDistribution
+    kind = (
+        distributions.IntDistribution
+        if isinstance(parameter, Int)
+        else distributions.FloatDistribution
+    )
     return kind(parameter.low, parameter.high, log=parameter.log)
 
 
@@ -33,7 +37,9 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
     if isinstance(parameter, Choice):
         return parameter.options[trial.suggest_categorical(name, form.choices)]
     whole = isinstance(parameter, Int) or parameter.step is not None
-    value = (trial.suggest_int if whole else trial.suggest_float)(name, form.low, form.high, log=form.log)
+    value = (trial.suggest_int if whole else trial.suggest_float)(
+        name, form.low, form.high, log=form.log
+    )
     return parameter.value(value) if parameter.step is not None else value
 
 
@@ -62,8 +68,11 @@ class OptunaSearcher:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.space, self.fixed, self.seed = problem.space, problem.fixed, problem.seed
-        self.sampler, self.fresh = sampler, fresh
+        self.space = problem.space
+        self.fixed = problem.fixed
+        self.seed = problem.seed
+        self.sampler = sampler
+        self.fresh = fresh
         direction = "maximize" if problem.mode == "max" else "minimize"
         self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed))
         self.finite = configurations(self.space, self.fixed)
@@ -84,7 +93,9 @@ class OptunaSearcher:
         left = self._unseen()
         return None if left is None else self._enqueue(left)
 
-    def tell(self, config: MutableConfig, value: float | None, pruned_at: int | None = None) -> None:
+    def tell(
+        self, config: MutableConfig, value: float | None, pruned_at: int | None = None
+    ) -> None:
         """Pass a value on to Optuna; what has no finite value counts as failed."""
         import optuna
 
@@ -104,12 +115,18 @@ class OptunaSearcher:
     def _ask(self) -> tuple[Any, MutableConfig]:
         if self.fresh:
             number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
-            self.study.sampler = self.sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
+            self.study.sampler = self.sampler(
+                int(np.random.SeedSequence(number).generate_state(1)[0])
+            )
         trial = self.study.ask()
-        return trial, drawn_by(self.space, self.fixed, lambda name: suggest(trial, name, self.space[name]))
+        return trial, drawn_by(
+            self.space, self.fixed, lambda name: suggest(trial, name, self.space[name])
+        )
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
-        self.study.enqueue_trial({name: coordinate(self.space[name], value) for name, value in config.items()})
+        self.study.enqueue_trial(
+            {name: coordinate(self.space[name], value) for name, value in config.items()}
+        )
         trial, _ = self._ask()
         return self._open(canonical.dumps(config), trial, config)
 
@@ -129,7 +146,10 @@ class OptunaSearcher:
         if self.finite is not None:
             left = [config for text, config in self.finite.items() if text not in self.seen]
             return left[self.random.integers(len(left))]
-        drawn = (sample(self.space, point, self.fixed) for point in self.random.random((1000, max(1, len(self.space)))))
+        drawn = (
+            sample(self.space, point, self.fixed)
+            for point in self.random.random((1000, max(1, len(self.space))))
+        )
         return next((config for config in drawn if canonical.dumps(config) not in self.seen), None)
 
 
@@ -137,7 +157,9 @@ def optuna_searcher(
     kind: str | Callable[..., Any], problem: Problem, options: Config, *, fresh: bool = True
 ) -> OptunaSearcher:
     """A searcher with a sampler: the class, or its name in Optuna."""
-    of_class = getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind
+    of_class = (
+        getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind
+    )
 
     def sampler(seed: int) -> Any:
         import optuna

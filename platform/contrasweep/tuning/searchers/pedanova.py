@@ -66,9 +66,12 @@ def importance(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             warnings.simplefilter("ignore", UserWarning)  # that a target is given, and is minimised
-            return dict(evaluator.evaluate(study, target=lambda trial: float(losses[order[trial.number]])))
+            return dict(
+                evaluator.evaluate(study, target=lambda trial: float(losses[order[trial.number]]))
+            )
 
-    seen, rng = divergences(np.arange(len(losses))), np.random.default_rng(seed)
+    seen = divergences(np.arange(len(losses)))
+    rng = np.random.default_rng(seed)
     total = sum(seen.values())
     if not total > 0:
         return Importance(len(usable))

@@ -34,7 +34,9 @@ class Searcher(Protocol):
     def ask(self) -> MutableConfig | None:
         """A configuration that was not asked before; None when there is none left."""
 
-    def tell(self, config: MutableConfig, value: float | None, pruned_at: int | None = None) -> None:
+    def tell(
+        self, config: MutableConfig, value: float | None, pruned_at: int | None = None
+    ) -> None:
         """Learn what came of `config`: its value, or None if it failed.
 
         `pruned_at`: it was stopped at that step, with the value it had there.
@@ -63,7 +65,9 @@ class ListSearcher:
                 return config
         return None
 
-    def tell(self, config: MutableConfig, value: float | None, pruned_at: int | None = None) -> None:
+    def tell(
+        self, config: MutableConfig, value: float | None, pruned_at: int | None = None
+    ) -> None:
         """What comes does not depend on values."""
 
     def replay(self, config: MutableConfig) -> None:
@@ -74,8 +78,12 @@ class ListSearcher:
 class OwnSearcher(UsersPart):
     """A searcher at a dotted path. What it suggests must lie in the space, and an error names it and its line."""
 
-    def __init__(self, name: str, target: Callable[..., Any], problem: Problem, options: Config) -> None:
-        super().__init__("searcher", name, build_part("searcher", name, target, problem, options=options))
+    def __init__(
+        self, name: str, target: Callable[..., Any], problem: Problem, options: Config
+    ) -> None:
+        super().__init__(
+            "searcher", name, build_part("searcher", name, target, problem, options=options)
+        )
         self.problem = problem
         if not isinstance(self.part, Searcher):
             raise SpecError(
@@ -97,12 +105,22 @@ class OwnSearcher(UsersPart):
     def _check(self, config: Any) -> None:
         rule = f"{self.name}.ask gives a setting for each parameter of the space"
         if not isinstance(config, Mapping):
-            raise SpecError(rule, place="searcher", value=config, hint="a dict of name -> value, or None at the end")
-        space, fixed = self.problem.space, self.problem.fixed
+            raise SpecError(
+                rule,
+                place="searcher",
+                value=config,
+                hint="a dict of name -> value, or None at the end",
+            )
+        space = self.problem.space
+        fixed = self.problem.fixed
         needed = {key for key in space if exists(space, key, fixed, dict(config))}
         if config.keys() != needed:
-            raise SpecError(rule, place="searcher", value=dict(config), hint=f"here {', '.join(sorted(needed))}")
+            raise SpecError(
+                rule, place="searcher", value=dict(config), hint=f"here {', '.join(sorted(needed))}"
+            )
         for key, value in config.items():
             if not space[key].holds(value):
                 rule = f"{self.name}.ask gives values of the space"
-                raise SpecError(rule, place="searcher", value={key: value}, hint=f"{key} is {space[key]}")
+                raise SpecError(
+                    rule, place="searcher", value={key: value}, hint=f"{key} is {space[key]}"
+                )

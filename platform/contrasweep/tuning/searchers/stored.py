@@ -28,7 +28,12 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
 
     path = Path(address.removeprefix(SQLITE))
     if not path.is_file():
-        raise SpecError("there is no such file", place="SOURCE", value=address, hint="sqlite:///FILE or a journal")
+        raise SpecError(
+            "there is no such file",
+            place="SOURCE",
+            value=address,
+            hint="sqlite:///FILE or a journal",
+        )
     if address.startswith(SQLITE):
         only_read = f"{SQLITE}file:{quote(str(path.resolve()))}?mode=ro&uri=true"
         storage: RDBStorage | JournalStorage = RDBStorage(only_read, skip_table_creation=True)
@@ -36,5 +41,9 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
         storage = JournalStorage(JournalFileBackend(str(path)))
     kept = ("number", "value", "params", "user_attrs", "state")
     trials = optuna.load_study(study_name=study, storage=storage).trials_dataframe(attrs=kept)
-    done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(columns={"number": "trial"})
-    return done.rename(columns=lambda name: name.removeprefix("params_").removeprefix("user_attrs_"))
+    done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(
+        columns={"number": "trial"}
+    )
+    return done.rename(
+        columns=lambda name: name.removeprefix("params_").removeprefix("user_attrs_")
+    )

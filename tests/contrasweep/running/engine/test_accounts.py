@@ -17,7 +17,9 @@ TRIAL = Trial("s", "a", "m:f", {}, Manifest("d", "/nowhere", "image", {}), None,
 def accounts_of(tmp_path, **budgets):
     records = StudyRecords(str(tmp_path), "s")
     return Accounts(
-        Budget(AblationGrid("s", {"a": Arm("m:f")}, "d", **budgets), records), Overdue(), Lease(records, print)
+        Budget(AblationGrid("s", {"a": Arm("m:f")}, "d", **budgets), records),
+        Overdue(),
+        Lease(records, print),
     )
 
 
@@ -25,7 +27,9 @@ def rows(step):
     return [{"step": step, "time": 0.0, "accuracy": 0.5}]
 
 
-def test_a_trial_that_gets_no_further_than_the_step_before_its_host_was_lost_loses_no_more_than_so_many(tmp_path):
+def test_a_trial_that_gets_no_further_than_the_step_before_its_host_was_lost_loses_no_more_than_so_many(
+    tmp_path,
+):
     accounts = accounts_of(tmp_path)
     active = accounts.begin(TRIAL, TrialNotes())
     assert accounts.reported(active, rows(3), 1.0)
@@ -46,8 +50,12 @@ def test_the_seconds_of_a_trial_that_was_stopped_early_count_on_when_it_goes_on(
     active = accounts.begin(TRIAL, TrialNotes())
     accounts.started(active, 1.0)
     accounts.reported(active, rows(3), 1800.0)
-    assert accounts.end(Record.of(TRIAL, status=Status.PRUNED, step=3, seconds=1800.0, metrics={"accuracy": 0.5}))
+    assert accounts.end(
+        Record.of(TRIAL, status=Status.PRUNED, step=3, seconds=1800.0, metrics={"accuracy": 0.5})
+    )
     accounts.started(again := accounts.begin(TRIAL, TrialNotes()), 1.0)
     assert again.seconds == 1800.0
     assert not accounts.overdue.timed_out(time.monotonic() + 1700)
-    assert accounts.overdue.timed_out(time.monotonic() + 1900), "its limit is of the seconds of all attempts"
+    assert accounts.overdue.timed_out(time.monotonic() + 1900), (
+        "its limit is of the seconds of all attempts"
+    )

@@ -20,13 +20,16 @@ from contrasweep.tuning.source import Finished
 DATA = nowhere(2)
 
 
-SMALL, LARGE = Footprint(gpu_memory_gib=5), Footprint(gpu_memory_gib=50)
+SMALL = Footprint(gpu_memory_gib=5)
+LARGE = Footprint(gpu_memory_gib=50)
 
 
 class Run(Driver):
     """A study with an arm that fits a T4 and one that does not."""
 
-    def __init__(self, storage: Path, hosts: Any, infeasible: dict[str, Record] | None = None) -> None:
+    def __init__(
+        self, storage: Path, hosts: Any, infeasible: dict[str, Record] | None = None
+    ) -> None:
         arms = {"small": Arm(train, resources=SMALL), "large": Arm(train, resources=LARGE)}
         study = AblationGrid("s", arms, "d", folds=2)
         source = FixedSource(make_plan(study, lambda name: DATA).trials)

@@ -21,8 +21,12 @@ from contrasweep.tuning.sweep_source import SweepSource
 
 SPACE = {"lr": Float(0.003, 3.0, log=True)}
 ARMS = {
-    "small": Arm("toy:train", config={"epochs": 2}, space=SPACE, resources=Footprint(gpu_memory_gib=5)),
-    "large": Arm("toy:train", config={"epochs": 3}, space=SPACE, resources=Footprint(gpu_memory_gib=50)),
+    "small": Arm(
+        "toy:train", config={"epochs": 2}, space=SPACE, resources=Footprint(gpu_memory_gib=5)
+    ),
+    "large": Arm(
+        "toy:train", config={"epochs": 3}, space=SPACE, resources=Footprint(gpu_memory_gib=50)
+    ),
 }
 
 
@@ -31,14 +35,17 @@ class Run(Driver):
 
     def __init__(self, storage: Path, cluster: Cluster, **fields: object) -> None:
         study = sweep(**{"arms": ARMS, "searcher": "random", "trials_per_arm": 3} | fields)
-        planned, records = plan(study, storage=str(storage)), StudyRecords(str(storage), study.name)
-        self.cluster, recorded = cluster, records.read(records.finished())
+        planned = plan(study, storage=str(storage))
+        records = StudyRecords(str(storage), study.name)
+        self.cluster = cluster
+        recorded = records.read(records.finished())
         infeasible = {i: record for i, record in recorded.items() if record.status.infeasible}
         source = planned.source(records, recorded.keys() - infeasible.keys())
         super().__init__(study, source, cluster.hosts, records, infeasible)
 
     def end_searched(self, active: ActiveTrial) -> None:
-        trial, config = active.trial, active.trial.config
+        trial = active.trial
+        config = active.trial.config
         value, step = (
             (config["schedule"][-1][1]["lr"], config["until"])
             if "until" in config
@@ -71,7 +78,9 @@ class Run(Driver):
         return {arm: config["lr"] for arm, config in self.source.plan.best.items()}
 
 
-ALL_DONE = [(arm, phase, "done") for arm in ("large", "small") for phase in ["confirm"] * 2 + ["search"] * 3]
+ALL_DONE = [
+    (arm, phase, "done") for arm in ("large", "small") for phase in ["confirm"] * 2 + ["search"] * 3
+]
 
 
 @pytest.fixture
@@ -102,10 +111,15 @@ def test_other_arms_go_on_while_candidates_of_one_wait(tmp_path):
 def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on(tmp_path):
     cluster = Cluster("T4")
     run = Run(tmp_path / "runs", cluster, arms={"small": ARMS["small"]})
-    search, told = run.source.searches["small"], {}
+    search = run.source.searches["small"]
+    told = {}
     tell = search.searcher.tell
-    search.searcher.tell = lambda config, value, step: (told.update({config["lr"]: value}), tell(config, value, step))
-    first, second = run.next(), run.next()
+    search.searcher.tell = lambda config, value, step: (
+        told.update({config["lr"]: value}),
+        tell(config, value, step),
+    )
+    first = run.next()
+    second = run.next()
     assert isinstance(first, ActiveTrial) and isinstance(second, ActiveTrial)
     run.loop.give_up(first.trial.id, "CUDA out of memory on the largest host\n", Status.INFEASIBLE)
     run.end_searched(second)
@@ -120,7 +134,9 @@ def test_what_was_refused_is_taken_up_when_a_host_joins_while_its_search_goes_on
     run.end_searched(third)
     run.to_the_end()
     assert run.statuses() == [row for row in ALL_DONE if row[0] == "small"]
-    assert told == {candidate.config["lr"]: candidate.value("accuracy") for candidate in search.candidates}
+    assert told == {
+        candidate.config["lr"]: candidate.value("accuracy") for candidate in search.candidates
+    }
     calm = Run(tmp_path / "calm", Cluster("T4", "H100"), arms={"small": ARMS["small"]})
     calm.to_the_end()
     assert run.best() == calm.best()
@@ -178,17 +194,24 @@ def test_what_was_refused_keeps_to_the_budget_that_others_have_spent(epochs, aga
     refused = begun[0].trial
     run.loop.give_up(refused.id, "CUDA out of memory\n", Status.INFEASIBLE)
     run.records.reopen(refused.id)
-    notes = begun[0].notes.joined(TrialNotes(refused_by="1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)"))
+    notes = begun[0].notes.joined(
+        TrialNotes(refused_by="1 x (4 cores, 16.0 GiB, 1 T4 of 14.7 GiB)")
+    )
     run.records.write(Record.of(refused, status=Status.INFEASIBLE, notes=notes))
     later = Run(tmp_path, Cluster("T4", "H100"), **fields | {"budget": {"epochs": epochs}})
     following = later.next()
     assert isinstance(following, ActiveTrial)
-    assert (following.trial == refused, following.notes.phase) == (again, Phase.SEARCH if again else Phase.CONFIRM)
+    assert (following.trial == refused, following.notes.phase) == (
+        again,
+        Phase.SEARCH if again else Phase.CONFIRM,
+    )
 
 
 def test_hosts_that_are_not_larger_refuse_again_and_the_record_says_which(tmp_path):
     Run(tmp_path, Cluster("T4")).to_the_end()
     again = Run(tmp_path, Cluster("T4", "T4"))
     assert again.to_the_end() == []
-    refused = {r.notes.refused_by for r in again.records.read(again.records.finished()).values() if r.error}
+    refused = {
+        r.notes.refused_by for r in again.records.read(again.records.finished()).values() if r.error
+    }
     assert refused == {str(again.placements.inventory)}

@@ -19,7 +19,8 @@ from contrasweep.running.engine.placement import Placements
 from contrasweep.storage.record import Record, Status, TrialNotes
 
 DATA = nowhere()
-T4, H100 = Node(8, 64, 1, Gpu("T4", 14.7)), Node(32, 256, 1, Gpu("H100", 79.2))
+T4 = Node(8, 64, 1, Gpu("T4", 14.7))
+H100 = Node(32, 256, 1, Gpu("H100", 79.2))
 TRIALS = 60
 STUDY = f"""
 name: demand
@@ -46,7 +47,9 @@ def test_trials_that_wait_are_placed_on_hosts_that_came_after_they_were_handed_o
     changed = placements.place_again(trials[1:])
     assert {placements.place(trial).gpu for trial in changed} == {"H100"}
     assert placements.place(trials[0]).gpu == "T4", "which runs there"
-    assert not placements.outdated and placements.place_again(trials[1:]) == [], "nothing more is known since"
+    assert not placements.outdated and placements.place_again(trials[1:]) == [], (
+        "nothing more is known since"
+    )
 
 
 def test_trials_that_wait_are_placed_by_what_the_first_one_took():
@@ -61,7 +64,9 @@ def test_trials_that_wait_are_placed_by_what_the_first_one_took():
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    )
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with contextlib.closing(RayCluster()) as cluster:
         cluster.add_node("small", "T4", "workers")
@@ -70,7 +75,9 @@ def cluster(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_all_trials_are_demanded_at_once_and_those_that_wait_move_to_a_host_that_joins(cluster, tmp_path):
+def test_all_trials_are_demanded_at_once_and_those_that_wait_move_to_a_host_that_joins(
+    cluster, tmp_path
+):
     (tmp_path / "study.yaml").write_text(STUDY)
     words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
     asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "disabled"}

@@ -28,7 +28,9 @@ def grid(**fields):
 
 
 def value(trial):
-    return MEANS[trial.arm] + 0.03 * noise(trial.arm, trial.config.get("batch_size"), trial.fold, trial.seed)
+    return MEANS[trial.arm] + 0.03 * noise(
+        trial.arm, trial.config.get("batch_size"), trial.fold, trial.seed
+    )
 
 
 def log_of(storage, name="looked-at"):
@@ -64,13 +66,19 @@ def test_what_is_decided_gets_no_more_replicates(calm):
 def test_the_table_says_what_the_looks_decided(calm):
     storage, _, _ = calm
     results = Results.load("looked-at", str(storage))
-    log, text = log_of(storage), results.table().to_text(100)
+    log = log_of(storage)
+    text = results.table().to_text(100)
     for one in log.looks[-1].comparisons:
         said = results.compare(one.a, one.b)
-        assert said.verdict == (one.decision if one.decision in ("better", "worse") else "undecided")
+        assert said.verdict == (
+            one.decision if one.decision in ("better", "worse") else "undecided"
+        )
         assert said.p_value == one.adjusted_p
     assert "c is better than a" in text and "c is better than b" in text
-    assert "every interval and p allows for them" in text and f"judged at {len(log.looks)} looks" in text
+    assert (
+        "every interval and p allows for them" in text
+        and f"judged at {len(log.looks)} looks" in text
+    )
 
 
 def test_between_looks_there_are_estimates_and_no_verdicts(tmp_path):
@@ -88,15 +96,23 @@ def test_killed_anywhere_it_takes_the_same_looks(calm, tmp_path, kill):
     first, done = drive_looks(grid(), tmp_path, value, stop_after=kill)
     second, rest = drive_looks(grid(), tmp_path, value)
     assert first + second == said and done + rest == ended
-    looks = [[(look.replicates, look.comparisons) for look in log_of(s).looks] for s in (storage, tmp_path)]
+    looks = [
+        [(look.replicates, look.comparisons) for look in log_of(s).looks]
+        for s in (storage, tmp_path)
+    ]
     assert looks[0] == looks[1]
     assert drive_looks(grid(), tmp_path, value) == ([], 0)
 
 
-def test_a_look_that_was_due_when_the_driver_died_is_taken_before_anything_is_trained(calm, tmp_path):
+def test_a_look_that_was_due_when_the_driver_died_is_taken_before_anything_is_trained(
+    calm, tmp_path
+):
     """Killed between the last trial of a stage and its look: the log says so, whoever goes on."""
     drive_looks(grid(), tmp_path, value, stop_after=30)
-    assert read_looks(StudyRecords(str(tmp_path), "looked-at")) is None or len(log_of(tmp_path).looks) <= 1
+    assert (
+        read_looks(StudyRecords(str(tmp_path), "looked-at")) is None
+        or len(log_of(tmp_path).looks) <= 1
+    )
     drive_looks(grid(), tmp_path, value, stop_after=1)
     assert len(log_of(tmp_path).looks) == 1
 
@@ -110,24 +126,39 @@ def test_a_longer_study_goes_on_with_what_is_left_of_alpha(tmp_path):
     drive_looks(longer, tmp_path, value, extend=True, stop_after=40)
     looks = log_of(tmp_path).looks
     assert looks[: len(before)] == before and len(looks) > len(before)
-    assert looks[0].time == pytest.approx(5 / 30) and looks[1].time == pytest.approx(5 / 30 + 25 / 30 * 5 / 55)
+    assert looks[0].time == pytest.approx(5 / 30) and looks[1].time == pytest.approx(
+        5 / 30 + 25 / 30 * 5 / 55
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"replicates": Replicates(first=5, step=5, most=60)}, "replicates.most: all of alpha is spent"),
-        ({"replicates": None, "seeds": list(range(40))}, "replicates: this study is looked at as it grows"),
-        ({"replicates": Replicates(first=5, step=5, most=30, spending="power")}, "spent alpha otherwise"),
+        (
+            {"replicates": Replicates(first=5, step=5, most=60)},
+            "replicates.most: all of alpha is spent",
+        ),
+        (
+            {"replicates": None, "seeds": list(range(40))},
+            "replicates: this study is looked at as it grows",
+        ),
+        (
+            {"replicates": Replicates(first=5, step=5, most=30, spending="power")},
+            "spent alpha otherwise",
+        ),
     ],
 )
 def test_no_look_can_be_had_without_counting(tmp_path, fields, says):
-    few = grid(replicates=Replicates(first=5, step=25, most=30), arms={a: grid().arms[a] for a in "ab"})
+    few = grid(
+        replicates=Replicates(first=5, step=25, most=30), arms={a: grid().arms[a] for a in "ab"}
+    )
     drive_looks(few, tmp_path, lambda trial: 0.5 + 0.03 * noise(trial.id))
     assert log_of(tmp_path).looks[-1].time == 1
     with pytest.raises(SpecError, match=says):
         drive_looks(
-            AblationGrid(**{**{f: getattr(few, f) for f in ("name", "arms", "axes", "data")}, **fields}),
+            AblationGrid(
+                **{**{f: getattr(few, f) for f in ("name", "arms", "axes", "data")}, **fields}
+            ),
             tmp_path,
             value,
             extend=True,
@@ -143,7 +174,9 @@ def test_trials_that_are_made_anew_begin_the_looks_anew(calm, tmp_path):
 
 
 def test_failures_are_no_end_of_a_stage_and_help_nobody(tmp_path):
-    said, ended = drive_looks(grid(), tmp_path, value, failed=lambda t: t.arm == "c" and t.seed % 2 == 0)
+    said, ended = drive_looks(
+        grid(), tmp_path, value, failed=lambda t: t.arm == "c" and t.seed % 2 == 0
+    )
     assert "better" not in stands(log_of(tmp_path)).values() and len(said) > 1 and ended <= 180
     looks = log_of(tmp_path).looks
     drive_looks(grid(), tmp_path, value, retry_failed=True, stop_after=0)
@@ -163,9 +196,13 @@ def test_repeats_of_the_folds_are_added_and_the_first_partition_stays(tmp_path):
 
 def test_a_sweep_confirms_with_looks(tmp_path):
     study = sweep(replicates=Replicates(first=4, step=4, most=12), confirm_on="all")
-    said, _ = drive_looks(study, tmp_path, lambda t: 0.5 + 0.1 * (t.arm == "long") + 0.01 * noise(t.id))
+    said, _ = drive_looks(
+        study, tmp_path, lambda t: 0.5 + 0.1 * (t.arm == "long") + 0.01 * noise(t.id)
+    )
     frame = Results.load(study.name, str(tmp_path)).to_frame()
-    assert said[-1].endswith("no cell goes on") and stands(log_of(tmp_path, study.name)) == {"longshort": "worse"}
+    assert said[-1].endswith("no cell goes on") and stands(log_of(tmp_path, study.name)) == {
+        "longshort": "worse"
+    }
     assert 2 * 3 * 4 <= len(frame) < 2 * 3 * 12 and frame["seed"].min() == 1000
     assert drive_looks(study, tmp_path, value) == ([], 0)
 
@@ -177,7 +214,12 @@ def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
     members = json.loads(text)
     del members["digest"]
     early = {**members, "looks": [{**members["looks"][0], "time": 7.0}]}
-    for broken in (text.replace('"futile"', '"better"').replace('"open"', '"better"'), "{", "[]", json.dumps(early)):
+    for broken in (
+        text.replace('"futile"', '"better"').replace('"open"', '"better"'),
+        "{",
+        "[]",
+        json.dumps(early),
+    ):
         file.write_text(broken)
         with pytest.raises(StorageError, match=r"looks\.json"):
             drive_looks(grid(), tmp_path, value)
@@ -187,15 +229,27 @@ def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
     ("replicates", "says"),
     [
         ("{first: 5, step: 5, most: 4}", "replicates.most: most must be larger than first"),
-        ("{first: 1, step: 5, most: 4}", "replicates.first: input should be greater than or equal to 2"),
-        ("{first: 2, step: 1, most: 4, of: repeats}", "replicates.of: there are no folds to repeat"),
-        ("{first: 2, step: 1, most: 3}", "replicates.most: even the last look can decide hardly anything"),
+        (
+            "{first: 1, step: 5, most: 4}",
+            "replicates.first: input should be greater than or equal to 2",
+        ),
+        (
+            "{first: 2, step: 1, most: 4, of: repeats}",
+            "replicates.of: there are no folds to repeat",
+        ),
+        (
+            "{first: 2, step: 1, most: 3}",
+            "replicates.most: even the last look can decide hardly anything",
+        ),
     ],
 )
 def test_wrong_replicates_are_one_line(replicates, says):
     with pytest.raises(SpecError, match=says):
         plan(
-            load_study("contrasweep.search_spaces.quickstart:STUDY", [f"replicates={replicates}", "folds=null"]),
+            load_study(
+                "contrasweep.search_spaces.quickstart:STUDY",
+                [f"replicates={replicates}", "folds=null"],
+            ),
             storage="runs",
         )
 

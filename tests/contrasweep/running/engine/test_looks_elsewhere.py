@@ -27,12 +27,18 @@ def test_another_process_on_s3_goes_on_from_the_looks_that_were_taken(s3, tmp_pa
     assert len(first) == 1 and len(read_looks(StudyRecords(s3.uri, "looked-at")).looks) == 1
     folders = ":".join(filter(None, sys.path))
     command = [sys.executable, "-c", ELSEWHERE, s3.uri]
-    other = subprocess.run(command, env={**s3.env, "PYTHONPATH": folders, "PATH": ""}, capture_output=True, text=True)
+    other = subprocess.run(
+        command, env={**s3.env, "PYTHONPATH": folders, "PATH": ""}, capture_output=True, text=True
+    )
     assert other.returncode == 0, other.stderr
     assert other.stdout.split() == [str(len(said) - 1), str(ended - done)]
-    looks = [read_looks(StudyRecords(place, "looked-at")).looks for place in (str(tmp_path), s3.uri)]
+    looks = [
+        read_looks(StudyRecords(place, "looked-at")).looks for place in (str(tmp_path), s3.uri)
+    ]
     assert [(one.replicates, one.comparisons) for one in looks[0]] == [
         (one.replicates, one.comparisons) for one in looks[1]
     ]
-    tables = [Results.load("looked-at", place).table().to_text() for place in (str(tmp_path), s3.uri)]
+    tables = [
+        Results.load("looked-at", place).table().to_text() for place in (str(tmp_path), s3.uri)
+    ]
     assert tables[0] == tables[1]

@@ -12,7 +12,13 @@ import ray
 from raylets import wait_for
 
 from contrasweep.running import stacks
-from contrasweep.running.engine.accounts import LATE_S, LOOK_S, MIN_SILENCE_S, UNKNOWN_SILENCE_S, Overdue
+from contrasweep.running.engine.accounts import (
+    LATE_S,
+    LOOK_S,
+    MIN_SILENCE_S,
+    UNKNOWN_SILENCE_S,
+    Overdue,
+)
 from contrasweep.running.engine.ray_internals import call_actor
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
@@ -85,7 +91,9 @@ def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
     watched.ended("quick")
     assert watched.late(1200.0 + 600.0 + LATE_S) == {}, "an epoch of ten minutes is not late"
     for now, looked in ((1200.0 + 601.0 + LATE_S, True), (1850.0, False), (1853.0, True)):
-        assert watched.late(now) == ({"slow": 1200.0} if looked else {}), "one of long silence is looked at less often"
+        assert watched.late(now) == ({"slow": 1200.0} if looked else {}), (
+            "one of long silence is looked at less often"
+        )
 
 
 def test_limits_of_time_say_which():
@@ -104,7 +112,9 @@ def test_limits_of_time_say_which():
 
 def test_the_stack_of_another_process_says_where_it_is(tmp_path):
     script = tmp_path / "method.py"
-    script.write_text("import time\ndef train():\n    print('here', flush=True)\n    time.sleep(600)\ntrain()\n")
+    script.write_text(
+        "import time\ndef train():\n    print('here', flush=True)\n    time.sleep(600)\ntrain()\n"
+    )
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline()
@@ -125,7 +135,9 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
         "def train():\n    print('here', flush=True)\n    while True: pass\ntrain()\n"
     )
     with (tmp_path / "log.txt").open("wb") as log:
-        process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=log
+        )
         try:
             assert process.stdout.readline()
             assert stack_of(process.pid) == ""
@@ -140,7 +152,9 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_idle_does_not(ray_session):
+def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_idle_does_not(
+    ray_session,
+):
     @ray.remote(num_cpus=0)
     class Trains:
         def train(self, gate):

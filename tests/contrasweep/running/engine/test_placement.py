@@ -28,13 +28,23 @@ from contrasweep.storage.records import StudyRecords
 pytestmark = pytest.mark.xdist_group("gpu")  # one Ray for all of them
 DATA = nowhere()
 MIXED = Inventory(
-    (Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0), Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0))
+    (
+        Node(8, 64, 1, Gpu("T4", 14.7), cost_per_hour=1.0),
+        Node(32, 256, 1, Gpu("H100", 79.2), cost_per_hour=8.0),
+    )
 )
 
 
 def placed(inventory=MIXED, **arms):
-    study = AblationGrid("s", {name: Arm(train, resources=footprint) for name, footprint in arms.items()}, "d", folds=5)
-    return Placements(Footprints(study, inventory, Learned())), make_plan(study, lambda name: DATA).trials
+    study = AblationGrid(
+        "s",
+        {name: Arm(train, resources=footprint) for name, footprint in arms.items()},
+        "d",
+        folds=5,
+    )
+    return Placements(Footprints(study, inventory, Learned())), make_plan(
+        study, lambda name: DATA
+    ).trials
 
 
 def record(trial, gpu, **fields):
@@ -50,7 +60,13 @@ def test_the_smallest_type_with_room_then_the_one_with_least_waiting():
 
 def test_where_all_is_full_trials_wait_for_the_type_with_least_before_them():
     placements, trials = placed(a=Footprint(gpus=1))
-    assert sorted(placements.place(trial).gpu for trial in trials) == ["H100", "H100", "T4", "T4", "T4"]
+    assert sorted(placements.place(trial).gpu for trial in trials) == [
+        "H100",
+        "H100",
+        "T4",
+        "T4",
+        "T4",
+    ]
     assert placements.footprints.most_slots(trials) == 1
 
 
@@ -92,7 +108,9 @@ def test_replicates_of_a_trial_that_ran_out_of_memory_start_with_what_it_was_giv
     placements.after_error(first, "CUDA out of memory")
     assert placements.place(second).share == Fraction(1, 2)
     placements.ended(record(first, "T4", gpu_memory_gib=3.9))
-    assert placements.place(third).share == Fraction(1, 3), "3.9 GiB x 1.25 of 14.7, once it was measured"
+    assert placements.place(third).share == Fraction(1, 3), (
+        "3.9 GiB x 1.25 of 14.7, once it was measured"
+    )
 
 
 def test_what_ran_out_of_less_does_not_take_back_what_its_replicates_were_given():
@@ -100,18 +118,26 @@ def test_what_ran_out_of_less_does_not_take_back_what_its_replicates_were_given(
     assert {placements.place(trial).share for trial in (first, second)} == {Fraction(1, 4)}
     for trial in (first, first, second):
         placements.after_error(trial, "CUDA out of memory")
-    assert [placements.place(trial).share for trial in (first, second, third)] == [1, Fraction(1, 2), 1]
+    assert [placements.place(trial).share for trial in (first, second, third)] == [
+        1,
+        Fraction(1, 2),
+        1,
+    ]
 
 
 def test_a_study_of_which_nothing_fits_is_one_line_about_its_smallest_trial():
-    placements, trials = placed(vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100))
+    placements, trials = placed(
+        vast=Footprint(gpu_memory_gib=200), huge=Footprint(gpu_memory_gib=100)
+    )
     with pytest.raises(SpecError) as caught:
         placements.footprints.check(trials)
     assert str(caught.value) == (
         "arms.huge.resources: a trial must fit one host of the cluster; of the smallest one: the trial needs 100.0 GiB "
         "of GPU memory; the largest GPU, H100, has 79.2 GiB (declared)"
     )
-    placements, trials = placed(vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6))
+    placements, trials = placed(
+        vast=Footprint(gpu_memory_gib=200), fits=Footprint(gpu_memory_gib=6)
+    )
     placements.footprints.check(trials)
 
 
@@ -132,7 +158,9 @@ def test_what_is_learned_of_memory_keeps_processes_where_cores_are_short():
         return bundles
 
     first = asked(0, host_memory_gib=0.83)
-    assert asked(1, host_memory_gib=1.3) == first == asked(2), "Ray reuses a process where both ask for the same"
+    assert asked(1, host_memory_gib=1.3) == first == asked(2), (
+        "Ray reuses a process where both ask for the same"
+    )
     assert first["memory"] == 2 * 2**30, "a quarter of a core's part of the host"
     placements, trials = placed(cores, a=None)
     asked(0, host_memory_gib=7.0)
@@ -177,7 +205,9 @@ def test_cells_that_fit_run_and_the_others_are_infeasible(ray_gpu, tmp_path):
     notes = [record.notes for record in results.trial_records.values() if record.arm == "fits"]
     assert notes == [TrialNotes(gpus=0.5, gpu_type="T4", cost_per_hour=1.5)] * 3
     error = next(record.error for record in results.trial_records.values() if record.arm == "vast")
-    assert error.startswith("the trial needs 50.0 GiB of GPU memory; the largest GPU, T4, has 14.7 GiB")
+    assert error.startswith(
+        "the trial needs 50.0 GiB of GPU memory; the largest GPU, T4, has 14.7 GiB"
+    )
     assert "infeasible" in results.table().to_text()
 
 
@@ -200,12 +230,17 @@ def test_out_of_memory_on_a_gpu_resumes_from_the_checkpoint_with_twice_the_share
 
     arm = Arm(train, resources=Footprint(gpu_memory_gib=6))
     results = run(
-        AblationGrid("grow", {"a": arm}, "digits-lt", folds=2), storage=str(tmp_path / "runs"), tracking="none"
+        AblationGrid("grow", {"a": arm}, "digits-lt", folds=2),
+        storage=str(tmp_path / "runs"),
+        tracking="none",
     )
-    assert [(r.status, r.notes.gpus, r.metrics["resumed_after"]) for r in results.trial_records.values()] == [
-        ("done", 1.0, 2.0)
-    ] * 2
-    assert all([row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4] for i in results.trial_records)
+    assert [
+        (r.status, r.notes.gpus, r.metrics["resumed_after"]) for r in results.trial_records.values()
+    ] == [("done", 1.0, 2.0)] * 2
+    assert all(
+        [row["step"] for row in results.records.metrics(i)] == [1, 2, 3, 4]
+        for i in results.trial_records
+    )
 
 
 @pytest.mark.slow
@@ -223,10 +258,20 @@ def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_pa
         "name: toy\ndata: digits-lt\nfolds: 3\nmetric: accuracy\narms:\n"
         "  a: {trainable: 'toy:train', config: {epochs: 5, pause_s: 0.4}, resources: {gpus: 0.5}}\n"
     )
-    command = ["run", str(tmp_path / "study.yaml"), "--storage", str(tmp_path / "runs"), "--tracking", "none"]
+    command = [
+        "run",
+        str(tmp_path / "study.yaml"),
+        "--storage",
+        str(tmp_path / "runs"),
+        "--tracking",
+        "none",
+    ]
     first = CliRunner().invoke(app, [*command, "--set", f"budget_gpu_hours={1.2 / 3600}"])
     assert first.exit_code == 3
-    assert "used up: budget_gpu_hours=0.000333333 (" in first.output and "--set budget_gpu_hours=" in first.output
+    assert (
+        "used up: budget_gpu_hours=0.000333333 (" in first.output
+        and "--set budget_gpu_hours=" in first.output
+    )
     records = StudyRecords(str(tmp_path / "runs"), "toy")
     before = records.finished()
     assert len(before) < 3
@@ -234,4 +279,6 @@ def test_a_budget_ends_a_run_gracefully_and_a_larger_one_goes_on(ray_gpu, tmp_pa
     recorded = records.read(records.finished())
     assert len(recorded) == 3 and before <= set(recorded)
     assert all([row["step"] for row in records.metrics(i)] == [1, 2, 3, 4, 5] for i in recorded)
-    assert max(record.attempts for record in recorded.values()) == 2, "those that the budget stopped went on"
+    assert max(record.attempts for record in recorded.values()) == 2, (
+        "those that the budget stopped went on"
+    )

@@ -27,13 +27,16 @@ class Run:
     """`contrasweep run` with a Ray of its own, whose files lie below `ray`."""
 
     def __init__(self, folder, ray):
-        self.folder, self.ray = folder, ray
+        self.folder = folder
+        self.ray = ray
         (folder / "study.yaml").write_text(STUDY)
         self.records = StudyRecords(str(folder / "runs"), "ray-dies")
 
     def start(self):
         words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
-        return start_driver(*words, folder=self.folder, ray=self.ray, environment={"TMPDIR": str(self.folder)})
+        return start_driver(
+            *words, folder=self.folder, ray=self.ray, environment={"TMPDIR": str(self.folder)}
+        )
 
     def wait_for_a_record(self, process):
         wait_for(lambda: self.records.finished() or process.poll() is not None)
@@ -61,25 +64,38 @@ def test_a_death_of_ray_is_said_in_one_line(victim, run):
 
 
 def test_a_gcs_that_is_killed_in_its_first_moment_is_said_soon(run):
-    process, gcs = run.start(), None
+    process = run.start()
+    gcs = None
     while gcs is None:
         assert process.poll() is None, process.communicate()[1]
         with contextlib.suppress(psutil.NoSuchProcess):
-            started = [p for p in psutil.Process(process.pid).children() if p.name() == "gcs_server"]
-            gcs = next((p for p in started if p.environ()), None)  # the kernel shows it a moment after the name
+            started = [
+                p for p in psutil.Process(process.pid).children() if p.name() == "gcs_server"
+            ]
+            gcs = next(
+                (p for p in started if p.environ()), None
+            )  # the kernel shows it a moment after the name
     wait_s = gcs.environ()["RAY_gcs_server_port_wait_time_s"]
     gcs.kill()  # before it wrote its port: Ray waits for that, and no thread of Python runs meanwhile
     _, errors = process.communicate()
-    assert process.returncode == 130 and errors.splitlines()[-1].startswith("contrasweep: Ray is gone (its gcs_server")
+    assert process.returncode == 130 and errors.splitlines()[-1].startswith(
+        "contrasweep: Ray is gone (its gcs_server"
+    )
     assert wait_s == "10"  # and not Ray's own 30 s
 
 
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
     """A run on a cluster that others have started, found by its address."""
-    monkeypatch.setitem(QUICK, "RAY_gcs_rpc_server_reconnect_timeout_s", "60")  # as it is without us: raylets wait
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # as the cluster; an earlier test's own Ray may have left another
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setitem(
+        QUICK, "RAY_gcs_rpc_server_reconnect_timeout_s", "60"
+    )  # as it is without us: raylets wait
+    monkeypatch.setenv(
+        "RAY_AUTH_MODE", "disabled"
+    )  # as the cluster; an earlier test's own Ray may have left another
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    )
     cluster = RayCluster()
     try:
         cluster.add_node("a", "T4", cpus=2)
@@ -95,14 +111,18 @@ def test_the_death_of_a_head_elsewhere_is_said_in_one_line(remote):
     process = run.start()
     run.wait_for_a_record(process)
     head = cluster.nodes["head"]
-    head.process.send_signal(signal.SIGSTOP)  # it would end the raylet too, which is another machine's here
+    head.process.send_signal(
+        signal.SIGSTOP
+    )  # it would end the raylet too, which is another machine's here
     kill(head.running("gcs_server"))
     _, errors = process.communicate()
     assert process.returncode == 130, errors
     (line,) = [line for line in errors.splitlines() if line.startswith("contrasweep:")]
     says = "finished trials have their records; the same command goes on from here"
     head_at = rf"\S+:{cluster.gcs_port}"
-    assert re.fullmatch(rf"contrasweep: Ray is gone \(its head at {head_at} does not answer\); {says}", line), line
+    assert re.fullmatch(
+        rf"contrasweep: Ray is gone \(its head at {head_at} does not answer\); {says}", line
+    ), line
 
 
 def test_a_head_that_hangs_for_a_while_loses_nothing(remote):
@@ -116,6 +136,8 @@ def test_a_head_that_hangs_for_a_while_loses_nothing(remote):
     for gcs in heads:
         gcs.resume()
     _, errors = process.communicate()
-    why = {trial: record.error for trial, record in run.records.read(run.records.finished()).items()}
+    why = {
+        trial: record.error for trial, record in run.records.read(run.records.finished()).items()
+    }
     assert heads and process.returncode == 0, (errors, why)
     assert len(run.records.finished()) == 3

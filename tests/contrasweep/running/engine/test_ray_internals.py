@@ -18,12 +18,17 @@ NAMES = [name for feature in ray_internals.FEATURES for name in feature.names]
 @pytest.fixture
 def gone(monkeypatch):
     """Takes dotted names away from our modules; Ray itself keeps them."""
-    plain, names = pkgutil.resolve_name, set[str]()
+    plain = pkgutil.resolve_name
+    names = set[str]()
 
     def resolve_name(name):
         if name in names:
             raise AttributeError(name)
-        return None if name in ray_internals.PROCESSES.names and not ray.is_initialized() else plain(name)
+        return (
+            None
+            if name in ray_internals.PROCESSES.names and not ray.is_initialized()
+            else plain(name)
+        )
 
     monkeypatch.setattr(pkgutil, "resolve_name", resolve_name)
     return names.update
@@ -34,7 +39,9 @@ def test_a_name_that_is_gone_is_a_line_that_says_which_feature_is_off(name, gone
     assert list(ray_internals.lacking()) == []
     gone([name])
     [feature] = [feature for feature in ray_internals.FEATURES if name in feature.names]
-    assert list(ray_internals.lacking()) == [f"Ray {ray.__version__} has no {name}: {feature.without}"]
+    assert list(ray_internals.lacking()) == [
+        f"Ray {ray.__version__} has no {name}: {feature.without}"
+    ]
 
 
 def test_where_all_names_are_gone_nothing_is_changed_and_nothing_fails(gone, monkeypatch):
@@ -74,7 +81,9 @@ def test_a_trial_without_an_attribute_is_a_line_and_no_error(name, monkeypatch):
         owner = trial
         for part in name.split(".")[:-1]:
             owner = getattr(owner, part)
-        hidden = type("Hidden", (), {part: None for part in vars(owner) if part != name.split(".")[-1]})
+        hidden = type(
+            "Hidden", (), {part: None for part in vars(owner) if part != name.split(".")[-1]}
+        )
         if owner is trial:
             del trial.__dict__[name]
         else:
@@ -86,7 +95,9 @@ def test_a_trial_without_an_attribute_is_a_line_and_no_error(name, monkeypatch):
 
 
 def test_a_lost_host_is_no_failure_and_another_loss_is(monkeypatch):
-    monkeypatch.setattr(ray.exceptions.RayActorError, "preempted", ray.exceptions.RayActorError.preempted)
+    monkeypatch.setattr(
+        ray.exceptions.RayActorError, "preempted", ray.exceptions.RayActorError.preempted
+    )
     error = ray.exceptions.ActorUnavailableError
     assert not error("rpc error", None).preempted
     ray_internals.forgive_lost_hosts()
@@ -95,29 +106,40 @@ def test_a_lost_host_is_no_failure_and_another_loss_is(monkeypatch):
 
 
 def test_what_is_registered_is_read_once_and_anew_after_it_is_registered_again(monkeypatch):
-    kept, read = {("env", "a"): 1}, []
+    kept = {("env", "a"): 1}
+    read = []
     monkeypatch.setattr(type(registry), "get", lambda self, *key: (read.append(key), kept[key])[1])
     monkeypatch.setattr(type(registry), "contains", lambda self, *key: key in kept)
     monkeypatch.setattr(
-        type(registry), "register", lambda self, category, key, value: kept.update({(category, key): value})
+        type(registry),
+        "register",
+        lambda self, category, key, value: kept.update({(category, key): value}),
     )
     with ray_internals.registry_read_once():
         assert not registry.contains("env", "b") and registry.contains("env", "a")
         assert [registry.get("env", "a") for _ in range(3)] == [1, 1, 1] and len(read) == 1
         registry.register("env", "a", 2)
         registry.register("env", "b", 3)
-        assert (registry.get("env", "a"), registry.get("env", "b")) == (2, 3) and registry.contains("env", "b")
+        assert (registry.get("env", "a"), registry.get("env", "b")) == (2, 3) and registry.contains(
+            "env", "b"
+        )
     kept["env", "a"] = 4
     assert registry.get("env", "a") == 4, "after a run Ray's own reading is back"
 
 
 def test_a_placement_group_serves_the_next_of_its_kind_or_goes_after_a_turn(monkeypatch):
-    manager_class, made, removed = pkgutil.resolve_name(ray_internals._MANAGER), [], []
+    manager_class = pkgutil.resolve_name(ray_internals._MANAGER)
+    made = []
+    removed = []
     monkeypatch.setattr(
-        manager_class, "request_resources", lambda self, resource_request: made.append(resource_request)
+        manager_class,
+        "request_resources",
+        lambda self, resource_request: made.append(resource_request),
     )
     monkeypatch.setattr(
-        manager_class, "cancel_resource_request", lambda self, resource_request: removed.append(resource_request)
+        manager_class,
+        "cancel_resource_request",
+        lambda self, resource_request: removed.append(resource_request),
     )
     remove_unused = ray_internals.keep_places()
     remove_unused = ray_internals.keep_places()  # a second run in this process: wrapped once
@@ -144,7 +166,8 @@ def test_a_placement_group_serves_the_next_of_its_kind_or_goes_after_a_turn(monk
 def test_a_worker_is_not_asked_where_it_runs(monkeypatch):
     monkeypatch.setattr(TuneTrial, "set_ray_actor", TuneTrial.set_ray_actor)
     ray_internals.ask_no_location()
-    trial, actor = TuneTrial("none", stub=True), object()
+    trial = TuneTrial("none", stub=True)
+    actor = object()
     trial.set_ray_actor(actor)
     assert ray_internals.actor_of(trial) is actor and trial._default_result_or_future is None
 

@@ -23,7 +23,9 @@ arms:
 @pytest.fixture
 def cluster(monkeypatch):
     """A cluster that asks for no token."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    )
     cluster = RayCluster()
     try:
         cluster.add_node("a", "T4", cpus=2)
@@ -66,17 +68,25 @@ def test_studies_of_a_session_share_one_ray_that_ends_with_it(tmp_path):
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
     words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False
+    )
     assert done.stdout == "[True, True] 1 True\nFalse\n", done.stderr
 
 
 def test_trials_that_never_begin_are_not_said_to_have_crashed(cluster, tmp_path):
     (tmp_path / "study.yaml").write_text(STUDY.format(name="token"))
-    asked = {"RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    asked = {
+        "RAY_ADDRESS": f"{cluster.host}:{cluster.gcs_port}",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "0" * 64,
+    }
     words = ["run", "study.yaml", "--storage", "runs", "--tracking", "none"]
     run = start_driver(*words, folder=tmp_path, ray=cluster.folder, environment=asked)
     _, errors = run.communicate()
     assert run.returncode == 1, errors
     failed = [line for line in errors.splitlines() if line.startswith("failed:")]
-    assert failed and all("its process never began: Ray gave it up before" in line for line in failed), errors
+    assert failed and all(
+        "its process never began: Ray gave it up before" in line for line in failed
+    ), errors
     assert "RAY_AUTH_MODE=token is set here and the cluster asks for no token" in errors

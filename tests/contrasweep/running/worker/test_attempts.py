@@ -46,7 +46,9 @@ def left(records):
     return {key: records.store.read(key) for key in records.store.list("s/")}
 
 
-def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, records, no_wait, tmp_path, monkeypatch):
+def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(
+    trial, records, no_wait, tmp_path, monkeypatch
+):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     first = begun(trial, records)
     first.advance()
@@ -54,14 +56,18 @@ def test_an_attempt_that_wakes_ends_before_it_trains_and_writes_nothing(trial, r
     second = begun(trial, records)
     second.advance()
     before = left(records)
-    with pytest.raises(AttemptSuperseded, match=rf"trial {trial.id}: process {os.getpid()} on .* begun it again"):
+    with pytest.raises(
+        AttemptSuperseded, match=rf"trial {trial.id}: process {os.getpid()} on .* begun it again"
+    ):
         first.advance()
     assert first.finished and first.reports.step == 1 and not scratch.exists()
     assert left(records) == before
     assert (finish(second).status, second.attempt.claim.owner.attempts) == ("done", 2)
 
 
-def test_one_that_is_stopped_after_its_last_report_writes_neither_reports_nor_a_record(trial, records, no_wait):
+def test_one_that_is_stopped_after_its_last_report_writes_neither_reports_nor_a_record(
+    trial, records, no_wait
+):
     def is_stopped_as_it_returns(trial, resume=None):
         yield Report(1, {"accuracy": 0.5})
         attempts.Attempt(records, trial)
@@ -88,8 +94,12 @@ def test_one_that_is_stopped_within_a_step_writes_none_of_it(trial, records, no_
     assert before and left(records) == before
 
 
-def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(trial, records, no_wait, monkeypatch):
-    first, put_file, stops = begun(trial, records), records.store.put_file, iter([True])
+def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(
+    trial, records, no_wait, monkeypatch
+):
+    first = begun(trial, records)
+    put_file = records.store.put_file
+    stops = iter([True])
 
     def stopped(key, path):
         put_file(key, path)
@@ -102,7 +112,9 @@ def test_one_that_is_stopped_while_it_saves_does_not_set_the_checkpoint_back(tri
     assert first.attempt.checkpoints.latest().step == 3
 
 
-def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(trial, s3, no_wait, monkeypatch):
+def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(
+    trial, s3, no_wait, monkeypatch
+):
     def stopped(trial, resume=None):
         for report in train(trial, resume):
             if report.step == 2:
@@ -121,7 +133,9 @@ def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(t
     store = TrialAttempt.store
     monkeypatch.setattr(TrialAttempt, "store", waits)
     monkeypatch.setattr(attempt_module, "EVERY_S", 0.0)
-    records, awake, before = StudyRecords(s3.uri, "s"), threading.Event(), dict[str, bytes]()
+    records = StudyRecords(s3.uri, "s")
+    awake = threading.Event()
+    before = dict[str, bytes]()
     first = Execution(trial, stopped, records, metric="accuracy")
     with pytest.raises(AttemptSuperseded):
         first.advance(60.0)
@@ -130,7 +144,8 @@ def test_a_checkpoint_that_waited_while_its_process_was_stopped_writes_nothing(t
 
 def test_the_first_record_stands(trial, records):
     """Both end within the time in which neither asks: as where a host is cut off, and no process is stopped."""
-    first, second = begun(trial, records), begun(trial, records)
+    first = begun(trial, records)
+    second = begun(trial, records)
     record = finish(second)
     with pytest.raises(AttemptSuperseded, match="another attempt has written its record"):
         first.finish(Status.FAILED, error="it was cut off")
@@ -140,7 +155,9 @@ def test_the_first_record_stands(trial, records):
 def test_who_trains_alone_asks_once_in_ten_seconds(trial, records, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(attempts.time, "monotonic", lambda: now[0])
-    attempt, asked, read = attempts.Attempt(records, trial), [], records.store.read
+    attempt = attempts.Attempt(records, trial)
+    asked = []
+    read = records.store.read
     monkeypatch.setattr(records.store, "read", lambda *of: asked.append(now[0]) or read(*of))
     for _ in range(35):
         attempt.check()
@@ -151,7 +168,9 @@ def test_who_trains_alone_asks_once_in_ten_seconds(trial, records, monkeypatch):
 def test_a_claim_that_is_damaged_or_gone_ends_nobody(trial, records, no_wait):
     first = begun(trial, records)
     records.store.write(records.key(trial.id, ATTEMPT), b'{"token": 3')
-    (finding,) = [finding for finding in verify(records).findings if finding.file.endswith("attempt.json")]
+    (finding,) = [
+        finding for finding in verify(records).findings if finding.file.endswith("attempt.json")
+    ]
     assert finding.repair == "delete"
     first.advance()
     records.store.delete(records.key(trial.id, ATTEMPT))
@@ -162,7 +181,9 @@ def test_a_trial_that_is_run_again_has_another_record(trial, records, no_wait):
     failed = begun(trial, records).finish(Status.FAILED, error="of the machine")
     records.reopen(trial.id)
     record = finish(begun(trial, records))
-    assert (failed.status, record.status) == ("failed", "done") and records.read_one(trial.id) == record
+    assert (failed.status, record.status) == ("failed", "done") and records.read_one(
+        trial.id
+    ) == record
 
 
 def test_the_log_of_the_later_attempt_is_not_sent_over(trial, s3, no_wait):
@@ -207,7 +228,9 @@ def test_a_process_that_was_stopped_finds_it_out(trial, tmp_path):
     storage = str(tmp_path / "runs")
     path = [str(ROOT / "platform"), str(ROOT), str(ROOT / "tests" / "support")]
     code = STOPPED.format(path=path, data=str(tmp_path), storage=storage)
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout.readline() == "one step\n"
         process.send_signal(signal.SIGSTOP)

@@ -23,7 +23,8 @@ class Stored:
 
     def __init__(self):
         self.contents: list[tuple[int, str]] = []
-        self.begun, self.let = threading.Event(), threading.Event()
+        self.begun = threading.Event()
+        self.let = threading.Event()
 
     def __call__(self, snapshot):
         self.begun.set()
@@ -69,7 +70,8 @@ def test_what_fails_is_raised_with_the_next_and_nothing_more_is_stored(tmp_path)
 
 def test_training_goes_on_while_a_checkpoint_is_stored(trial, s3, monkeypatch):
     """The first checkpoint's file is not taken before the trial has trained its last step."""
-    records, trained = StudyRecords(s3.uri, "s"), threading.Event()
+    records = StudyRecords(s3.uri, "s")
+    trained = threading.Event()
     put_file = records.store.put_file
 
     def waits(key, path):
@@ -116,7 +118,9 @@ def test_a_trial_that_ends_early_keeps_the_checkpoint_that_was_whole(trial, s3, 
     """Its newest ones are too slow to be waited for, and their copies are gone once they can be stored."""
     monkeypatch.setattr(attempt_module, "EVERY_S", 0.0)
     monkeypatch.setattr(attempt_module, "CLOSE_TIMEOUT_S", 0.1)
-    records, begun, let = StudyRecords(s3.uri, "s"), threading.Event(), threading.Event()
+    records = StudyRecords(s3.uri, "s")
+    begun = threading.Event()
+    let = threading.Event()
     put_file = records.store.put_file
 
     def slow(key, path):

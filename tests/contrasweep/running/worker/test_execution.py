@@ -67,8 +67,12 @@ def exits_on_sigterm():
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("comes_out", ["as it is", "as another exception", "not at all", "as the end"])
-def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_on_sigterm, monkeypatch, comes_out):
+@pytest.mark.parametrize(
+    "comes_out", ["as it is", "as another exception", "not at all", "as the end"]
+)
+def test_a_process_told_to_end_is_not_the_trials_failure(
+    trial, tmp_path, exits_on_sigterm, monkeypatch, comes_out
+):
     """Compiled code, an import above all, turns SystemExit into another exception or swallows it: no record is written,
     the scratch folder goes, and the trial goes on from its checkpoint elsewhere."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -92,7 +96,11 @@ def test_a_process_told_to_end_is_not_the_trials_failure(trial, tmp_path, exits_
     assert len(list(tmp_path.glob("contrasweep-scratch-*"))) == 1
     with pytest.raises(SystemExit):
         first.advance()
-    assert first.finished and not list(tmp_path.glob("contrasweep-scratch-*")) and records.finished() == set()
+    assert (
+        first.finished
+        and not list(tmp_path.glob("contrasweep-scratch-*"))
+        and records.finished() == set()
+    )
     assert signal.getsignal(signal.SIGTERM) is exits_on_sigterm
     record = finish(Execution(trial, train, records, metric="accuracy"))
     assert (record.status, record.step, record.attempts) == ("done", 3, 2)
@@ -117,14 +125,18 @@ def test_a_damaged_checkpoint_is_not_used(trial, tmp_path):
     assert (record.attempts, record.metrics) == (2, {"accuracy": 0.3})
 
 
-def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifacts_of_all(trial, tmp_path):
+def test_a_resumed_trial_began_when_its_first_attempt_did_and_keeps_the_artifacts_of_all(
+    trial, tmp_path
+):
     def writes_once(trial, resume=None):
         begin = int((resume / "n").read_text()) if resume else 0
         for step in range(begin + 1, 4):
             (tmp_path / "files").mkdir(exist_ok=True)
             (tmp_path / "files" / "n").write_text(str(step))
             artifacts = {"first.txt": tmp_path / "files" / "n"} if step == 1 else {}
-            yield Report(step, {"accuracy": 0.5}, checkpoint=tmp_path / "files", artifacts=artifacts)
+            yield Report(
+                step, {"accuracy": 0.5}, checkpoint=tmp_path / "files", artifacts=artifacts
+            )
 
     records = StudyRecords(str(tmp_path / "storage"), "s")
     first = Execution(trial, writes_once, records, metric="accuracy")
@@ -150,7 +162,9 @@ def test_a_trial_whose_last_value_is_no_number_has_failed_by_its_method(value, t
         yield Report(1, {"accuracy": 0.5})
         yield Report(2, {"loss": 1.0} if value is None else {"accuracy": value})
 
-    record = finish(Execution(trial, ends_badly, StudyRecords(str(tmp_path), "s"), metric="accuracy"))
+    record = finish(
+        Execution(trial, ends_badly, StudyRecords(str(tmp_path), "s"), metric="accuracy")
+    )
     assert (record.status, record.cause, record.missing) == ("failed", "method", False)
 
 
@@ -166,7 +180,8 @@ def test_the_marker_comes_after_the_files_and_the_old_go_after_it(tmp_path):
             self.log.append(f"-{key}")
             super().delete(key)
 
-    store, folder = Recording(tmp_path / "store"), tmp_path / "state"
+    store = Recording(tmp_path / "store")
+    folder = tmp_path / "state"
     folder.mkdir()
     (folder / "w").write_text("1")
     checkpoints = Checkpoints(store, "c")
@@ -187,7 +202,9 @@ def test_steps_must_count_up(trial, tmp_path):
 
 
 @pytest.mark.parametrize("written", ["nothing", "a file"])
-def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before(trial, tmp_path, written):
+def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before(
+    trial, tmp_path, written
+):
     """It had been kept as one without files, in place of the one before."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "w").write_text("1")
@@ -195,7 +212,11 @@ def test_a_checkpoint_that_is_no_folder_ends_the_trial_and_leaves_the_one_before
 
     def careless(trial, resume=None):
         yield Report(1, {"accuracy": 0.1}, checkpoint=tmp_path / "state")
-        yield Report(2, {"accuracy": 0.2}, checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"))
+        yield Report(
+            2,
+            {"accuracy": 0.2},
+            checkpoint=tmp_path / ("model.pt" if written == "a file" else "nowhere"),
+        )
 
     records = StudyRecords(str(tmp_path), "s")
     record = finish(Execution(trial, careless, records, metric="accuracy"))
@@ -216,7 +237,9 @@ def test_out_of_memory_is_left_to_the_scheduler(trial, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="host memory is limited on Linux")
-def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is_free_again(trial, tmp_path):
+def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is_free_again(
+    trial, tmp_path
+):
     """The guard is a real limit of this process: an array of 8 GiB is refused while the trial is open, not after it."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
 
@@ -225,7 +248,11 @@ def test_a_trial_that_takes_more_than_it_was_given_ends_alone_and_the_process_is
 
     with pytest.raises(MemoryError):
         Execution(
-            trial, greedy, StudyRecords(str(tmp_path), "s"), metric="accuracy", limits=guard(host_memory_gib=0.5)
+            trial,
+            greedy,
+            StudyRecords(str(tmp_path), "s"),
+            metric="accuracy",
+            limits=guard(host_memory_gib=0.5),
         ).advance()
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
@@ -234,7 +261,11 @@ def test_a_checkpoint_knows_what_the_trial_held(trial, tmp_path):
     """So that an unfinished trial counts in the study's budgets."""
     records = StudyRecords(str(tmp_path), "s")
     execution = Execution(
-        trial, train, records, metric="accuracy", notes=TrialNotes(gpus=0.25, cost_per_hour=2.0, phase="search")
+        trial,
+        train,
+        records,
+        metric="accuracy",
+        notes=TrialNotes(gpus=0.25, cost_per_hour=2.0, phase="search"),
     )
     execution.advance()
     execution.close()
@@ -269,7 +300,9 @@ def test_a_revised_report_is_stored_in_place_of_the_one_that_is_stored_already(t
 
 
 def test_reports_that_two_threads_store_at_once_are_the_later_ones(trial, tmp_path, monkeypatch):
-    records, begun, let = StudyRecords(str(tmp_path), "s"), threading.Event(), threading.Event()
+    records = StudyRecords(str(tmp_path), "s")
+    begun = threading.Event()
+    let = threading.Event()
     write = records.write_metrics
 
     def slow(trial_id, rows):

@@ -16,7 +16,8 @@ from contrasweep import AblationGrid, Arm
 from contrasweep.running.driver import run
 from contrasweep.running.worker.isolation import Isolation
 
-CALM, OTHER = "00c0ffee00c0ffee", "fedcba9876543210"
+CALM = "00c0ffee00c0ffee"
+OTHER = "fedcba9876543210"
 
 
 def begin(isolation, trial_id, trainable="leaving:calm", load=lambda: leaving.calm):
@@ -43,7 +44,9 @@ def test_what_a_trial_changes_is_put_back_before_the_next(isolation, change):
         return leaving.observed() | {"module": 0.0}
 
     alone = numbers()
-    generator = leaving.GENERATOR.bit_generator.state  # what the last one drew is a change of its own
+    generator = (
+        leaving.GENERATOR.bit_generator.state
+    )  # what the last one drew is a change of its own
     begin(isolation, OTHER)
     change()
     leaving.GENERATOR.bit_generator.state = generator
@@ -65,7 +68,8 @@ def in_a_process(lines):
     """What lines of Python print, in a process of their own."""
     place = str(Path(leaving.__file__).parent)
     imports = (
-        "from contrasweep.cluster.usage import children\nfrom contrasweep.running.worker.isolation import Isolation"
+        "from contrasweep.cluster.usage import children\n"
+        "from contrasweep.running.worker.isolation import Isolation"
     )
     start = f"import sys; sys.path.insert(0, {place!r})\n{imports}\n"
     done = python("-c", start + lines)
@@ -172,7 +176,9 @@ def test_calm_arms_report_the_same_among_others_and_alone(tmp_path, capfd):
     """In one slot, beside fifteen that change the process; those that cannot be put back end their worker."""
     alone = {}
     for arm in leaving.CALM:
-        results = run(leaving.study([arm], reference=None), storage=str(tmp_path / arm), tracking="none")
+        results = run(
+            leaving.study([arm], reference=None), storage=str(tmp_path / arm), tracking="none"
+        )
         alone |= leaving.calm_records(results)
     capfd.readouterr()
     order = random.Random(1).sample([*leaving.CALM, *leaving.MISBEHAVING], 17)
@@ -189,9 +195,13 @@ def test_calm_arms_report_the_same_among_others_and_alone(tmp_path, capfd):
 @pytest.mark.usefixtures("ray_core")
 def test_each_trial_has_a_process_of_its_own_where_the_study_says_so(tmp_path):
     def processes(**fields):
-        several = AblationGrid("processes", {"a": Arm("leaving:process")}, "digits", seeds=[0, 1, 2], **fields)
+        several = AblationGrid(
+            "processes", {"a": Arm("leaving:process")}, "digits", seeds=[0, 1, 2], **fields
+        )
         results = run(several, storage=str(tmp_path / str(fields)), tracking="none")
-        return {record.metrics["accuracy"] for record in results.trial_records.values()}, set(results.trial_records)
+        return {record.metrics["accuracy"] for record in results.trial_records.values()}, set(
+            results.trial_records
+        )
 
     (shared, ids), (own, same_ids) = processes(), processes(process="own")
     assert (len(shared), len(own)) == (1, 3) and ids == same_ids

@@ -12,7 +12,11 @@ from contrasweep.live.state import read_live
 from contrasweep.running.driver import run
 from contrasweep.running.worker.output import LIMIT
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("misbehaving"), pytest.mark.usefixtures("ray_session")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.xdist_group("misbehaving"),
+    pytest.mark.usefixtures("ray_session"),
+]
 
 SILENT = "timed out after 1[0-9] s without a report (report_minutes is 0.2)"
 LOST = "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside"
@@ -64,7 +68,11 @@ def storage(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(ray_session, tmp_path_factory):
     """The calm arm by itself."""
-    return run(study("calm", reference=None), storage=str(tmp_path_factory.mktemp("alone")), tracking="none")
+    return run(
+        study("calm", reference=None),
+        storage=str(tmp_path_factory.mktemp("alone")),
+        tracking="none",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +94,9 @@ def hanging(ray_session, tmp_path_factory):
 
 @pytest.fixture
 def record(results, hanging):
-    by_arm = {record.arm: record for each in (results, hanging) for record in each.trial_records.values()}
+    by_arm = {
+        record.arm: record for each in (results, hanging) for record in each.trial_records.values()
+    }
     return lambda name: by_arm[name.replace("_", "-")]
 
 
@@ -107,8 +117,12 @@ def test_what_ended_each_is_named_in_its_record(results, record):
     for name in HANGS | FAILS:
         cause = "time limit" if name in HANGS else "signal" if name == "is_killed" else "method"
         assert (record(name).cause, record(name).missing) == (cause, name == "is_killed"), name
-    assert record("exits_at_once").attempts == record("is_killed").attempts == 2, "processes that were lost count"
-    assert "os._exit was called with 7" in read_log(results.records, record("exits_at_once").trial_id)
+    assert record("exits_at_once").attempts == record("is_killed").attempts == 2, (
+        "processes that were lost count"
+    )
+    assert "os._exit was called with 7" in read_log(
+        results.records, record("exits_at_once").trial_id
+    )
     frame = results.to_frame().set_index("arm")
     assert frame["cause"]["is-killed"] == "signal" and pd.isna(frame["cause"]["calm"])
 
@@ -116,7 +130,9 @@ def test_what_ended_each_is_named_in_its_record(results, record):
 def test_the_calm_arm_s_table_is_that_of_the_calm_arm_alone(results, alone):
     def cells(of):
         frame = of.to_frame()
-        return frame[frame["arm"] == "calm"][["trial_id", "seed", "status", "accuracy"]].reset_index(drop=True)
+        return frame[frame["arm"] == "calm"][
+            ["trial_id", "seed", "status", "accuracy"]
+        ].reset_index(drop=True)
 
     assert cells(results).equals(cells(alone)) and set(cells(results)["status"]) == {"done"}
     assert "0.53" in results.table().to_text()
@@ -124,7 +140,12 @@ def test_the_calm_arm_s_table_is_that_of_the_calm_arm_alone(results, alone):
 
 def test_what_they_printed_is_kept_within_the_limit(results, record):
     logs = {name: read_log(results.records, record(name).trial_id) for name in (*FAILS, *ENDS)}
-    for word in ("on standard output", "on standard error", "UserWarning: a warning", "of a subprocess"):
+    for word in (
+        "on standard output",
+        "on standard error",
+        "UserWarning: a warning",
+        "of a subprocess",
+    ):
         assert word in logs["prints"]
     assert logs["exits_at_once"].count("before the end") == 2, "of both attempts"
     assert "Segmentation fault" in logs["crashes"]
@@ -139,9 +160,22 @@ def test_whoever_watched_saw_it_end(results, hanging):
     state = read_live(results.records)
     assert state.ended == "complete" and not state.running
     assert state.statuses == {"done": 1 + len(ENDS), "failed": len(FAILS)}
-    assert any("(misbehaving.py:" in text and "contrasweep logs misbehaving " in text for _, text in state.events)
+    assert any(
+        "(misbehaving.py:" in text and "contrasweep logs misbehaving " in text
+        for _, text in state.events
+    )
 
 
 def test_the_module_has_no_function_that_is_not_run(results):
-    functions = {name for name, value in vars(misbehaving).items() if getattr(value, "__module__", "") == "misbehaving"}
-    assert functions == {"calm", "is_killed_beside_its_child", *HANGS, *FAILS, *ENDS}  # the second: test_orphans
+    functions = {
+        name
+        for name, value in vars(misbehaving).items()
+        if getattr(value, "__module__", "") == "misbehaving"
+    }
+    assert functions == {
+        "calm",
+        "is_killed_beside_its_child",
+        *HANGS,
+        *FAILS,
+        *ENDS,
+    }  # the second: test_orphans

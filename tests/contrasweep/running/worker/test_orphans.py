@@ -40,17 +40,32 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, None], ids=["killed", "crashed", "ended"])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, signal.SIGSEGV, None], ids=["killed", "crashed", "ended"]
+)
 def test_what_a_worker_leaves_is_killed(how):
     """But a daemon that has left the group and executed a program of its own."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert worker.stdin and worker.stdout
     lines = list(iter(worker.stdout.readline, "started\n"))
     daemon = psutil.Process(int(lines.pop()))
-    left = [psutil.Process(int(pid)) for line in lines for pid in line.split() if psutil.pid_exists(int(pid))]
-    (guard,) = (p for p in psutil.process_iter(["cmdline"]) if str(worker.pid) in (p.info["cmdline"] or [])[-3:])
+    left = [
+        psutil.Process(int(pid))
+        for line in lines
+        for pid in line.split()
+        if psutil.pid_exists(int(pid))
+    ]
+    (guard,) = (
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if str(worker.pid) in (p.info["cmdline"] or [])[-3:]
+    )
     try:
         assert len(left) == 4, lines
         worker.stdin.close() if how is None else worker.send_signal(how)
@@ -70,7 +85,9 @@ def test_a_killed_worker_is_lost_though_its_child_lives(ray_core, tmp_path):
     """The child has the worker's sockets, in a session of its own. Without a guard this run waits for it for ever."""
     arms = {"killed": Arm("misbehaving:is_killed_beside_its_child")}
     results = run(
-        AblationGrid("orphans", arms, "digits", seeds=[0], max_failures=1), storage=str(tmp_path), tracking="none"
+        AblationGrid("orphans", arms, "digits", seeds=[0], max_failures=1),
+        storage=str(tmp_path),
+        tracking="none",
     )
     (record,) = results.trial_records.values()
     assert record.status == "failed" and "its process was lost each time" in (record.error or "")

@@ -45,7 +45,9 @@ def test_all_that_is_printed_is_kept_and_the_streams_come_back(records):
     assert "after" not in log
 
 
-def test_a_process_that_dies_without_a_word_leaves_what_it_printed_and_the_next_goes_on_below(records):
+def test_a_process_that_dies_without_a_word_leaves_what_it_printed_and_the_next_goes_on_below(
+    records,
+):
     assert in_a_process(records, "print('the last', flush=True); os._exit(7)").returncode == 7
     assert log_of(records).read_text() == "the last\nos._exit was called with 7\n"
     in_a_process(records, "print('the second'); taken.close()")
@@ -103,5 +105,9 @@ def test_the_last_words_of_a_flood_are_kept_while_the_log_is_shortened(records):
         )
         assert in_a_process(records, code).returncode == 0
         log = log_of(records).read_bytes()
-        assert log.endswith(b"the last words") and b"bytes are left out here" in log and len(log) <= output.LIMIT
+        assert (
+            log.endswith(b"the last words")
+            and b"bytes are left out here" in log
+            and len(log) <= output.LIMIT
+        )
         log_of(records).unlink()

@@ -32,7 +32,10 @@ class Own:
     ("read", "left"),
     [
         (lambda c: None, ("lr", "batchsize", "loss.name", "loss.sigma", "widths")),
-        (lambda c: (c["lr"], c.get("batch_size", 4)), ("batchsize", "loss.name", "loss.sigma", "widths")),
+        (
+            lambda c: (c["lr"], c.get("batch_size", 4)),
+            ("batchsize", "loss.name", "loss.sigma", "widths"),
+        ),
         (lambda c: ("lr" in c, c["loss"]["sigma"]), ("batchsize", "loss.name", "widths")),
         (lambda c: (sorted(c), len(c)), ("lr", "batchsize", "loss.name", "loss.sigma", "widths")),
         (lambda c: c.items(), ("loss.name", "loss.sigma")),
@@ -57,7 +60,9 @@ def test_what_was_read_is_noted(read, left):
 
 def test_it_is_the_config_it_was_made_of():
     config = RecordedConfig(CONFIG)
-    assert config == CONFIG and isinstance(config, dict) and json.loads(json.dumps(config)) == CONFIG
+    assert (
+        config == CONFIG and isinstance(config, dict) and json.loads(json.dumps(config)) == CONFIG
+    )
     assert type(copy.deepcopy(config)["loss"]) is dict
 
 
@@ -74,17 +79,22 @@ knows_its_settings.settings = dict
 
 
 @pytest.mark.parametrize(
-    ("function", "left"), [(reads_two, ("batchsize", "loss.name", "loss.sigma")), (knows_its_settings, ())]
+    ("function", "left"),
+    [(reads_two, ("batchsize", "loss.name", "loss.sigma")), (knows_its_settings, ())],
 )
 def test_the_record_names_what_was_never_read(function, left, tmp_path):
-    trial = Trial("s", "a", "m:f", CONFIG, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+    trial = Trial(
+        "s", "a", "m:f", CONFIG, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0
+    )
     records = StudyRecords(str(tmp_path), "s")
     execution = Execution(trial, function, records, metric="accuracy")
     while execution.advance().record is None:
         pass
     record = records.read_one(trial.id)
     assert record is not None and (record.status, record.unused_settings) == (Status.DONE, left)
-    assert (b'"unused_settings"' in record.to_json()) == bool(left), "records of others stay as they were"
+    assert (b'"unused_settings"' in record.to_json()) == bool(left), (
+        "records of others stay as they were"
+    )
 
 
 def reads_in_training(trial, resume=None):
@@ -96,7 +106,9 @@ def reads_in_training(trial, resume=None):
 
 def test_what_an_earlier_attempt_read_is_not_called_unread(tmp_path):
     config = CONFIG | {"folder": str(tmp_path / "checkpoint")}
-    trial = Trial("s", "a", "m:f", config, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0)
+    trial = Trial(
+        "s", "a", "m:f", config, data.resolve("digits", folds=2, storage=str(tmp_path)), fold=0
+    )
     records = StudyRecords(str(tmp_path), "s")
     killed = Execution(trial, reads_in_training, records, metric="accuracy")
     assert killed.advance().record is None
