@@ -68,6 +68,13 @@ def main(smoke):
     trained = tune.with_resources(f, needs)
     tune.Tuner(trained, param_space={"x": tune.uniform(0, 1)}, tune_config=config, run_config=run).fit()
 """
+WRAPPED = """
+def f(c): ...
+def main():
+    with_data = tune.with_parameters(f, n=1)
+    config = tune.TuneConfig(metric="loss", mode="min")
+    tune.Tuner(tune.with_resources(with_data, {"cpu": 1}), tune_config=config, param_space={"x": tune.choice([1])})
+"""
 SEARCHED = TUNED.replace("scheduler=sched", "search_alg=sched")
 MORE = "metric: {name: l, target: 3}\nproject: p\ncommand: ['${envvar:A}']"
 SEEDED = ["env", "WANDB_MODE=offline", "python", "train.py", "--seed", "{seed}", "{args}"]
@@ -252,6 +259,8 @@ CASES = [
         "",
         "tune.with_par|**b",
     ),
+    ("t.py", WRAPPED, "trainable", "tune:t:f"),
+    ("t.py", WRAPPED.replace("def f", "class f: pass\ndef g"), "metric", "loss"),
     ("t.py", TUNE % "uniform(lower=0, upper=1)", "x", Float(0, 1)),
     ("t.py", "net(mode='nearest')\n" + TUNE % "choice([1])", "mode", "max"),
     (

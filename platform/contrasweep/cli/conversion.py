@@ -515,10 +515,8 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             elif name == "with_resources":
                 needs([*node.args[1:], *(word.value for word in node.keywords)][0])
             elif name in ("Tuner", "optimize", "run"):
-                nodes = [
-                    node,
-                    *(named[name] for arg in node.args if (name := ast.unparse(arg)) in named),
-                ]
+                names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+                nodes = [node, *(named[name] for name in names if name in named)]
                 parts = [part for top in nodes for part in ast.walk(top)]
                 inner = [
                     part.id for part in parts if isinstance(part, ast.Name) and part.id in functions
@@ -573,6 +571,8 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         found.arm = {"trainable": f"{kind}:{module}:{trains}"}
         found.arm |= {"resources": said["resources"]} if said.get("resources") else {}
     else:
+        if "metric" in said:
+            found.study["metric"] = said["metric"]
         found.config = flags
         found.searcher = "random" if found.space else "grid"
         found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
