@@ -252,11 +252,9 @@ def test_a_run_is_watched_from_another_process_on_an_object_store(s3, tmp_path):
 def test_watch_ends_with_the_run_and_says_each_event_once(records):
     stream = io.StringIO()
     keep(records, events=[(1.0, "the first")])
-    watcher = threading.Thread(
-        target=watch, args=(records, Lines(stream, every_s=0.0)), kwargs={"poll_s": 0.01}
-    )
+    watcher = threading.Thread(target=watch, args=(records, Lines(stream, every_s=0.0)))
     watcher.start()
-    while "the first" not in stream.getvalue():
+    while "the first" not in stream.getvalue() and watcher.is_alive():
         time.sleep(0.01)
     keep(records, events=[(1.0, "the first"), (2.0, "the second")], ended="complete", running={})
     watcher.join(300)
