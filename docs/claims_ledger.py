@@ -63,7 +63,10 @@ FLOODS_TRIED = (
     "3 tried for LOCAL (with colour statistics, with colours normalised by flood, and neither), on five of the ten "
     "floods, one held out at a time, seed 0; decided on all ten"
 )
-FLOODS_BEFORE = "with seeds as replicates, on five floods that stayed the same, which decided two studies in turn"
+FLOODS_BEFORE = (
+    "with seeds as replicates, on five floods that stayed the same and decided two studies one "
+    "after another"
+)
 LOCAL_TRIED = (
     "some 25 tried on folds 0 and 1 of the training part, seed 0, one on folds 2 and 3, and 9 more for few epochs; "
     "decided on the test part, seeds from 100 on"

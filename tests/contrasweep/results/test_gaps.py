@@ -37,25 +37,21 @@ def lacking(results, metric):
 )
 def test_each_trial_that_is_not_in_a_table_is_counted_once(ends, question, axes):
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("one", "two"):
-            made(folder, name, ends=[None, *ends], seeds=range(3), axes=axes, question=question)
-        for names in ("one", ["one", "two"]):
-            results = cs.load(names, storage=folder)
-            tables = [results.table(metric=metric) for metric in ("accuracy", "even")]
-            layouts = [results.table(["arm"], []), results.table(results.axes or None, ["arm"])]
-            assert bool(tables[0].averages) == (question == "overall" and len(axes) > 1)
-            for table in (*tables, *layouts):
-                lost = lacking(results, table.metric)
-                assert [told(line) for line in table.legend if "not in the table" in line] == [
-                    lost
-                ] * bool(lost)
-            lines = [line for line in PaperTable(tables).legend if "not in the table" in line]
-            by_metric = {line.partition(":")[0]: told(line) for line in lines}
-            lost = {
-                metric: found
-                for metric in ("accuracy", "even")
-                if (found := lacking(results, metric))
-            }
-            assert by_metric == lost or (
-                len(lines) == 1 and lost["accuracy"] == lost["even"] == told(lines[0])
-            )
+        made(folder, "one", ends=[None, *ends], seeds=range(3), axes=axes, question=question)
+        results = cs.load("one", storage=folder)
+        tables = [results.table(metric=metric) for metric in ("accuracy", "even")]
+        layouts = [results.table(["arm"], []), results.table(results.axes or None, ["arm"])]
+        assert bool(tables[0].averages) == (question == "overall" and len(axes) > 1)
+        for table in (*tables, *layouts):
+            lost = lacking(results, table.metric)
+            assert [told(line) for line in table.legend if "not in the table" in line] == [
+                lost
+            ] * bool(lost)
+        lines = [line for line in PaperTable(tables).legend if "not in the table" in line]
+        by_metric = {line.partition(":")[0]: told(line) for line in lines}
+        lost = {
+            metric: found for metric in ("accuracy", "even") if (found := lacking(results, metric))
+        }
+        assert by_metric == lost or (
+            len(lines) == 1 and lost["accuracy"] == lost["even"] == told(lines[0])
+        )
