@@ -17,6 +17,7 @@ from benchmarks.resumable import command_line, read_rows, simulate, write_lines
 
 from contrasweep import Arm, Float, Sweep
 from contrasweep.planning.planner import plan
+from contrasweep.results.interim_analysis import count_look
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import redeclare
 from contrasweep.running.prepare import study_document
@@ -74,6 +75,7 @@ def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
     planned = plan(sweep, storage=folder)
     records = StudyRecords(folder, sweep.name)
     document = redeclare(planned, study_document(planned), records, extend=True)
+    count_look(planned, records)
     records.claim(document)
     source = planned.source(records, records.finished())
     while not source.finished:
