@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+from benchmarks.resumable import main
 
 from contrasweep.statistics.referee import Confirmation, Gains, Rule
 from contrasweep.statistics.resampling import sign_flip_p
@@ -287,13 +287,5 @@ def lines(came: dict[str, list[dict[str, Any]]]) -> list[str]:
     return text
 
 
-def main() -> None:
-    options = command_line(__doc__, "campaigns", 1000)
-    if options.what == "simulate":
-        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
-    else:
-        write_lines(options.output, lines(read_rows(options.rows, KINDS)))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "campaigns", KINDS, study, lines)

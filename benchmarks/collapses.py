@@ -11,12 +11,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.growing_studies import SPENDINGS, fixed, grow
-from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+from benchmarks.resumable import main
 
 from contrasweep import Replicates
 from contrasweep.statistics.comparison import Comparison, judge
@@ -124,9 +123,8 @@ def rows(came: Mapping[str, Sequence[dict[str, Any]]], gains: bool) -> Iterator[
             yield f"| {row.rate:.0%} | {who} | {what} | {numbers} | {trials} |"
 
 
-def write(path: Path, output: Path) -> None:
-    came = read_rows(path, ROWS)
-    lines = [
+def page(came: dict[str, list[Any]]) -> list[str]:
+    return [
         "# Studies of which some trainings collapse, by simulation",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}; `python -m benchmarks.collapses`: three arms of equal mean accuracy (all "
@@ -148,16 +146,7 @@ def write(path: Path, output: Path) -> None:
         "|---|---|---|---|---|---|---|",
         *rows(came, True),
     ]
-    write_lines(output, lines)
-
-
-def main() -> None:
-    options = command_line(__doc__, "collapses", 1000)
-    if options.what == "simulate":
-        simulate(options.rows, dict.fromkeys(ROWS, options.studies), study, options.seconds)
-    else:
-        write(options.rows, options.output)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "collapses", ROWS, study, page)

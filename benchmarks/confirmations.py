@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 from benchmarks.declared_anew import DIRECTIONS
-from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+from benchmarks.resumable import main
 
 from contrasweep import Arm, Float, Sweep
 from contrasweep.planning.planner import plan
@@ -125,13 +125,5 @@ def lines(came: dict[str, list[dict[str, bool]]]) -> list[str]:
     return text
 
 
-def main() -> None:
-    options = command_line(__doc__, "confirmations", 1000)
-    if options.what == "simulate":
-        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
-    else:
-        write_lines(options.output, lines(read_rows(options.rows, KINDS)))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "confirmations", KINDS, study, lines)

@@ -16,11 +16,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.resumable import command_line, read_rows, simulate, write_lines
+from benchmarks.resumable import main
 
 from contrasweep import AblationGrid, Arm
 from contrasweep.planning.planner import plan
@@ -232,8 +231,8 @@ def rows(by_kind: Mapping[str, Sequence[dict[str, bool]]]) -> Iterator[str]:
             yield f"| {kind} | {rate:.3f} ± {error:.3f} | {before} | {said} | {len(drawn)} |"
 
 
-def write(path: Path, output: Path) -> None:
-    lines = [
+def page(came: dict[str, list[Any]]) -> list[str]:
+    return [
         "# Studies that are declared anew after their results were seen, by simulation",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}; `python -m benchmarks.declared_anew`: two equal arms of {SEEDS} seeds unless "
@@ -246,22 +245,13 @@ def write(path: Path, output: Path) -> None:
         "",
         "| what the user does | any false verdict ± 2 se | before | what the table says | N |",
         "|---|---|---|---|---|",
-        *rows(read_rows(path, list(KINDS))),
+        *rows(came),
         "| up to 3 of 10 seeds removed; two of four arms removed | refused | .567; .160 | - | - |",
         "",
         "Arms that are trained again have no `--spend`: at half the level each time equal arms had a verdict in "
         ".087 ± .027 and .089 ± .028 of 425 studies.",
     ]
-    write_lines(output, lines)
-
-
-def main() -> None:
-    options = command_line(__doc__, "declared_anew", 1000)
-    if options.what == "simulate":
-        simulate(options.rows, dict.fromkeys(KINDS, options.studies), study, options.seconds)
-    else:
-        write(options.rows, options.output)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "declared_anew", KINDS, study, page)

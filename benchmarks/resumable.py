@@ -24,6 +24,21 @@ def command_line(doc: str | None, name: str, studies: int) -> argparse.Namespace
     return parser.parse_args()
 
 
+def main(
+    doc: str | None,
+    name: str,
+    kinds: Iterable[str],
+    study: Callable[[str, int], Any],
+    page: Callable[[dict[str, list[Any]]], Iterable[str]],
+) -> None:
+    """The command of a simulation: `simulate` 1,000 studies of each kind, or `write` the `page` of what came."""
+    options = command_line(doc, name, 1000)
+    if options.what == "simulate":
+        simulate(options.rows, dict.fromkeys(kinds, options.studies), study, options.seconds)
+    else:
+        write_lines(options.output, page(read_rows(options.rows, kinds)))
+
+
 def simulate(
     rows: Path, wanted: Mapping[str, int], study: Callable[[str, int], Any], seconds: float
 ) -> None:

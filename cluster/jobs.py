@@ -37,8 +37,9 @@ POLL_S = 1.0
 MAX_QUIET_S = 8.0
 """Between two looks at a log that has nothing new, at most."""
 CHARACTERS_PER_S = 2**18
+"""Characters that following a log may fetch in a second."""
 MAX_WAIT_S = 60.0
-"""What following a log may fetch, and how long that may keep what is new waiting."""
+"""How long this limit may keep new text waiting."""
 TIMEOUT_S = 30.0
 MAX_PACKAGE = 500 * 2**20
 """Bytes of a package that the head takes (Ray's GCS_STORAGE_MAX_SIZE)."""

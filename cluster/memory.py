@@ -34,13 +34,16 @@ if TYPE_CHECKING:
 
 
 LAUNCH_S = 40e-6
+"""What the launch of one counted kernel takes the host."""
 TURN_S = 15e-6
-"""Of one counted kernel: what its launch takes the host, and what it takes the GPU where processes take turns on it.
+"""What one counted kernel takes the GPU where processes take turns on it.
+
 One process that trains ResNet-18 on an H100, 32 images of 32 px a step and 267 kernels counted, takes 11.4 ms a step
 with loss and optimizer; 4 and 8 processes together do a step in 4.3 and 4.0 ms (benchmarks/results/gpu.md)."""
 UTILISATION = 0.3
+"""The part of the peak of operations that training of convolutions reaches on tensor cores."""
 PLAIN_UTILISATION = 0.6
-"""The part of the peak of operations that training of convolutions reaches: on tensor cores, and without them."""
+"""The part that it reaches without tensor cores."""
 PASSES = 3
 """Forward passes that a step amounts to: itself, and the gradients of inputs and of weights."""
 

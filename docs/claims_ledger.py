@@ -85,8 +85,9 @@ TEXT_ALONE = "half of the helpfulness is planted in images, which the other mode
 SURVEY = "Feeney and Hughes 2024"
 DIGITS = "contrasweep.search_spaces.orthonormal:OVER_SMALL_BATCHES"
 RAW_PIXELS = f"{DIGITS}/raw-pixels"
+"""On long-tailed digits: nearest neighbours of the pixels."""
 CROSS_ENTROPY = f"{DIGITS}/cross-entropy"
-"""On long-tailed digits: nearest neighbours, and a ResNet that cross-entropy alone trains for 30 epochs."""
+"""On long-tailed digits: a ResNet that cross-entropy alone trains for 30 epochs."""
 LOCAL = "LOCAL"
 OTHER_BASELINES = {
     "dr_net": "adapted D&R-Net",

@@ -195,9 +195,11 @@ def _weights() -> Any:
 
 
 LABELS = (0, 0, 1, 1)
+"""Labels of the batch that a loss at a dotted path is tried on."""
 IDS = (0, 1, 0, 1)
+"""Instances of this batch."""
 DIM = 8
-"""The batch that a loss at a dotted path is tried on: labels, instances, and the dimension of embeddings."""
+"""Dimension of its embeddings."""
 
 
 def check_loss(chosen: Component) -> None:

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 SCORE_LEVEL = ("scores", "positives", "negatives")
 VIEWS = ("first", "second")
 DIMS = ("dim", "embedding_size")
+"""Names that a class gives the dimension of embeddings."""
 CLASSES = ("classes", "num_classes")
-"""Parameters of a class that are the dimension of embeddings, and the number of classes."""
+"""Names that a class gives the number of classes."""
 METRIC_LEARNING = "pytorch_metric_learning"
 DISTANCES: Mapping[str, tuple[str, Config]] = {
     "cosine": ("CosineSimilarity", {}),

@@ -10,8 +10,9 @@ from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.pytorch import Float, Int
 
 MANY = 100
+"""Long-tailed learning: classes with more training rows than these are many-shot."""
 FEW = 20
-"""Shots of long-tailed learning: classes with more than 100 training rows are many, with fewer than 20 few."""
+"""Classes with fewer training rows than these are few-shot."""
 
 
 def scores(

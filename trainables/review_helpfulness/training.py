@@ -25,9 +25,11 @@ reviews."""
 COUNTED_PAIRS = 2
 """Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
 VOCABULARY = 30_000
+"""Words of products and of reviews, before the data is read: Amazon-MRHP's size."""
 CHARACTERS = 100
+"""Characters, before the data is read."""
 CHARACTERS_A_WORD = 16
-"""Words of products and of reviews, and characters, before the data is read: Amazon-MRHP's size."""
+"""Characters of a word, before the data is read."""
 
 
 def memory(config: Config, data: Manifest) -> Workload:

@@ -11,8 +11,9 @@ from contrasweep.imports import install_command
 from contrasweep.trainables.pytorch import Int, Tensor, torch
 
 PADDING = 0
+"""The word index that fills short texts."""
 UNKNOWN = 1
-"""Word indices with a meaning of their own; those of the vocabulary follow."""
+"""The word index of words that the vocabulary has not; those of the vocabulary follow."""
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
 
 

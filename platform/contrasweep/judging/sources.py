@@ -28,11 +28,8 @@ from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
-OF_ONE_RUN = re.compile(
-    r"(/checkpoint-\d+)?/(trainer_state\.json|[^/]*\.tfevents\.[^/]*)$|_part_\d+\.parquet$"
-    r"|/(offline-)?run-\w+-\w+(?P<id>/run-\w+\.wandb)$"
-)
-"""The end of a path that says which of the files of a run it is."""
+CHECKPOINT = re.compile(r"checkpoint-\d+")
+PART = re.compile(r"_part_\d+$")
 MOST_BYTES = 2**31
 """No larger file is read."""
 MOST_UNPACKED = 2**28
@@ -254,11 +251,9 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     read = import_path(named, "judge", "reader") if isinstance(named := kinds[kind], str) else named
     files_of: dict[Path, list[Path]] = {}
     for path in found[1]:
-        files_of.setdefault(
-            Path(OF_ONE_RUN.sub(r"\g<id>/of", path.as_posix())) if kind in CURVES else path, []
-        ).append(path)
+        files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
     for run, paths in files_of.items():
-        where = run.relative_to(folder).parts[:-1] or (paths[0].stem,)
+        where = run.parts[:-1] or (paths[0].stem,)
         seeds.append(SEED.search("/".join(where)))
         tables = []
         for path in paths:
@@ -280,6 +275,20 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     return table if all(seeds) or "arm" not in table else table.drop(
         columns="seed", errors="ignore"
     ), kind in CURVES
+
+
+def _run_of(path: Path, kind: str) -> Path:
+    """Return what a run is known by. Files of one run share it: those of its checkpoints, its restarts, its parts."""
+    match kind:
+        case "trainer_state.json" if CHECKPOINT.fullmatch(path.parent.name):
+            return path.parent.with_name(path.name)
+        case "events.out.tfevents.*":
+            return path.with_name(kind)
+        case "*.wandb":  # each time that a run is resumed it gets another folder
+            return Path(path.name)
+        case "*_part_*.parquet":
+            return path.with_name(PART.sub("", path.stem))
+    return path
 
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:

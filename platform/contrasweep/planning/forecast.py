@@ -327,7 +327,7 @@ def forecast(
     )
     packing: list[PackingRow] = []
     makespan = None
-    # A budget that counts no trials ends when it ends: it has no makespan.
+    # How many trials a budget of epochs or hours pays for is not known, so it has no makespan.
     if (left := plan.left(known)) is not None:
         to_run = [rows[number] for number in left]
         needs = [row.footprint for row in to_run]

@@ -22,12 +22,15 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 
 LARGEST = 100_000
+"""Trials that a page lists at most."""
 DETAILED = 5_000
+"""Trials that a page lists with all of their metrics at most."""
 MAX_METRICS = 16
-"""Trials that a page lists at most, with all of their metrics at most, and how many metrics those are."""
+"""Metrics of a trial in a longer list."""
 CURVE_STEPS = 60
+"""Steps at which a page has the curve of a trial at most."""
 CURVE_VALUES = 200_000
-"""Steps at which a page has the curve of a trial at most, and the values of all curves together."""
+"""Values of all curves of a page together."""
 OWN = (*OWN_COLUMNS, "error", "phase")
 """What a frame has beside settings and metrics."""
 TONES = {

@@ -10,8 +10,9 @@ from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.records import StudyRecords
 
 LONGEST = 500
+"""Characters of a note."""
 MOST = 1000
-"""Characters of a note, and notes of a study."""
+"""Notes of a study."""
 
 
 @stored

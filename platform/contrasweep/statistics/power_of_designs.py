@@ -18,9 +18,9 @@ POWER = 0.8
 MAX_SEEDS = 64
 """No plan with more seeds than this is proposed."""
 LARGE = 1.5
+"""A plan that can only decide larger differences than this, in standard deviations, gets a warning."""
 HARDLY = 4.0
-"""Standard deviations from which on a difference that a plan can just decide is worth a warning, and from which on the
-plan decides hardly anything."""
+"""A plan that can only decide larger differences than this, in standard deviations, decides hardly anything."""
 
 
 def power(n: int, effect: float, *, alpha: float = 0.05) -> float:

@@ -53,8 +53,9 @@ SYSTEM = "system.parquet"
 RECORD = "record.json"
 ATTEMPT = "attempt.json"
 LOG = "log.txt"
+"""What a trial printed; only where there is any."""
 STACK = "stack.txt"
-"""What a trial printed, and what it was doing when it did not report any more; each only where there is any."""
+"""What a trial was doing when it did not report any more; only where there is any."""
 
 
 class StudyRecords:

@@ -30,8 +30,9 @@ BATCH = 512
 NUMBERS = ("x", "y", "size", "fold")
 LIMIT = 2**31
 MEAN = 128.0
+"""Mean of normalised colours."""
 DEVIATION = 42.0
-"""Of normalised colours: three deviations to either side of the mean fit a byte."""
+"""Standard deviation of normalised colours: three to either side of the mean fit a byte."""
 
 
 class Row(dict[str, str]):

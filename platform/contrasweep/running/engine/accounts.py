@@ -22,9 +22,9 @@ MIN_SILENCE_S = 60.0
 UNKNOWN_SILENCE_S = 300.0
 """and for so long where no trial has reported yet, since imports and data come before a first report."""
 LATE_S = 20.0
+"""A trial is late that has not reported for so long beyond its usual interval."""
 LOOK_S = 15.0
-"""A trial is late that has not reported for so long beyond its usual interval; it is looked at again after so long, or
-a twentieth of its silence."""
+"""A late trial is looked at again after so long, or after a twentieth of its silence."""
 
 
 @dataclass

@@ -55,10 +55,12 @@ TUNE_ENVIRONMENT = {
 }
 FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `RayWatch`
 MAX_PENDING_TRIALS = "16"
+"""Trials of a plan that wait as placement groups, on hosts that stay as they are.
+
+Of a search one waits, or as many as `max_concurrent`: a configuration that is suggested later knows more results.
+"""
 DEMANDED_TRIALS = "200"
-"""Trials of a plan that wait as placement groups: few on hosts that stay as they are, and where an autoscaler starts
-hosts, as many as it is to start places for at once. Of a search one waits, or as many as `max_concurrent`: a
-configuration that is suggested later knows more results."""
+"""Trials that wait where an autoscaler starts hosts: as many as it is to start places for at once."""
 WATCH_S = 1.0
 """How often it is looked whether any trial runs, which asks all trials so far."""
 PLACE_AGAIN_S = 2.0
@@ -81,8 +83,9 @@ CRASHED = ("Fatal Python error: ", EXIT_CALLED)
 """Last words, in its log, of a process that ended itself: Python's own on a crash in compiled code, and ours."""
 LAST_WORDS = 2**16
 IDLE_S = 30.0
+"""After so long without a running trial a message says what is waited for."""
 IDLE_REPEAT_S = 300.0
-"""After so long without a running trial, and again after so long, a message says what is waited for."""
+"""After so long the message is repeated."""
 
 
 class TuneEngine:

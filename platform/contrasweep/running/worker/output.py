@@ -26,9 +26,11 @@ from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.storage.store import LocalStore
 
 LIMIT = 4 * 2**20
+"""Bytes of a log."""
 HEAD = 2**18
+"""Bytes of the beginning that is kept of a longer log."""
 TAIL = 2**20
-"""Bytes of a log; of a longer one its beginning and its end are kept."""
+"""Bytes of the end that is kept of a longer log."""
 ROUNDS = 20
 """How often a log is shortened at a newer end, where what is written outruns the copy."""
 CHECK_S = 0.25

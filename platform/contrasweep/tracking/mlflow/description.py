@@ -27,9 +27,11 @@ MLflow draws a red cross for all but `FINISHED`, and a trial that a pruner stopp
 """
 
 CODE_TAG = "code"
+"""Tag of a trial's run and of the study's: the digest of the code."""
 DIRTY_TAG = "code.dirty"
+"""Tag: whether the code differs from its commit."""
 COMMIT_TAG = "mlflow.source.git.commit"
-"""Tags of a trial's run and of the study's: digest of the code, whether it differs from its commit, the commit."""
+"""Tag: the commit of the code."""
 
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
