@@ -145,6 +145,9 @@ def load(name: str, *, storage: str = STORAGE) -> "Results":
     """
     from contrasweep.results.results import Results
 
+    if not isinstance(name, str):
+        hint = "load each, and give cs.judge their frames (docs/results.md)"
+        raise SpecError("a study is loaded by its name", place="name", value=name, hint=hint)
     return Results.load(name, storage)
 
 

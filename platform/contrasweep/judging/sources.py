@@ -314,7 +314,7 @@ def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
     from contrasweep.results.results import Results
 
     frame = Results.load(name, address).to_frame()
-    return frame[frame["status"].isin(["done", "failed"])].dropna(axis=1, how="all")
+    return frame[frame["status"].isin(["done", "failed"])]
 
 
 def read_table(
@@ -360,7 +360,8 @@ def read_table(
         raise SpecError(
             "a table of results has a row for each run", place=place, value=f"{len(frame)} rows"
         )
-    frame = frame.rename(columns=lambda name: as_line(str(name)))
+    # An empty column plays no role, as that of folds where a study has none.
+    frame = frame.dropna(axis=1, how="all").rename(columns=lambda name: as_line(str(name)))
     if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
         raise SpecError("each column has a name of its own", place=place, value=twice)
     for column in frame.columns[

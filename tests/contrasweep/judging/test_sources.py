@@ -258,6 +258,38 @@ def test_a_stored_study_is_judged_as_its_own_table_judges_it(tmp_path):
     )
 
 
+def test_arms_of_two_studies_keep_their_own_values_though_their_trials_are_called_alike(tmp_path):
+    """As before and after a change of code: the ids are equal, and the values are not."""
+    frames = []
+    for name, gain in (("before", 0.0), ("after", 0.1)):
+        arm = cs.Arm("candidates:train", {"gain": 0, "who": "a"})
+        grid = cs.AblationGrid(name, {"a": arm}, "digits-lt", seeds=list(range(8)))
+        frame = calm_run(grid, str(tmp_path)).to_frame()
+        frames.append(frame.assign(study=name, accuracy=frame["accuracy"] + gain))
+    assert set(frames[0]["trial_id"]) == set(frames[1]["trial_id"])
+    judged = cs.judge(pd.concat(frames), arm="study,arm", metric="accuracy", pair="seed")
+    (pair,) = judged.pairs
+    assert judged.design.startswith("2 arms, 8 seeds in common: paired by seed")
+    assert (pair.a, pair.b, pair.comparison.decision) == ("after a", "before a", "better")
+    assert pair.comparison.difference == pytest.approx(0.1)
+    with pytest.raises(cs.SpecError, match=r"a study is loaded by its name.*cs\.judge"):
+        cs.load(["before", "after"], storage=str(tmp_path))
+    alone = pd.concat([frames[0][:4], frames[1][4:]])
+    assert "unpaired" in cs.judge(alone, arm="study,arm", metric="accuracy").design
+
+
+def test_a_stored_study_over_datasets_is_a_board_of_them(tmp_path):
+    arms = {
+        name: cs.Arm("candidates:train", {"gain": gain, "who": name})
+        for name, gain in (("a", 0), ("b", 0.5))
+    }
+    data = {"data": ["digits", "digits-lt", "digits-lt?imbalance_factor=20"]}
+    grid = cs.AblationGrid("over", arms, "digits", data, seeds=[0, 1])
+    calm_run(grid, str(tmp_path))
+    judged = cs.judge(f"contrasweep:{tmp_path}:over", metric="accuracy", block="data")
+    assert judged.design.startswith("2 arms, 3 tasks: paired by data")
+
+
 def test_a_reader_of_the_user_gives_the_table(tmp_path, monkeypatch):
     (tmp_path / "readers_of_mine.py").write_text(
         "def read(source):\n"
