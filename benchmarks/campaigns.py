@@ -121,9 +121,8 @@ def referee(rule: Rule) -> Keeper:
                 continue
             level = rule.granted(ledger)
             looks = rule.looks()
-            depth = (
-                arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0
-            )  # benchmarks.campaign_replay has none
+            # benchmarks.campaign_replay has none
+            depth = arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0
             known = [*falls, Gains(screened).fell]
             own = world.train(rng, arm, looks[-1])
             theirs = world.train(rng, incumbent, looks[-1])

@@ -23,9 +23,8 @@ from contrasweep.statistics.evidence import paired_evidence
 from contrasweep.statistics.family import Family
 
 Cause = Literal["outside", "method"]
-Values = Mapping[
-    str, np.ndarray
-]  # by arm, a value for each fold x seed; NaN where the trial ended without one
+# by arm, a value for each fold x seed; NaN where the trial ended without one
+Values = Mapping[str, np.ndarray]
 FOLD_CORRELATION = 0.2
 FOLD_SHARE = 0.5
 """Correlation of the effects of two folds, which share training rows, and their share of the variance."""

@@ -74,9 +74,8 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
                 )
                 return
             if fault == "half":
-                if (
-                    "Content-MD5" in self.headers
-                ):  # by which S3 refuses it, and not each of the tests' servers
+                # by which S3 refuses it, and not each of the tests' servers
+                if "Content-MD5" in self.headers:
                     self._answer(400, [], b"<Error><Code>BadDigest</Code></Error>")
                     return
                 body = body[: len(body) // 2]
@@ -146,9 +145,8 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that was killed
-    threading.Thread(
-        target=server.serve_forever, args=(0.02,), daemon=True
-    ).start()  # `shutdown` waits for so long
+    # `shutdown` waits for so long
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     faults.endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
         yield faults

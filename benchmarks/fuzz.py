@@ -144,9 +144,8 @@ def command(*words: str) -> Outcome:
     began = time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         signal.alarm(STOPPED_S)
-        faulthandler.dump_traceback_later(
-            STUCK_S, exit=True, file=sys.__stderr__
-        )  # in C no alarm is heard
+        # in C no alarm is heard
+        faulthandler.dump_traceback_later(STUCK_S, exit=True, file=sys.__stderr__)
         sys.argv = ["contrasweep", *words]
         try:
             main()

@@ -93,9 +93,8 @@ def answers(n: int, group: int = 1) -> Draw:
         hard = np.repeat(rng.normal(size=n // group), group) * (1 if group > 1 else 0) + rng.normal(
             size=n
         )
-        lean = np.repeat(rng.normal(size=n // group), group) * (
-            0.5 if group > 1 else 0
-        )  # a group may suit one arm
+        # a group may suit one arm
+        lean = np.repeat(rng.normal(size=n // group), group) * (0.5 if group > 1 else 0)
         a = hard + rng.normal(size=n) + gain + lean > 0
         b = hard + rng.normal(size=n) > 0
         place = {"item": np.arange(n)} | ({"group": np.arange(n) // group} if group > 1 else {})

@@ -37,11 +37,9 @@ class Hosts:
     def rule(self, memory_gib: float) -> str:
         """Return how a message on a wait for a host ends: why an autoscaler may start none for so much memory."""
         declared = f"declares `memory` of {int(memory_gib * 2**30)} bytes or more"
-        return (
-            f"; its autoscaler starts only a type of host that {declared}"
-            if self.autoscaled
-            else ""
-        )
+        if self.autoscaled:
+            return f"; its autoscaler starts only a type of host that {declared}"
+        return ""
 
     def poll(self) -> Inventory | None:
         """Return the hosts, if there are other ones than at the last call."""

@@ -240,9 +240,8 @@ def read_inventory(path: str | Path) -> Inventory:
             nodes.append(node := _Host.model_validate(entry).node(place))
         except pydantic.ValidationError as error:
             raise InventoryError(_first(error, place)) from None
-        if (
-            node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu
-        ):  # a share would be two amounts of memory
+        # a share would be two amounts of memory
+        if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:
             raise InventoryError(
                 f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
                 f"give the second another name, such as {node.gpu.type}-{node.gpu.memory_gib:.0f}G"
@@ -374,11 +373,9 @@ def _nvml_gpus() -> list[Gpu]:
     if visible is None:
         return gpus
     chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
-    return (
-        [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen]
-        if gpus
-        else []
-    )
+    if gpus:
+        return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen]
+    return []
 
 
 def _text(name: str | bytes) -> str:

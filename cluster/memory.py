@@ -69,9 +69,8 @@ class Work:
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
             return None
-        on_tensor_cores = (
-            half or 4 * peak.fp32 >= peak.half
-        )  # a V100 and a T4 have none for float32
+        # a V100 and a T4 have none for float32
+        on_tensor_cores = half or 4 * peak.fp32 >= peak.half
         used = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
         operations = 1e12 * used * (peak.half if half else peak.fp32)
         reads = self.operations / operations + self.moved / (1e9 * peak.gb_per_s)

@@ -61,11 +61,9 @@ def _of_one(error: BaseException) -> Memory | None:
         return "host"
     # Ray's task errors carry the traceback of the other process in their text; others' texts are read too,
     # because torch raises a plain RuntimeError for host memory and for what cuBLAS could not allocate.
-    return (
-        _of_text(str(error))
-        if isinstance(error, RuntimeError) or "ray.exceptions" in str(names)
-        else None
-    )
+    if isinstance(error, RuntimeError) or "ray.exceptions" in str(names):
+        return _of_text(str(error))
+    return None
 
 
 def _of_text(text: str) -> Memory | None:

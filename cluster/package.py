@@ -207,9 +207,8 @@ def _by_git(top: Path) -> list[Path]:
     found += [
         path for name in others.split(b"\0") if name and not behind(path := top / os.fsdecode(name))
     ]
-    for nested in [
-        path for path in found if path.is_dir() and not path.is_symlink()
-    ]:  # a submodule, another checkout
+    # a submodule, another checkout
+    for nested in [path for path in found if path.is_dir() and not path.is_symlink()]:
         found += _by_git(nested) or _by_names(nested)
     return found
 

@@ -303,9 +303,8 @@ def _balance(
     """Move trials from the most loaded type of GPU to a larger one while that ends the whole sooner; in place."""
     supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
     speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-    load: defaultdict[str, float] = defaultdict(
-        float
-    )  # seconds until all GPUs of the type are through
+    # seconds until all GPUs of the type are through
+    load: defaultdict[str, float] = defaultdict(float)
     longest: defaultdict[str, float] = defaultdict(float)
 
     def cost(i: int, way: Placement) -> float:

@@ -132,9 +132,8 @@ class _Simulation:
             for node in inventory.nodes
             for _ in range(node.count)
         ]
-        self.hosts.sort(
-            key=lambda host: host.node.gpus
-        )  # trials without GPU spare the cores beside the GPUs
+        # trials without GPU spare the cores beside the GPUs
+        self.hosts.sort(key=lambda host: host.node.gpus)
         for i, placement in enumerate(self.packing.placements):
             if placement is None:
                 self.infeasible += 1

@@ -204,9 +204,8 @@ def children(pid: int) -> list[int]:
 
 def _torch_cuda() -> Any:
     """Return torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
-    cuda = getattr(
-        sys.modules.get("torch"), "cuda", None
-    )  # of a torch that another thread still imports: nothing
+    # of a torch that another thread still imports: nothing
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     initialized = getattr(cuda, "is_initialized", None)
     return cuda if initialized is not None and initialized() else None
 

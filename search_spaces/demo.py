@@ -19,11 +19,8 @@ BASE = {
     "checkpoint_every": 3,
     "batch_size": 128,
 }
-BASE |= {
-    "figures": "first_fold",
-    "evaluate_every": 1,
-    "retrieval": "always",
-}  # the metric has a curve
+# the metric has a curve
+BASE |= {"figures": "first_fold", "evaluate_every": 1, "retrieval": "always"}
 
 STUDY = AblationGrid(
     name="demo",

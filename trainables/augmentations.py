@@ -94,11 +94,9 @@ def find_external(path: str) -> ExternalAugmentation:
 
 
 def _takes(entry: Any, given: Config) -> type:
-    return (
-        _parameters_of_external(entry)
-        if isinstance(entry, ExternalAugmentation)
-        else parameters_of(entry)
-    )
+    if isinstance(entry, ExternalAugmentation):
+        return _parameters_of_external(entry)
+    return parameters_of(entry)
 
 
 @functools.cache
@@ -273,11 +271,9 @@ def _transform_of(augmentation: Component) -> Transform:
 
 def without_crop(policy: Policy | Transform) -> Policy | Transform:
     """Return the policy for views that are crops already; the user's own transform is returned unchanged."""
-    return (
-        replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0))
-        if isinstance(policy, Policy)
-        else policy
-    )
+    if isinstance(policy, Policy):
+        return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0))
+    return policy
 
 
 @typing.overload
@@ -304,9 +300,8 @@ def draw(
     affine: Tensor | None = _affine(policy, u[:6])
     mirrored = None
     effects = None
-    if (
-        policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0
-    ):  # as of a crop: nothing to resample
+    # as of a crop: nothing to resample
+    if policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0:
         affine = None
         mirrored = u[4] < policy.flip
     if policy.blur or policy.solarize:
@@ -342,9 +337,8 @@ def apply(
         views = torch.einsum("nij,njhw->nihw", draws.colour, views)
         contrast = draws.contrast[:, None, None, None]
         mean = _gray(views).mean((2, 3), keepdim=True)
-        views = (
-            views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)
-        )  # in place: most of the time is memory
+        # in place: most of the time is memory
+        views = views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)
     if draws.effects is None:
         return views
     blurred = _blurred(views, draws.effects[:, 0])

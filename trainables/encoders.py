@@ -133,11 +133,9 @@ def parameters_of_external(entry: ExternalEncoder) -> type:
 
 
 def _takes(entry: Any, given: Config) -> type:
-    return (
-        parameters_of_external(entry)
-        if isinstance(entry, ExternalEncoder)
-        else parameters_of(entry)
-    )
+    if isinstance(entry, ExternalEncoder):
+        return parameters_of_external(entry)
+    return parameters_of(entry)
 
 
 ENCODERS: Table[Callable[..., Any]] = Table(

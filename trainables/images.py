@@ -56,11 +56,9 @@ def view_shape(data: Manifest, view_size: int) -> Shape:
 
     `DataError` where whole images differ in size.
     """
-    return (
-        (data.columns[IMAGE]["shape"][2], view_size, view_size)
-        if view_size
-        else image_shape(data, IMAGE)
-    )
+    if view_size:
+        return (data.columns[IMAGE]["shape"][2], view_size, view_size)
+    return image_shape(data, IMAGE)
 
 
 def crop_box(
@@ -264,9 +262,8 @@ class CroppedImages(StreamedImages):
             for view, box in zip(out, boxes, strict=True):
                 view[i] = crop(pixels, box(height, width, i), self.shape[1])
 
-        list(
-            _cutters().map(cut, range(len(rows)))
-        )  # decoding and scaling work without the interpreter's lock
+        # decoding and scaling work without the interpreter's lock
+        list(_cutters().map(cut, range(len(rows))))
         return [torch.from_numpy(view).to(self.device) for view in out]
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
@@ -283,9 +280,8 @@ def crop(
 ) -> UInt8[np.ndarray, "c side side"]:
     """Return the part (top, left, height, width) of an image as a square, bilinear with antialiasing."""
     top, left, height, width = box
-    part = pixels[
-        top : top + height, left : left + width
-    ].copy()  # contiguous, so that torch starts no threads
+    # contiguous, so that torch starts no threads
+    part = pixels[top : top + height, left : left + width].copy()
     square = F.interpolate(
         torch.from_numpy(part).permute(2, 0, 1)[None], (side, side), mode="bilinear", antialias=True
     )

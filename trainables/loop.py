@@ -192,9 +192,8 @@ def restore(folder: Path, method: Method) -> int:
     state = checkpoint.restore(folder, method.parts)
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
     method.guard.warned = state.get("warned", False)
-    method.guard.below_zero = state.get(
-        "below_zero", True
-    )  # a checkpoint of before it was counted does not say
+    # a checkpoint of before it was counted does not say
+    method.guard.below_zero = state.get("below_zero", True)
     method.guard.untrained = state.get("untrained", False)
     epochs: int = state["epoch"]
     return epochs

@@ -358,11 +358,9 @@ def _parameters_of_external(entry: ExternalOptimizer) -> type:
 
 
 def _takes(entry: Any, given: Config) -> type:
-    return (
-        _parameters_of_external(entry)
-        if isinstance(entry, ExternalOptimizer)
-        else parameters_of(entry)
-    )
+    if isinstance(entry, ExternalOptimizer):
+        return _parameters_of_external(entry)
+    return parameters_of(entry)
 
 
 OPTIMIZERS: Table[Any] = Table(

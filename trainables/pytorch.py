@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["F", "Tensor", "dist", "nn", "torch", "torch_internals"]
 __all__ += ["Bool", "Float", "Float32", "Int", "Shaped", "UInt8"]
 
-if (
-    not TYPE_CHECKING and "jaxtyping" in sys.modules
-):  # in tests, which check each call's types and shapes by it
+# in tests, which check each call's types and shapes by it
+if not TYPE_CHECKING and "jaxtyping" in sys.modules:
     from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8
 else:
     from typing import Annotated as Bool

@@ -71,9 +71,8 @@ def _break(study: FaultStudy, rng: random.Random, most: int) -> Counter[str]:
         path for path in Path(study.storage, "faults/trials").iterdir() if path.name not in recorded
     ]
     for file in sorted(file for trial in trials for file in trial.rglob("*") if file.is_file()):
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # a worker may outlive its driver for a moment, and replace its log
+        # a worker may outlive its driver for a moment, and replace its log
+        with contextlib.suppress(FileNotFoundError):
             if done.total() < most and (data := file.read_bytes()) and rng.random() < 0.7:
                 name = rng.choice(list(DAMAGES))
                 file.write_bytes(DAMAGES[name](data, rng))

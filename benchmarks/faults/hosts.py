@@ -55,9 +55,8 @@ def wrong_clock(folder: Path, times: int, seed: int) -> list[Row]:
     if not (library := glob.glob(FAKETIME)):
         return []
     try:
-        plain = (
-            cluster.environment
-        )  # with the monotonic clock left alone, `time.sleep` fails under libfaketime
+        # with the monotonic clock left alone, `time.sleep` fails under libfaketime
+        plain = cluster.environment
         cluster.environment = plain | {
             "LD_PRELOAD": library[0],
             "FAKETIME": "+1h",

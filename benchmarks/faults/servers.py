@@ -150,9 +150,8 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
         to_s3, to_mlflow = (
             stack.enter_context(faulty_proxy(uri)) for uri in (endpoint, server.uri)
         )
-        os.environ.update(
-            S3_ENV | {"AWS_ENDPOINT_URL": endpoint}
-        )  # this process reads the storage without faults
+        # this process reads the storage without faults
+        os.environ.update(S3_ENV | {"AWS_ENDPOINT_URL": endpoint})
         study = FaultStudy(
             folder / "study",
             seeds=4,

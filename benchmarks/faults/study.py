@@ -27,9 +27,8 @@ EPOCHS = 6
 PAUSE_S = 0.3
 POLL_S = 0.2
 sys.path.append(str(SUPPORT))  # the trainable, for the run that nothing disturbs
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
-)  # and on all nodes
+# and on all nodes
+os.environ["PYTHONPATH"] = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
 Cell = tuple[str, int, int]
 MESSAGES = (
     "contrasweep:",
@@ -99,9 +98,8 @@ class FaultStudy:
         self.environment |= environment or {}
         self.study = declare(folder / "study.yaml", seeds, PAUSE_S, str(self.log))
         self.runs = 0
-        self.after_record: Counter[str] = (
-            Counter()
-        )  # trial id -> epochs that ended after it had its record
+        # trial id -> epochs that ended after it had its record
+        self.after_record: Counter[str] = Counter()
         self._watching = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="fault-study", daemon=True)
         self._watcher.start()

@@ -83,9 +83,8 @@ def _errors(
     weights = (
         loss.weights.double() if isinstance(loss, ComposedProxyLoss) and loss.weights else None
     )
-    z, labels, instances = batch(
-        rows
-    )  # bfloat16 holds these embeddings, so that only the arithmetic is compared
+    # bfloat16 holds these embeddings, so that only the arithmetic is compared
+    z, labels, instances = batch(rows)
     expected, slope = _value_and_gradient(
         functools.partial(loss, labels=labels, instance_ids=instances), z
     )

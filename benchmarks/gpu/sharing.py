@@ -140,9 +140,8 @@ def _allocate(share: float) -> dict[str, float | str | None]:
     with guard(gpu_share=share), Meter(interval_s=0.05) as meter:
         try:
             while True:
-                held.append(
-                    torch.empty(2**28, dtype=torch.uint8, device="cuda")
-                )  # a quarter of a GiB
+                # a quarter of a GiB
+                held.append(torch.empty(2**28, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError as error:
             kind = out_of_memory.which(error)
         allocated = torch.cuda.memory_reserved() / 2**30

@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 if not (
     Path(__file__).parent / "cluster" / "__init__.py"
 ).is_file():  # a checkout without symbolic links
-    _error = (
-        SystemExit if Path(sys.argv[0]).name in ("-m", "contrasweep") else ImportError
-    )  # a program says one line
+    # a program says one line
+    _error = SystemExit if Path(sys.argv[0]).name in ("-m", "contrasweep") else ImportError
     raise _error(
         "contrasweep/cluster, trainables and search_spaces are symbolic links that this checkout lacks; make them: "
         "git config core.symlinks true && git checkout -- platform/contrasweep"

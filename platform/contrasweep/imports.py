@@ -195,10 +195,8 @@ def import_module(
     """The module of this name; `SpecError` at `place` where it cannot be imported, about the `path` that names it."""
     try:
         return importlib.import_module(name)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # the module is someone else's: whatever it raises is named, in one line
+    # the module is someone else's: whatever it raises is named, in one line
+    except (Exception, SystemExit) as error:
         missing = (isinstance(error, ModuleNotFoundError) and error.name) or ""
         is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
         if missing and not is_named and not is_installed(TRAINING):
@@ -255,9 +253,8 @@ def failing_line(error: BaseException) -> str:
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)
     ]
-    theirs = [
-        f for f in frames if not f.filename.startswith(_INSTALLED)
-    ] or frames  # not what their code called
+    # not what their code called
+    theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
 
 

@@ -77,9 +77,8 @@ class ReadableSignature(inspect.Signature):
     """A signature without what pydantic checks, a parameter a line where it is long."""
 
     def __str__(self) -> str:
-        text = re.sub(
-            r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__()
-        )  # Arm, not contrasweep.study.arm.Arm
+        # Arm, not contrasweep.study.arm.Arm
+        text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__())
         text = re.sub(r"\bOptional\[((?:[^][]|\[[^][]*\])*)\]", r"\1 | None", text)
         if len(text) < 100:
             return text
@@ -158,11 +157,9 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
         e for e in errors if [*e["loc"]][:-1] == parent and e.get("input") is first.get("input")
     ]
     rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same)
-    return (
-        {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
-        if len(rules) == len(same) > 1
-        else first
-    )
+    if len(rules) == len(same) > 1:
+        return {**first, "loc": tuple(parent), "msg": ", or ".join(rules)}
+    return first
 
 
 def unknown_field(
@@ -278,13 +275,8 @@ def omitted_fields(cls: Any) -> dict[str, object]:
 
 def plain(value: Any) -> Any:
     """Return a setting's value as YAML has it: mappings, lists, text, numbers."""
-    if type(value) in (
-        str,
-        int,
-        float,
-        bool,
-        type(None),
-    ):  # most are, and the questions below take longer
+    # most are, and the questions below take longer
+    if type(value) in (str, int, float, bool, type(None)):
         return value
     if hasattr(value, "to_plain"):  # a component
         return value.to_plain()

@@ -61,9 +61,8 @@ _known: set[str] = set()
 
 def remember(*secrets: str) -> None:
     """Let `redacted` hide these texts from now on, for example in a database's message with an address."""
-    _known.update(
-        secret for secret in secrets if len(secret) >= 4
-    )  # a shorter one would blot out words
+    # a shorter one would blot out words
+    _known.update(secret for secret in secrets if len(secret) >= 4)
 
 
 def redacted(text: str) -> str:

@@ -65,9 +65,8 @@ class Settings:
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Fit the trees, classes weighted by 1/n_k, and report once; there is nothing to resume from."""
-    from sklearn.ensemble import (
-        HistGradientBoostingClassifier,
-    )  # takes a second, which only this arm pays
+    # takes a second, which only this arm pays
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
     settings = Settings(**trial.config).resolve(trial.data)
     fit, test = open_dataset(trial.data).parts(trial.fold)

@@ -78,9 +78,8 @@ class Joint(nn.Module):
             nn.Linear(settings.classifier.hidden, classes),
         )
         self.branch = branch
-        if (
-            branch is not None
-        ):  # it fits the training part by heart without: the numbers are few, the layers wide
+        # it fits the training part by heart without: the numbers are few, the layers wide
+        if branch is not None:
             self.beside = nn.Dropout(BRANCH_DROPOUT)
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
         if paired and settings.beta > 0:
@@ -101,9 +100,8 @@ class Joint(nn.Module):
             r = torch.cat(
                 [widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1
             )
-        with torch.autocast(
-            r.device.type, enabled=False
-        ):  # z is a small difference of e, which rounding would drown
+        # z is a small difference of e, which rounding would drown
+        with torch.autocast(r.device.type, enabled=False):
             e = F.normalize(
                 self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)),
                 dim=1,

@@ -69,9 +69,8 @@ def memory(config: Config, data: Manifest) -> Workload:
     shape = channels, s.image_size, s.image_size
     sides = (s.copies * channels, s.image_size, s.image_size)
     rows = s.batch_size * s.n_views
-    images = (data.rows("train") + data.rows("test")) * len(
-        set(columns)
-    )  # one side fed twice lies there once
+    # one side fed twice lies there once
+    images = (data.rows("train") + data.rows("test")) * len(set(columns))
     network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
 
     def build() -> "nn.Module":

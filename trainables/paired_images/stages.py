@@ -30,9 +30,8 @@ class Stages(nn.Module):
         bn: str,
         pretrained: str,
     ) -> None:
-        from torchvision.models import (
-            resnet,
-        )  # costs more than a second, so only those who need it pay
+        # costs more than a second, so only those who need it pay
+        from torchvision.models import resnet
 
         super().__init__()
         self.block = getattr(resnet, block)

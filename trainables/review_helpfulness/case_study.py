@@ -96,9 +96,8 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     row = products.column("product_id").to_pylist().index(product)
     about = " ".join(products.column(name)[row].as_py() for name in ("name", "description"))
     texts: dict[str, str] = {}
-    for part in map(
-        dataset.split, ("train", "test")
-    ):  # a fold's test part is of the training split
+    # a fold's test part is of the training split
+    for part in map(dataset.split, ("train", "test")):
         texts |= zip(
             part.column("review_id").to_pylist(), part.column("text").to_pylist(), strict=True
         )

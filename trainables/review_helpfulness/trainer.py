@@ -54,9 +54,8 @@ class Trainer:
         seeding.prepare(self.device, settings.threads)
         seeding.reseed(*key, "weights")
         self.model = build_model(settings, data.inputs).to(self.device)
-        self.optimizer = optimisation.AdamW(
-            self.model.parameters(), settings.learning_rate
-        )  # no decay: Adam
+        # no decay: Adam
+        self.optimizer = optimisation.AdamW(self.model.parameters(), settings.learning_rate)
         sampler = settings.sampler
         self.train = data.corpora["train"]
         self.sampler = GroupSampler(

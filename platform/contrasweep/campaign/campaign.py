@@ -384,9 +384,8 @@ class Referee:
             read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
         )
         self.candidate = candidate
-        self.arm(
-            self.ledger.incumbent
-        )  # whose code has to be somebody's, before anything is trained
+        # whose code has to be somebody's, before anything is trained
+        self.arm(self.ledger.incumbent)
         rule = self.campaign.rule()
         ledger = self.ledger
         digest = self.digest(name, candidate)
@@ -473,11 +472,9 @@ class Referee:
             if not decided.superseded:
                 found = self._known(number)
                 assert found is not None
-                return (
-                    found
-                    if ruling is None or found.verdict != "undecided"
-                    else self._advised(found, ruling)
-                )
+                if ruling is None or found.verdict != "undecided":
+                    return found
+                return self._advised(found, ruling)
             now = called(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more = 0
@@ -506,9 +503,8 @@ class Referee:
                 return replace(decided, screened=screened, fell=fell), None
             # Another decision may be writing to the ledger: the level is that of the entry that came first.
             while (grant := self.ledger.granted(number, incumbent)) is None:
-                if (
-                    self.ledger.incumbent != incumbent
-                ):  # no level is spent on one that is no incumbent any more
+                # no level is spent on one that is no incumbent any more
+                if self.ledger.incumbent != incumbent:
                     return self._decided(
                         number, incumbent, "undecided", "screen", len(differences)
                     ), None
@@ -596,10 +592,8 @@ class Referee:
                     ruling = replace(
                         ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why
                     )
-            if ruling.verdict not in (
-                "more",
-                "undecided",
-            ):  # of an extended one more looks follow an undecided one
+            # of an extended one more looks follow an undecided one
+            if ruling.verdict not in ("more", "undecided"):
                 break
         return _Confirmed(rule, grant, differences, ruling, kept)
 

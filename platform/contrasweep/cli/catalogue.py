@@ -237,11 +237,9 @@ def _type_name(hint: Any) -> str:
     if origin is tuple:
         return f"tuple of {', '.join(map(_type_name, typing.get_args(hint)))}"
     if isinstance(hint, type) and origin is None:
-        return (
-            "None"
-            if hint is type(None)
-            else ""
-            if hint is inspect.Parameter.empty
-            else hint.__name__
-        )
+        if hint is type(None):
+            return "None"
+        if hint is inspect.Parameter.empty:
+            return ""
+        return hint.__name__
     return str(hint).replace("typing.", "").replace("collections.abc.", "")

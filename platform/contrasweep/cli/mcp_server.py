@@ -317,9 +317,8 @@ class Tools:
                         ):
                             process.terminate()
                 spent = used()
-            except (
-                Exception
-            ):  # whatever is wrong with the storage, the process ends before the next may begin
+            # whatever is wrong with the storage, the process ends before the next may begin
+            except Exception:
                 process.communicate()
             finally:
                 allowance.give(spent)
@@ -391,11 +390,9 @@ class Tools:
 
     def _study(self, study: str) -> str:
         """The argument STUDY of a command: a name, or what the folder declares; `SpecError` for anything else."""
-        return (
-            study
-            if _NAME.fullmatch(study) and not study.endswith((".yaml", ".yml"))
-            else self._declared(study)
-        )
+        if _NAME.fullmatch(study) and not study.endswith((".yaml", ".yml")):
+            return study
+        return self._declared(study)
 
     def _declared(self, study: str) -> str:
         """A .yaml file or module:NAME of the folder; `SpecError` for what leads out of it."""

@@ -42,9 +42,8 @@ Sets = Annotated[
 
 def _checked_storage(value: str) -> str:
     if "://" not in value:
-        check_no_imports(
-            local_path(value, "--storage").resolve()
-        )  # before anything is imported for a study
+        # before anything is imported for a study
+        check_no_imports(local_path(value, "--storage").resolve())
     return value
 
 

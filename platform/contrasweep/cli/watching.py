@@ -158,11 +158,9 @@ def _metric(entry: "Overview") -> str:
 
 
 def _best(entry: "Overview") -> str:
-    return (
-        "–"
-        if entry.best is None
-        else f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
-    )
+    if entry.best is None:
+        return "–"
+    return f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
 
 
 def date(seconds: float | None) -> str:

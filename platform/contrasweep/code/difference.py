@@ -40,11 +40,9 @@ class Difference:
         if not self.changes:
             return "no difference"
         named = ", ".join(map(str, self.changes[:_NAMED]))
-        return (
-            named
-            if len(self.changes) <= _NAMED
-            else f"{named} and {plural(len(self.changes) - _NAMED, 'more file')}"
-        )
+        if len(self.changes) <= _NAMED:
+            return named
+        return f"{named} and {plural(len(self.changes) - _NAMED, 'more file')}"
 
     def summary(self) -> str:
         """Return how much differs: `12 lines differ in 1 module`."""

@@ -403,9 +403,8 @@ class _Walk:
                 name if module.folders else name.rpartition(".")[0],
                 module.file,
             )
-            if (
-                b"iter_modules" in data or b"walk_packages" in data
-            ):  # it imports each module of its package by name
+            # it imports each module of its package by name
+            if b"iter_modules" in data or b"walk_packages" in data:
                 for part in pkgutil.iter_modules(module.folders):
                     self.module(f"{name}.{part.name}")
 
@@ -429,11 +428,9 @@ class _Walk:
         try:
             if path is not None:
                 return parsed(path.read_bytes(), _role(name, str(path)))[0]
-            return (
-                parsed(module.read(), _role(name, module.file))[0]
-                if module is not None and module.file
-                else ""
-            )
+            if module is not None and module.file:
+                return parsed(module.read(), _role(name, module.file))[0]
+            return ""
         except OSError:
             return ""
 
@@ -515,13 +512,11 @@ def _role(name: str, file: str) -> str:
     """How a source counts: "command" as a whole, "script" as what runs, "module" as what is imported, "bytes"."""
     if name.startswith(FILE):
         return "command" if file.endswith(".py") else "bytes"
-    return (
-        "bytes"
-        if file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES))
-        else "script"
-        if name == "__main__"
-        else "module"
-    )
+    if file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)):
+        return "bytes"
+    if name == "__main__":
+        return "script"
+    return "module"
 
 
 @functools.lru_cache(4096)

@@ -159,9 +159,8 @@ def _is_intact(folder: Path, what: str) -> bool:
     if not folder.is_dir():
         return False
     try:
-        store = LocalStore(
-            folder
-        )  # reads plain files alone: no link, and no pipe, which would not end
+        # reads plain files alone: no link, and no pipe, which would not end
+        store = LocalStore(folder)
         files = json.loads(store.read(ENTRY))
         with contextlib.suppress(*BROKEN):
             seal = json.loads(store.read(SEAL))

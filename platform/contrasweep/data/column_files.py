@@ -144,9 +144,8 @@ class EncodedFile(ColumnFile):
         def decode(place: int) -> None:
             pixels[place] = self.item(int(rows[place]))
 
-        list(
-            self._workers.map(decode, range(len(rows)))
-        )  # Pillow decodes without the interpreter's lock
+        # Pillow decodes without the interpreter's lock
+        list(self._workers.map(decode, range(len(rows))))
         return pixels
 
     def item(self, row: int) -> NDArray[np.uint8]:

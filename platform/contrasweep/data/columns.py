@@ -103,9 +103,8 @@ def content_digest(rows: pa.Table) -> str:
     for name in rows.column_names:
         column = rows.column(name)
         state.update(f"{name}\0{len(column)}\0".encode())
-        if _is_bytes(
-            column.type
-        ):  # images, mostly: nearly all of a table, so they are not copied into one piece
+        # images, mostly: nearly all of a table, so they are not copied into one piece
+        if _is_bytes(column.type):
             _feed_chunks(state, column.type, column.chunks)
         else:
             _feed(

@@ -60,10 +60,8 @@ def decode_split(
         where = f"{manifest.uri}/{shard.file}"
         try:
             rest.append(_decode_shard(shard, file, where, manifest.columns, writers))
-        except (
-            pa.ArrowException,
-            OSError,
-        ) as error:  # its digest is right, so somebody wrote it so
+        # its digest is right, so somebody wrote it so
+        except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             problem = " ".join(str(error).split())[:200]

@@ -41,9 +41,8 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
     if repeat == 0:
         return first
     again = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
-    if (
-        len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count
-    ):  # up to the numbers of the folds
+    # up to the numbers of the folds
+    if len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count:
         raise SpecError(
             f"the rule {folds.rule!r} partitions these rows in one way only",
             place="repeats",

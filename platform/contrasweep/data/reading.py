@@ -102,9 +102,8 @@ class Split:
         self.manifest = manifest
         self.name = name
         self.rows = manifest.rows(name)
-        self._fold_orders: dict[
-            int, tuple[Ints, Ints, Ints]
-        ] = {}  # by repeat: folds of rows, order, starts of folds
+        # by repeat: folds of rows, order, starts of folds
+        self._fold_orders: dict[int, tuple[Ints, Ints, Ints]] = {}
         self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # by repeat
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
@@ -288,11 +287,9 @@ class Part:
     @property
     def grouping(self) -> dict[str, list[str]]:
         """The group of each row, as `Report.items` takes it; {} where the data name none."""
-        return (
-            {GROUP: self.column(GROUP).to_pylist()}
-            if GROUP in self.split.table.column_names
-            else {}
-        )
+        if GROUP in self.split.table.column_names:
+            return {GROUP: self.column(GROUP).to_pylist()}
+        return {}
 
     def column(self, name: str) -> pa.Array:
         """Return a column that is no array (text, numbers, lists), as an Arrow array of n values."""

@@ -94,9 +94,8 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
-    except (
-        ModuleNotFoundError
-    ) as error:  # a machine that only plans and submits lacks what stages datasets
+    # a machine that only plans and submits lacks what stages datasets
+    except ModuleNotFoundError as error:
         copies = [manifest for manifest in staged_in(storage) if manifest.name == wanted.text]
         if len(copies) == 1:
             return copies[0]

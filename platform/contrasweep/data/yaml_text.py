@@ -16,9 +16,8 @@ MAX_DEPTH = 40
 MAX_SCALAR = 20_000
 MAX_BITS = 63
 
-_Events: Any = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # twenty times as fast where PyYAML was built with it
+# twenty times as fast where PyYAML was built with it
+_Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
@@ -32,12 +31,10 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
         raise SpecError(
             "a mapping has each key once", place=place, value=error.key, hint=error.where
         ) from None
-    except (
-        Exception
-    ) as error:  # ValueError of a version or an escape that is too large, among others
-        if "maximum nesting depth" in str(
-            error
-        ):  # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
+    # ValueError of a version or an escape that is too large, among others
+    except Exception as error:
+        # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
+        if "maximum nesting depth" in str(error):
             raise _too_deep(place) from None
         raise SpecError(
             rule,

@@ -70,9 +70,8 @@ class Judged:
         arms = {
             arm if design.unit not in SCOPES else None for p in self.pairs for arm in (p.a, p.b)
         }
-        folds = (
-            range(design.units) if design.folds else [None]
-        )  # an item or a task is no trial of an arm
+        # an item or a task is no trial of an arm
+        folds = range(design.units) if design.folds else [None]
         rows = [(arm, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
         planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
         return advice(self.table.answer, Prices(planned, design.folds, [], None))
@@ -434,9 +433,8 @@ class _Layout:
         axes: tuple[str, ...] = ()
         if "block" in has and runs["block"].nunique() < 2:
             has.discard("block")
-        if (
-            "item" in has and "fold" in has
-        ):  # the items of a fold are of one training: their mean is a replicate
+        # the items of a fold are of one training: their mean is a replicate
+        if "item" in has and "fold" in has:
             runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
             has.discard("item")
             notes = ", items averaged within their fold"

@@ -67,11 +67,9 @@ class At:
             return cls(text, step=int(what))
         if kind == "best-of-validation" and what:
             name, _, mode = what.rpartition(":")
-            return (
-                cls(text, name, mode)
-                if name and mode in ("max", "min")
-                else cls(text, what, better(what, "--at"))
-            )
+            if name and mode in ("max", "min"):
+                return cls(text, name, mode)
+            return cls(text, what, better(what, "--at"))
         hint = "last, best-of-validation:METRIC, best-of-validation:METRIC:min, or step:N"
         raise SpecError("there is no such value of a curve", place="--at", value=text, hint=hint)
 

@@ -68,11 +68,11 @@ class Durations:
         ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
         there = {*self.speeds} if self.speeds else {CPU}
         odd = ", ".join(sorted(ran - there))
-        return (
-            [f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"]
-            if odd
-            else []
-        )
+        if odd:
+            return [
+                f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"
+            ]
+        return []
 
     def _seconds(self, record: Record) -> float:
         return record.seconds * self.speeds.get((record.notes.gpu_type or CPU), 1.0)

@@ -53,9 +53,8 @@ class GridPlan(PlanDisplay):
 
     study: AblationGrid
     cells: tuple[Cell, ...]
-    sources: Mapping[str, str] = field(
-        default_factory=dict
-    )  # dataset digest -> its name in the study
+    # dataset digest -> its name in the study
+    sources: Mapping[str, str] = field(default_factory=dict)
     stops_early: ClassVar[bool] = False
     declared_search: ClassVar[None] = None
 

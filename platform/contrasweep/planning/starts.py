@@ -272,18 +272,16 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         source = StudyRecords(storage, study)
         used = {trial.start.trial for trial in trials if trial.start}
         records = compact.read_records(source, source.etags(), only=used).values()
-        named = [
-            record for record in records if not record.trainable.startswith("__main__:")
-        ]  # other code is not here
+        # other code is not here
+        named = [record for record in records if not record.trainable.startswith("__main__:")]
         if line := compare_code(source, named, (), current, len(named)).line():
             raise ContrasweepError(
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
         left = [trial.start for trial in trials if trial.start and trial.id not in finished]
-        wanted = sorted(
-            {start.trial for start in left if start.ended}
-        )  # others run before, and keep theirs
+        # others run before, and keep theirs
+        wanted = sorted({start.trial for start in left if start.ended})
 
         def has_none(trial_id: str, source: StudyRecords = source) -> bool:
             return Checkpoints(source.store, source.key(trial_id, "checkpoint")).latest() is None

@@ -161,9 +161,8 @@ class SweepPlan(PlanDisplay, SweepDesign):
             )
             log = read_looks(records)
             if log is not None and is_another(records, confirmation):
-                write_looks(
-                    records, log.begun_anew()
-                )  # what was looked at were other configurations
+                # what was looked at were other configurations
+                write_looks(records, log.begun_anew())
             write_confirmation(records, confirmation)
 
         return SweepSource(
@@ -212,11 +211,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
         """The number of the arm of each trial to run; None where the budget counts no trials."""
-        return (
-            None
-            if self.searched is None
-            else self._left(known, self.searched // len(self.study.arms))
-        )
+        if self.searched is None:
+            return None
+        return self._left(known, self.searched // len(self.study.arms))
 
     def _left(self, known: Mapping[str, Record], searched: int) -> Iterator[int]:
         """The searches in turns, then the confirmations in turns."""

@@ -202,11 +202,9 @@ class Advice:
         if self:
             count = len(self.forecasts) + self.omitted
             return f"Advice(on {plural(count, 'undecided comparison')})"
-        return (
-            f"Advice(none yet: {plural(self.pending, 'pending trial')})"
-            if self.pending
-            else "Advice(none)"
-        )
+        if self.pending:
+            return f"Advice(none yet: {plural(self.pending, 'pending trial')})"
+        return "Advice(none)"
 
     def _repr_html_(self) -> str | None:
         return render_fragment("sections/advice.html", advice=self) if self else None
@@ -237,11 +235,9 @@ class Advice:
     @property
     def unit_text(self) -> str:
         """What the sizes are of: a larger study, or a new one."""
-        return (
-            "fresh seeds alone, in a new study"
-            if self.fresh
-            else self._named(f"more {self.present.unit}")
-        )
+        if self.fresh:
+            return "fresh seeds alone, in a new study"
+        return self._named(f"more {self.present.unit}")
 
     def _named(self, text: str) -> str:
         """A text on seeds as one on what the replicates are: items, tasks, runs."""

@@ -84,11 +84,9 @@ class Pair:
 
     def seen_from(self, a: str) -> "Pair":
         """The same comparison with `a` first."""
-        return (
-            self
-            if self.a == a
-            else replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
-        )
+        if self.a == a:
+            return self
+        return replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
 
 
 @dataclass(frozen=True)
@@ -248,11 +246,9 @@ class Versus:
     def answers(self) -> list[Answer]:
         """What is said of it: over everything, and cell by cell."""
         parts = [Answer((self.overall,), self._question(self.overall), self.free, self.names)]
-        return (
-            [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)]
-            if self.cells
-            else parts
-        )
+        if self.cells:
+            return [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)]
+        return parts
 
     def _question(self, pair: Pair) -> Question | None:
         if pair.comparison.judgement is None:

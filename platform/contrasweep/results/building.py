@@ -183,9 +183,8 @@ def comparisons(
         arms = [cell & {*(rule.family or cell)} for cell in planned]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
-    fell = max(
-        (e.fell for *_, e, _ in found), default=0.0
-    )  # what one arm shows, its rivals may do too
+    # what one arm shows, its rivals may do too
+    fell = max((e.fell for *_, e, _ in found), default=0.0)
     named = [
         (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=fell))
         for context, a, b, e, _ in found
@@ -234,9 +233,8 @@ def _evidence(
         code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         units = pd.DataFrame(list(code), columns=KEYS, dtype=object)
         coded = np.array([code[key] for key in keys])
-        sides: dict[
-            str, NDArray[np.intp]
-        ] = {}  # where the trial of each (cell, fold, seed) stands; -1: nowhere
+        # where the trial of each (cell, fold, seed) stands; -1: nowhere
+        sides: dict[str, NDArray[np.intp]] = {}
         for side in dict.fromkeys(part["side"]):
             here = np.flatnonzero(part["side"] == side)[::-1]  # the first of several stands last
             sides[str(side)] = np.full(len(code), -1)
@@ -506,8 +504,6 @@ def _method(mean: Contrast | None, alpha: float) -> str:
         and mean.design.unit == "seed"
         and not (mean.design.items or mean.design.folds)
     )
-    return (
-        "constant"
-        if mean.standard_error == 0
-        else METHODS[mean.test(alpha)] + ", of symmetric scores" * few
-    )
+    if mean.standard_error == 0:
+        return "constant"
+    return METHODS[mean.test(alpha)] + ", of symmetric scores" * few

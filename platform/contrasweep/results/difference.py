@@ -17,12 +17,8 @@ DEFAULT = "(default)"
 MAX_VALUES = 8
 """Values of a setting that are shown."""
 Kind = Literal["study", "arm", "setting", "space", "data", "code", "version"]
-ELSEWHERE = (
-    "name",
-    "arms",
-    "description",
-    "labels",
-)  # of a declaration, what is compared elsewhere or tells nothing
+# of a declaration, what is compared elsewhere or tells nothing
+ELSEWHERE = "name", "arms", "description", "labels"
 Entry = tuple[Kind, str, str, str]
 """Its kind, its name, and its text on both sides."""
 

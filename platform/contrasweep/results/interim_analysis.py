@@ -323,9 +323,8 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     ):
         return
     known = [pair.comparison for pair in results.answer.pairs if pair.judged]
-    if any(
-        not comparison.evidence.common.seed_unknown for comparison in known
-    ):  # else nothing was tested
+    # else nothing was tested
+    if any(not comparison.evidence.common.seed_unknown for comparison in known):
         write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
 
 

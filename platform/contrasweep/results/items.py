@@ -82,9 +82,8 @@ def item_values(
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
-        if number == 1 and isinstance(
-            items, ItemReader
-        ):  # after the first one, which may say that none is wanted
+        # after the first one, which may say that none is wanted
+        if number == 1 and isinstance(items, ItemReader):
             items.ahead(done)
         record = records[trial]
         scored = items(trial)

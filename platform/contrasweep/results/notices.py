@@ -152,9 +152,8 @@ class MixedCode:
         paths in their configs.
         """
         groups: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
-        paths: dict[
-            str, list[str]
-        ] = {}  # by the text of a config, which all replicates of a cell share
+        # by the text of a config, which all replicates of a cell share
+        paths: dict[str, list[str]] = {}
         for trial_id, record in records.items():
             if (text := repr(record.config)) not in paths:
                 paths[text] = sorted(set(dotted_paths(record.config)))

@@ -54,20 +54,16 @@ class Requirement:
         high = math.inf if high is None else high
         low, high = (low, high) if mode == "max" else (-high, -low)
         if self.form == "better":
-            return (
-                "holds"
-                if low > 0
-                else "fails"
-                if high <= 0 or (matters and high < matters)
-                else "open"
-            )
+            if low > 0:
+                return "holds"
+            if high <= 0 or (matters and high < matters):
+                return "fails"
+            return "open"
         if low > -self.margin and (self.form == "not-worse" or high < self.margin):
             return "holds"
-        return (
-            "fails"
-            if high < -self.margin or (self.form == "equivalent" and low > self.margin)
-            else "open"
-        )
+        if high < -self.margin or (self.form == "equivalent" and low > self.margin):
+            return "fails"
+        return "open"
 
     def of(self, pairs: Iterable[Pair]) -> Outcome:
         """Return what holds of every comparison, each of a candidate `a` with its reference `b`.

@@ -116,9 +116,8 @@ class Results(StudyData):
                 self.search, self.trial_records.values(), by_arm, self.document
             )
         factors = ["arm", *self.axes]
-        values = {
-            tuple(map(label, row)): row for row in row_tuples(self.planned, factors)
-        }  # by the labels of a table's row
+        # by the labels of a table's row
+        values = {tuple(map(label, row)): row for row in row_tuples(self.planned, factors)}
         rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
         cells_of = (
             (row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows

@@ -50,16 +50,13 @@ class StudyData:
     search_records: Mapping[str, Record]  # those of a Sweep's search
     records: StudyRecords
     etags: Mapping[str, str]  # the records' state when they were read
-    run_urls: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of the trials' MLflow runs, where they are known
+    # of the trials' MLflow runs, where they are known
+    run_urls: Mapping[str, str] = field(default_factory=dict)
     stopped: str = ""  # which budget ended the run that gave these results
-    evaluations: Mapping[str, Sequence[Record]] = field(
-        default_factory=dict
-    )  # of each trial's network
-    broken: list[BrokenFileError] = field(
-        default_factory=list
-    )  # files of single trials, left out of what is shown
+    # of each trial's network
+    evaluations: Mapping[str, Sequence[Record]] = field(default_factory=dict)
+    # files of single trials, left out of what is shown
+    broken: list[BrokenFileError] = field(default_factory=list)
 
     @classmethod
     def load(cls, study: str, storage: str) -> Self:

@@ -321,11 +321,9 @@ class Table:
     def column_titles(self) -> list[str]:
         """Return the titles of the columns of cells: their labels, or the metric where no factor is in the columns."""
         shown = self._column_labels
-        return (
-            [" ".join(shown[column]) for column in self.columns]
-            if self.column_factors
-            else [self.metric_title]
-        )
+        if self.column_factors:
+            return [" ".join(shown[column]) for column in self.columns]
+        return [self.metric_title]
 
     @cached_property
     def legend(self) -> list[str]:

@@ -162,9 +162,8 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
         else ()
     ):
         other = StudyRecords(records.storage, key.partition("/")[0])
-        with contextlib.suppress(
-            BrokenFileError
-        ):  # somebody else's study keeps nobody from running
+        # somebody else's study keeps nobody from running
+        with contextlib.suppress(BrokenFileError):
             known = other.document() if other.study != document.name else None
             same = known is not None and known.spec.get("data") == document.spec.get("data")
             if known is not None and same and (arms & _arms(known)).total() > 1 and other.etags():
@@ -310,9 +309,8 @@ def _short(text: str) -> str:
 
 def _who() -> str:
     """Return who asks, on which machine and by which command."""
-    with contextlib.suppress(
-        OSError, KeyError, ImportError
-    ):  # a container may have no name for its user
+    # a container may have no name for its user
+    with contextlib.suppress(OSError, KeyError, ImportError):
         return f"{getpass.getuser()} on {platform.node()}{''.join(f': {command}' for command in this_command())}"
     return platform.node()
 

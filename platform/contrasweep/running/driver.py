@@ -151,9 +151,8 @@ def _train(
     *engine: Any,
 ) -> tuple[str, str]:
     """Train what has no record yet; return the budget that has ended it, and what the trackers lack, as lines."""
-    from contrasweep.running.engine.training import (
-        train,
-    )  # Ray comes with it, which a finished study needs not
+    # Ray comes with it, which a finished study needs not
+    from contrasweep.running.engine.training import train
 
     with following(trackers, tracked, lease.records) as follower:
         stopped = train(planned, prepared, lease.records, code, lease, *engine)

@@ -108,9 +108,8 @@ def prepare(
     if again:
         document = trained_again(document, records, again, spend=spend)
     if extend and not spend:
-        from contrasweep.results.interim_analysis import (
-            count_look,
-        )  # brings pandas, which `submit` does without
+        # brings pandas, which `submit` does without
+        from contrasweep.results.interim_analysis import count_look
 
         count_look(plan, records)
     document = records.claim(document)
@@ -355,11 +354,9 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
 
 
 def _equal(axis_value: Any, other: Any) -> bool:
-    return (
-        type(axis_value) is type(other) and axis_value == other
-        if isinstance(other, bool)
-        else bool(axis_value == other)
-    )
+    if isinstance(other, bool):
+        return type(axis_value) is type(other) and axis_value == other
+    return bool(axis_value == other)
 
 
 def new_searches(

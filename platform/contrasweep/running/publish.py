@@ -95,9 +95,8 @@ def _shown(results: Results, trackers: Trackers) -> str:
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
-    from contrasweep.reporting import (
-        write_files,
-    )  # brings SciPy along, for which a plan need not wait
+    # brings SciPy along, for which a plan need not wait
+    from contrasweep.reporting import write_files
 
     server.connect(trials=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -155,9 +154,8 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
             module = load_checkpoint(trial, Path(folder)) if saved else None
         if saved and module is not None:
             log_model(server, record, module, saved.step)
-    except (
-        Exception
-    ) as error:  # a trainable of somebody else's, or a package that only the workers have
+    # a trainable of somebody else's, or a package that only the workers have
+    except Exception as error:
         print(
             f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in "
             f"the storage",

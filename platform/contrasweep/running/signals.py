@@ -65,9 +65,8 @@ def attend() -> None:
     At first, the first signal ends the process too (see `Interruption.at_once`).
     """
     interruption.ends_process = interruption.at_once = True
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, SIGNALS
-    )  # in the thread too: a signal comes to the main one, or waits
+    # in the thread too: a signal comes to the main one, or waits
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     told, tells = os.pipe()
     os.set_blocking(tells, False)
     signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
@@ -91,9 +90,8 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        interruption.requested &= (
-            interruption.ends_process
-        )  # the next run of this process is not interrupted
+        # the next run of this process is not interrupted
+        interruption.requested &= interruption.ends_process
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -111,9 +109,8 @@ def _interrupt(number: int, frame: Any) -> None:
     interruption.requested = True
     if interruption.at_once:
         interruption.end_process()
-    if not (
-        again and interruption.ends_process
-    ):  # what is being undone is not disturbed: see `_attend`
+    # what is being undone is not disturbed: see `_attend`
+    if not (again and interruption.ends_process):
         raise KeyboardInterrupt
 
 

@@ -88,9 +88,8 @@ def submit(
         records = StudyRecords(storage, declared.name)
         if not unimportable(declared):
             check_plan(planned, records, extend=extend, spend=spend)
-    except (
-        StorageError
-    ) as error:  # a laptop need not reach it; the cluster is asked below whether it does
+    # a laptop need not reach it; the cluster is asked below whether it does
+    except StorageError as error:
         print(
             f"the study's data and name are not checked before it is submitted: {error}",
             file=sys.stderr,

@@ -333,11 +333,9 @@ class Comparison:
 
         None where no smallest difference was declared, and outside the study's family.
         """
-        return (
-            None
-            if self.judgement is None
-            else relevance_of(self.low, self.high, self.family.margin)
-        )
+        if self.judgement is None:
+            return None
+        return relevance_of(self.low, self.high, self.family.margin)
 
     @property
     def verdict(self) -> str:

@@ -282,11 +282,9 @@ class Design:
                 (components.residual / (units * m), (units - 1) * (m - 1)),
             ]
             if m == 1:
-                return (
-                    min(units - 1.0, self.seed_part.degrees)
-                    if components.seed and self.seed_part
-                    else units - 1.0
-                )
+                if components.seed and self.seed_part:
+                    return min(units - 1.0, self.seed_part.degrees)
+                return units - 1.0
             return min(units - 1.0, satterthwaite(parts))
         if self.items:
             return satterthwaite(
@@ -501,9 +499,8 @@ def _one_seed(
     degrees = len(values) - 1.0
     if math.isinf(error):
         return Contrast(mean, error, degrees, Components(fold=spread), design, values)
-    degrees = (
-        min(degrees, seed.degrees) if seed.variance else degrees
-    )  # Satterthwaite's are too many for few seeds
+    # Satterthwaite's are too many for few seeds
+    degrees = min(degrees, seed.degrees) if seed.variance else degrees
     return Contrast(
         mean, error, degrees, Components(fold=spread, seed=seed.variance), design, values
     )

@@ -289,9 +289,8 @@ def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
         if here.sum() < LEAST_TRIALS:
             continue
         worse = (np.median(values[here]) - values[here]) * (1 if mode == "max" else -1)
-        scale = (
-            1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()
-        )  # most values may be equal
+        # most values may be equal
+        scale = 1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()
         found[here] = worse > FAR * scale
     return found
 

@@ -115,9 +115,8 @@ def family_size(
     every = frozenset[str]().union(*groups)
     if reference is not None:
         return max(0, len(every) - 1)
-    if (
-        every in groups
-    ):  # of two thousand arms there are two million pairs, which need not be listed
+    # of two thousand arms there are two million pairs, which need not be listed
+    if every in groups:
         return math.comb(len(every), 2)
     return len({pair for arms in set(groups) for pair in itertools.combinations(sorted(arms), 2)})
 

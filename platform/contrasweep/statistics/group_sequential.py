@@ -184,9 +184,8 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     bounds = np.empty((len(one_sided), len(information)))
     spent = np.zeros_like(one_sided)
-    x = density = np.empty(
-        0
-    )  # of the score at the looks before, for studies that have not been decided [alphas, nodes]
+    # of the score at the looks before, for studies that have not been decided [alphas, nodes]
+    x = density = np.empty(0)
     for look, now in enumerate(information):
         # The bound at this look lets those cross that the spending function pays for.
         due = np.maximum(spend(one_sided, min(1.0, looks.times[look])) - spent, 0.0)

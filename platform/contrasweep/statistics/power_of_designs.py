@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import (
-    special,
-)  # not stats or optimize, whose import takes longer than the rest of a plan
+
+# not stats or optimize, whose import takes longer than the rest of a plan
+from scipy import special
 
 from contrasweep.statistics.design import SIGN_FLIP, Design
 from contrasweep.statistics.family import Family
@@ -45,9 +45,8 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
     """Chance that a two-sided t-test at `alpha` rejects, of a true difference of so many standard errors."""
     critical = -special.stdtrit(df, alpha / 2)
     above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
-    if np.isnan(
-        above
-    ):  # the noncentral t loses its tail at large values, where the normal limit is close
+    # the noncentral t loses its tail at large values, where the normal limit is close
+    if np.isnan(above):
         return float(special.ndtr(noncentrality - critical))
     return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 

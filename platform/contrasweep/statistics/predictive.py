@@ -292,9 +292,8 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     degrees = now.degrees
     error = now.standard_error
     if replace(design, seed_part=now.design.seed_part) != now.design:
-        if (
-            now.design.folds and now.design.seeds == 1
-        ):  # half of it, as the share that is of training is not known
+        # half of it, as the share that is of training is not known
+        if now.design.folds and now.design.seeds == 1:
             components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
         error = math.sqrt(design.variance(components))
         degrees = max(1.0, design.degrees(components))
@@ -342,9 +341,8 @@ def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | N
     low = 1 if fresh else present
     high = present * MOST_TIMES
     best = at(high)
-    while best is not None and high - low > max(
-        1, low // 16
-    ):  # within the precision that an assurance has
+    # within the precision that an assurance has
+    while best is not None and high - low > max(1, low // 16):
         middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
         if (tried := at(middle)) is not None:
             best = tried

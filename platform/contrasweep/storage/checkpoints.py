@@ -84,13 +84,11 @@ class Retention:
     def score(self, row: Mapping[str, float]) -> float | None:
         """Return the score of a report, larger is better; None where it has none or it plays no part."""
         value = row.get(self.metric) if self.keep == "best" else None
-        return (
-            None
-            if value is None or not math.isfinite(value)
-            else value
-            if self.mode == "max"
-            else -value
-        )
+        if value is None or not math.isfinite(value):
+            return None
+        if self.mode == "max":
+            return value
+        return -value
 
 
 MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")

@@ -75,9 +75,8 @@ def read_records(
     table = _gather(records, RECORDS, etags, wanted, broken)
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
     known: dict[str, Record] = {}
-    shared: dict[
-        str, object
-    ] = {}  # what replicates have alike is kept once: it is most of a record's memory
+    # what replicates have alike is kept once: it is most of a record's memory
+    shared: dict[str, object] = {}
     for row in (
         row
         for batch in table.to_batches(max_chunksize=TRIALS_PER_TABLE)
@@ -125,11 +124,9 @@ def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> 
         name: value for score in scored for name, value in score.metrics.items() if "/" in name
     }
     items = tuple(name for score in scored for name in score.items)
-    return (
-        replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items))
-        if scored
-        else record
-    )
+    if scored:
+        return replace(record, metrics={**record.metrics, **metrics}, items=(*record.items, *items))
+    return record
 
 
 def read_curves(
@@ -215,9 +212,8 @@ def _fresh(
     stop: threading.Event | None = None,
 ) -> pa.Table:
     """The rows of trials from their own files, with the etag of their record; null where a trial has none yet."""
-    if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(
-        etags
-    ):  # short trials have no such file
+    # short trials have no such file
+    if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):
         there = {
             key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)
         }
@@ -304,11 +300,9 @@ def empty_rows(kind: str) -> pa.Table:
 def kind_of(key: str) -> str | None:
     """The kind of compacted file that `key` below a study is; None where it is none."""
     folder, _, name = key.removeprefix("compact/").partition("/")
-    return (
-        folder
-        if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name
-        else None
-    )
+    if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name:
+        return folder
+    return None
 
 
 def read_parts(

@@ -60,11 +60,9 @@ class LookAt:
     @property
     def interval(self) -> tuple[float, float]:
         """The interval, infinite where there is none."""
-        return (
-            (-math.inf, math.inf)
-            if self.low is None or self.high is None
-            else (self.low, self.high)
-        )
+        if self.low is None or self.high is None:
+            return (-math.inf, math.inf)
+        return (self.low, self.high)
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:

@@ -116,9 +116,8 @@ class Lease:
                 created = self._read(key).token == self.holder.token
             if created:
                 break
-            if (
-                self.newest()[0] <= generation
-            ):  # what lies there is no lease, and nobody will give it back
+            # what lies there is no lease, and nobody will give it back
+            if self.newest()[0] <= generation:
                 raise StorageError(
                     f"storage {self.store.uri}: {key} is no plain file; remove it, and run again"
                 )
@@ -187,9 +186,8 @@ class Lease:
                 return
             if now[1].renewals > holder.renewals:
                 raise self._held(now[1])
-            if (
-                time.monotonic() - asked > POLL_S + HEARTBEAT_S
-            ):  # the storage did not answer us, and perhaps nor the holder
+            # the storage did not answer us, and perhaps nor the holder
+            if time.monotonic() - asked > POLL_S + HEARTBEAT_S:
                 since = time.monotonic()
         self.on_message(
             f"{holder} has given no sign for {EXPIRY_S:.0f} s; this run takes {study} over"

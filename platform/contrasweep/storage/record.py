@@ -27,9 +27,8 @@ MAX_TIME = 1e11
 
 Count = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
-Time = Annotated[
-    float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)
-]  # unix time, so that it has a date
+# unix time, so that it has a date
+Time = Annotated[float, pydantic.Field(ge=0, le=MAX_TIME, allow_inf_nan=False)]
 Pid = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Digest = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{0,64}$")]
 Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
@@ -298,9 +297,8 @@ class Record:
     notes: TrialNotes = TrialNotes()
     versions: Mapping[Label, Label] = field(default_factory=dict)
     code: CodeRef = CodeRef()
-    unused_settings: tuple[
-        Label, ...
-    ] = ()  # dotted keys of the config that its trainable never read, where that is known
+    # dotted keys of the config that its trainable never read, where that is known
+    unused_settings: tuple[Label, ...] = ()
     warnings: Count = 0  # lines of its log that warn
 
     @classmethod

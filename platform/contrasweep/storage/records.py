@@ -190,9 +190,8 @@ class StudyRecords:
         table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
             wanted = _report_schema(tuple(table.column_names))
-            if not table.schema.equals(
-                wanted, check_metadata=True
-            ):  # a cast costs a third of reading the file
+            # a cast costs a third of reading the file
+            if not table.schema.equals(wanted, check_metadata=True):
                 table = table.cast(wanted)
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
                 raise ValueError("its columns are not those of reports")

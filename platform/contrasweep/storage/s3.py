@@ -114,13 +114,11 @@ class S3Store(ListedStore):
         try:
             self._retry("write", key, put, len(data))
         except raised.ClientError as error:
-            if (
-                if_absent and error_code(error) in PRECONDITION_FAILED
-            ):  # perhaps by our own try, whose answer was lost
+            # perhaps by our own try, whose answer was lost
+            if if_absent and error_code(error) in PRECONDITION_FAILED:
                 return tries > 1 and self._has(key, digest)
-            if (
-                if_absent and error_code(error) in CONDITION_UNSUPPORTED
-            ):  # a server without conditions: nearly as good
+            # a server without conditions: nearly as good
+            if if_absent and error_code(error) in CONDITION_UNSUPPORTED:
                 return not self.exists(key) and self.write(key, data)
             raise storage_error("write", f"{self.uri}/{key}", error) from None
         return True

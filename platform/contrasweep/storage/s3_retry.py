@@ -191,11 +191,9 @@ class AttemptTimeout(Exception):
 
 def error_code(error: Exception) -> str:
     """The server's code of an error; "" where the server did not answer."""
-    return (
-        str(error.response.get("Error", {}).get("Code", ""))
-        if isinstance(error, raised.ClientError)
-        else ""
-    )
+    if isinstance(error, raised.ClientError):
+        return str(error.response.get("Error", {}).get("Code", ""))
+    return ""
 
 
 def is_denied(error: Exception) -> bool:

@@ -151,9 +151,8 @@ class LocalStore:
     def sizes(self, prefix: str) -> dict[str, int]:
         """The sizes of the files."""
         with self._asking("be listed", prefix):
-            return {
-                key: self._path(key).lstat().st_size for key in self.list(prefix)
-            }  # a link may lead to nothing
+            # a link may lead to nothing
+            return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Inode, modification time and size of each file, by key."""
@@ -214,9 +213,8 @@ class LocalStore:
                     return _create(target, temporary)
                 temporary.replace(target)
             finally:
-                with contextlib.suppress(
-                    OSError
-                ):  # it has no meaning, and what is written is written
+                # it has no meaning, and what is written is written
+                with contextlib.suppress(OSError):
                     temporary.unlink()
         return True
 
@@ -269,9 +267,8 @@ def _create(target: Path, source: Path) -> bool:
         os.link(source, target)
     except FileExistsError:  # NFS says so too where the answer to a link that was made got lost
         return source.samefile(target)
-    except (
-        OSError
-    ):  # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
+    # no hard links on FUSE, exFAT or SMB: exclusive all the same, but not at once whole
+    except OSError:
         try:
             with source.open("rb") as file:
                 _flushed(target, file, "xb")

@@ -167,18 +167,16 @@ class StudyDocument:
     search: DeclaredSearch | None = None
     description: str = ""
     datasets: tuple[DatasetRef, ...] = ()
-    data_notes: tuple[
-        str, ...
-    ] = ()  # of classes and copies in these (`contrasweep.data.folds.class_notes`)
+    # of classes and copies in these (`contrasweep.data.folds.class_notes`)
+    data_notes: tuple[str, ...] = ()
     commands: Commands = ()  # that declared the study; none where a program did
     created: Time = 0.0
     origin: Digest = ""
     versions: Mapping[Label, Label] = field(default_factory=dict)
     family: tuple[Label, ...] = ()
     log: tuple[Declared, ...] = ()
-    asked_before: tuple[
-        Name, ...
-    ] = ()  # studies of this storage that compared two of these arms on these data
+    # studies of this storage that compared two of these arms on these data
+    asked_before: tuple[Name, ...] = ()
     spec: Declaration = field(default_factory=dict)
 
     @property

@@ -221,8 +221,6 @@ class Arm:
     def path(self) -> str:
         """The dotted path of the trainable, which is part of its trials' identity."""
         function = self.trainable
-        return (
-            function
-            if isinstance(function, str)
-            else f"{function.__module__}:{function.__qualname__}"
-        )
+        if isinstance(function, str):
+            return function
+        return f"{function.__module__}:{function.__qualname__}"

@@ -62,9 +62,8 @@ class Spending:
     folds: int
     steps: dict[str, int] = field(default_factory=dict)  # trial -> the last step reported
     hours: dict[str, float] = field(default_factory=dict)  # trial -> GPU-hours, of ended ones
-    silent: dict[str, Silence] = field(
-        default_factory=dict
-    )  # trial that ended without a report -> why
+    # trial that ended without a report -> why
+    silent: dict[str, Silence] = field(default_factory=dict)
     longest: int = 0
 
     def report(self, trial: str, step: int) -> None:

@@ -67,11 +67,9 @@ def _merged(below: Any, above: Any) -> Any:
         if isinstance(above, Mapping):
             return merge(below, above)
         return merge(below, {NAME: above}) if isinstance(above, str) else above
-    return (
-        merge({NAME: below}, above)
-        if isinstance(below, str) and isinstance(above, Mapping)
-        else above
-    )
+    if isinstance(below, str) and isinstance(above, Mapping):
+        return merge({NAME: below}, above)
+    return above
 
 
 def name(value: Any) -> Any:

@@ -70,9 +70,8 @@ class Evaluation:
                 raise SpecError(rule, place=place or "--on", value=name, hint=manifest.kind)
         if self.function:
             import_from_here()
-            with contextlib.suppress(
-                ModuleNotFoundError
-            ):  # of a package that is where trials are trained
+            # of a package that is where trials are trained
+            with contextlib.suppress(ModuleNotFoundError):
                 import_path(self.function, place or "--with", "function")
 
     @property

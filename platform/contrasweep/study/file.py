@@ -184,10 +184,8 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
         ) from None
     except ContrasweepError as error:
         raise SpecError(str(error), place=module_name) from None
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # the module is someone else's: whatever it raises is named, in one line
+    # the module is someone else's: whatever it raises is named, in one line
+    except (Exception, SystemExit) as error:
         raise SpecError(
             f"the {what}'s module raises an error when it is imported",
             place=place,

@@ -210,19 +210,15 @@ class AblationGrid(StudyBase):
 
     def _seeds_most(self) -> int:
         """Return the largest number of seeds that a cell may get."""
-        return (
-            self.replicates.most
-            if self.replicates and self.replicates.of == "seeds"
-            else len(self.seeds)
-        )
+        if self.replicates and self.replicates.of == "seeds":
+            return self.replicates.most
+        return len(self.seeds)
 
     def _partitions(self) -> int:
         """Return the largest number of partitions into folds that a cell may get."""
-        return (
-            self.replicates.most
-            if self.replicates and self.replicates.of == "repeats"
-            else self.repeats or 1
-        )
+        if self.replicates and self.replicates.of == "repeats":
+            return self.replicates.most
+        return self.repeats or 1
 
     @property
     def all_seeds(self) -> list[int]:

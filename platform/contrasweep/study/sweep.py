@@ -129,11 +129,9 @@ class Sweep(StudyBase):
     @property
     def all_seeds(self) -> list[int]:
         """The seeds that the confirmation may use."""
-        return (
-            extended(self.confirm_seeds, self.replicates.most)
-            if self.replicates
-            else list(self.confirm_seeds)
-        )
+        if self.replicates:
+            return extended(self.confirm_seeds, self.replicates.most)
+        return list(self.confirm_seeds)
 
     @property
     def confirm_folds(self) -> list[int] | list[None]:

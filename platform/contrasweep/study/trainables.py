@@ -140,12 +140,12 @@ def _unplaced(name: str, arm: Arm, axes: Collection[str], study: Study) -> str:
     named = placeholders.names(command)
     keys += ["seed"] * ("seed" not in named and len(study.all_seeds) > 1)
     keys += ["fold"] * (not {"fold", "data"} & set(named) and study.folds is not None)
-    return (
-        f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
-        f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
-        if keys
-        else ""
-    )
+    if keys:
+        return (
+            f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
+            f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
+        )
+    return ""
 
 
 def _unnamed(name: str, arm: Arm) -> str:

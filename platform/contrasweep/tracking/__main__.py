@@ -39,9 +39,8 @@ class Driver:
     def outcome(self, seconds: float) -> Outcome | None:
         """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
-        if (
-            self._outcome is None and os.getppid() != self._parent
-        ):  # a process that it forked keeps the input open
+        # a process that it forked keeps the input open
+        if self._outcome is None and os.getppid() != self._parent:
             self.lost = True
             return "interrupted"
         return self._outcome
@@ -62,9 +61,8 @@ class Driver:
 
 def main() -> None:
     """Follow until the driver has ended and all is shown."""
-    for number in (
-        SIGNALS
-    ):  # sent to all processes of a job; this one ends after the driver, which is told by them
+    # sent to all processes of a job; this one ends after the driver, which is told by them
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     setup = json.loads(sys.stdin.readline() or "null")
     if setup is None:  # the driver died before it said anything

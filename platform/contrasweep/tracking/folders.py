@@ -145,10 +145,8 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
     for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
         (mine := folder / name).mkdir(parents=True, exist_ok=True)
         mark = mine / ".origin"
-        with (
-            contextlib.suppress(FileExistsError),
-            mark.open("x") as new,
-        ):  # two trackers may start at once
+        # two trackers may start at once
+        with contextlib.suppress(FileExistsError), mark.open("x") as new:
             new.write(study.origin)
         if mark.read_text() == study.origin:
             break

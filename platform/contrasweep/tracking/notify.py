@@ -93,9 +93,8 @@ class Notifier:
 
     def _state(self) -> RunState | None:
         state = read_live(self.records)
-        return (
-            None if state is None or state.began < self.began else state
-        )  # that of an earlier run
+        # that of an earlier run
+        return None if state is None or state.began < self.began else state
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
         self._told.add(event)

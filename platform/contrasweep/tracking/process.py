@@ -81,9 +81,8 @@ class TrackingProcess:
             answer = json.loads(line)
             if "gaps" in answer:
                 if answer["told"]:  # else it goes on until those who are to be told have answered
-                    with contextlib.suppress(
-                        subprocess.TimeoutExpired
-                    ):  # a busy machine may take long to end it
+                    # a busy machine may take long to end it
+                    with contextlib.suppress(subprocess.TimeoutExpired):
                         self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
             left = answer["left"]
@@ -128,9 +127,8 @@ def following(
         yield following
         timeout_s = FINISH_S
     finally:
-        if (
-            process.process.poll() is not None
-        ):  # somebody killed it: another one finds what is missing
+        # somebody killed it: another one finds what is missing
+        if process.process.poll() is not None:
             process = TrackingProcess(trackers, study, records)
         following.gap = process.close(following.outcome, timeout_s)
         if following.gap:

@@ -66,9 +66,8 @@ class ToldTracker(Target):
         self.tracker: Tracker | None = None
         self.told: dict[str, str] = {}
         self.added = 0
-        self._last: dict[
-            str, tuple[float, int, int]
-        ] = {}  # time of the first report, last step of reports, of use
+        # time of the first report, last step of reports, of use
+        self._last: dict[str, tuple[float, int, int]] = {}
         self._kept = True
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:

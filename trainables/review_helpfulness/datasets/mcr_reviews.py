@@ -166,13 +166,11 @@ def _text(row: Row, name: str) -> str:
 
 def _urls(row: Row) -> tuple[str, ...]:
     urls = row.get("img_url") or ()
-    return (
-        (urls,)
-        if isinstance(urls, str)
-        else tuple(str(url) for url in urls)
-        if isinstance(urls, list)
-        else ()
-    )
+    if isinstance(urls, str):
+        return (urls,)
+    if isinstance(urls, list):
+        return tuple(str(url) for url in urls)
+    return ()
 
 
 def _check_disjoint(products: list[Product], source: Path) -> None:

@@ -48,12 +48,10 @@ class Overdue:
         self.trial_s = trial_s
         self.report_s = report_s
         self._clocks: dict[str, _Clock] = {}
-        self._intervals: defaultdict[str, list[float]] = defaultdict(
-            lambda: [0.0, 0]
-        )  # arm -> their sum, their number
-        self._firsts: defaultdict[str, list[float]] = defaultdict(
-            lambda: [0.0, 0]
-        )  # arm -> the same of first reports
+        # arm -> their sum, their number
+        self._intervals: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])
+        # arm -> the same of first reports
+        self._firsts: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])
 
     def started(self, trial_id: str, arm: str, trained: float, now: float) -> None:
         """Start the clock of a trial that begins, or goes on after `trained` seconds."""
@@ -160,9 +158,8 @@ class Accounts:
         self.active: dict[str, ActiveTrial] = {}  # by trial id
         self.ended = 0  # trials
         self._fault = ""
-        self._seconds: dict[
-            str, float
-        ] = {}  # of trials that were stopped early; a search may let them go on
+        # of trials that were stopped early; a search may let them go on
+        self._seconds: dict[str, float] = {}
 
     @property
     def fault(self) -> str:

@@ -142,9 +142,8 @@ class TrialLoop:
         self._floors = {
             arm for arm, function in trainables.items() if getattr(function, "floor", False)
         }
-        self._scores: defaultdict[tuple[str, int | None], dict[str, float]] = defaultdict(
-            dict
-        )  # test part -> arm -> first
+        # test part -> arm -> first
+        self._scores: defaultdict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a plain object: Tune pickles its configuration for a restore, which is never used here.

@@ -27,15 +27,12 @@ class Placements:
     def __init__(self, footprints: Footprints) -> None:
         self.footprints = footprints
         self.inventory = footprints.inventory
-        self.placed: dict[
-            str, tuple[Trial, Placement]
-        ] = {}  # by trial id, from its handing out to its record
-        self.raised: dict[
-            tuple[str, Cell], Placement
-        ] = {}  # of cells of which a trial ran out of memory
-        self.infeasible: set[str] = (
-            set()
-        )  # ids of trials that ran out of memory where no host has more
+        # by trial id, from its handing out to its record
+        self.placed: dict[str, tuple[Trial, Placement]] = {}
+        # of cells of which a trial ran out of memory
+        self.raised: dict[tuple[str, Cell], Placement] = {}
+        # ids of trials that ran out of memory where no host has more
+        self.infeasible: set[str] = set()
         self.outdated = False  # whether more is known since trials were placed
 
     def fits(self, trial: Trial) -> bool:
@@ -130,9 +127,8 @@ class Placements:
         if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return more
         options = self.footprints.options(trial)
-        load: defaultdict[str | None, float] = defaultdict(
-            float
-        )  # GPUs of each type that trials hold
+        # GPUs of each type that trials hold
+        load: defaultdict[str | None, float] = defaultdict(float)
         for _, placement in self.placed.values():
             load[placement.gpu] += float(placement.share)
 

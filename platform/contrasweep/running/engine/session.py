@@ -216,9 +216,8 @@ def connected() -> Iterator[Inventory]:
         if not ray.is_initialized():
             kept = KEPT.get() or leaving
             kept.enter_context(_connection())
-            atexit.register(
-                kept.close
-            )  # it runs before what Ray has registered; a closed one has nothing to do
+            # it runs before what Ray has registered; a closed one has nothing to do
+            atexit.register(kept.close)
         yield ray_inventory(ray.nodes())
 
 
@@ -229,9 +228,8 @@ def _connection() -> Iterator[None]:
     address = _address()
     auth_mode = os.environ.get(AUTH_MODE)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if (
-        address == "local" and 0 <= limit < MIN_ADDRESS_SPACE
-    ):  # Ray aborts the process, with its stack
+    # Ray aborts the process, with its stack
+    if address == "local" and 0 <= limit < MIN_ADDRESS_SPACE:
         raise ContrasweepError(
             f"the address space of this process is limited to {limit / 2**30:.1f} GiB, and Ray needs "
             f"{MIN_ADDRESS_SPACE / 2**30:.0f} GiB to start; `ulimit -v unlimited` lifts the limit"
@@ -270,9 +268,8 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
                     address=address, log_to_driver=False, logging_level=logging.ERROR, **options
                 )
             return
-        except (
-            Exception
-        ) as error:  # Ray raises a plain Exception when a busy machine took it over 30 s to start
+        # Ray raises a plain Exception when a busy machine took it over 30 s to start
+        except Exception as error:
             watch.start_again()
             ray.shutdown()
             _restore(auth_mode)

@@ -54,9 +54,8 @@ class TrialQueue:
         self.infeasible_records = dict(infeasible_records)  # of this run too
         self.waiting: list[Next] = []  # for a larger host
         self.requeued: list[Next] = []  # handed out before, and to be handed out again
-        self._ended_here: dict[
-            str, Next
-        ] = {}  # by trial id, those that ended infeasible in this run
+        # by trial id, those that ended infeasible in this run
+        self._ended_here: dict[str, Next] = {}
         self._tried_on = placements.inventory  # the hosts that refused them
         self._arms_waiting: set[str] = set()  # of which it was said
         self._arms_too_late: set[str] = set()  # of which an infeasible trial stays so in this run

@@ -126,9 +126,8 @@ class TuneEngine:
             try:
                 self._fit()
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                reason = [repr(error), *str(error).strip().splitlines()][
-                    -1
-                ]  # the last line of a traceback
+                # the last line of a traceback
+                reason = [repr(error), *str(error).strip().splitlines()][-1]
                 say(f"Ray Tune stopped and is started again ({reason})")
                 time.sleep(FAULT_PAUSE_S)
             requeued = bool(queue.requeued)
@@ -137,9 +136,8 @@ class TuneEngine:
                 raise ContrasweepError(accounts.fault)
             if not accounts.active or accounts.closing():
                 return
-            if (
-                not requeued
-            ):  # what is handed out again after a source has ended is no fault of Tune
+            # what is handed out again after a source has ended is no fault of Tune
+            if not requeued:
                 faults = 1 if accounts.ended > ended else faults + 1
         for trial_id in list(accounts.active):
             self.loop.give_up(
@@ -250,9 +248,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         trial_id = trial.config["id"]
         reports = result.get("reports") or []
         if self.loop.reported(trial_id, reports, result.get("seconds", 0.0)):
-            ray_internals.forgive(
-                trial
-            )  # what counts is failing again and again without getting further
+            # what counts is failing again and again without getting further
+            ray_internals.forgive(trial)
         go_on = self.loop.goes_on(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
@@ -403,9 +400,8 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         if now < self.watch_at:
             return
         self.watch_at = now + WATCH_S
-        if any(
-            trial.status == "RUNNING" for trial in reversed(trials)
-        ):  # the thousands that have ended come first
+        # the thousands that have ended come first
+        if any(trial.status == "RUNNING" for trial in reversed(trials)):
             self.idle_message_at = now + IDLE_S
             return
         pending = [trial.config["id"] for trial in trials if trial.status == "PENDING"]
@@ -422,9 +418,8 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
             call(*arguments)
-        except (
-            StorageError
-        ) as error:  # after minutes of trying, or denied: nothing can be recorded any more
+        # after minutes of trying, or denied: nothing can be recorded any more
+        except StorageError as error:
             self.loop.accounts.stop(str(error))
         except Exception:
             log.exception("an event of a trial was lost; the records in the storage are whole")

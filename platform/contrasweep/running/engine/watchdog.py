@@ -41,9 +41,8 @@ class Watchdog:
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
-        self._waited: dict[
-            str, tuple[float, float]
-        ] = {}  # of trials that waited for a task: since which report, when
+        # of trials that waited for a task: since which report, when
+        self._waited: dict[str, tuple[float, float]] = {}
         self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:

@@ -73,9 +73,8 @@ class TrialAttempt:
         self.checkpoints = Checkpoints(
             records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
         )
-        local = isinstance(
-            records.store, LocalStore
-        )  # to store a checkpoint there is no more than to copy it
+        # to store a checkpoint there is no more than to copy it
+        local = isinstance(records.store, LocalStore)
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
         folder = scratch / "resume"
         folder.mkdir()
@@ -243,9 +242,8 @@ class CheckpointWriter:
             try:
                 self._store(snapshot)
             except BaseException as error:
-                if self._closing and not isinstance(
-                    error, AttemptSuperseded
-                ):  # nobody asks any more
+                # nobody asks any more
+                if self._closing and not isinstance(error, AttemptSuperseded):
                     log.warning(
                         "the checkpoint after step %s was not stored: %s", snapshot.step, error
                     )

@@ -129,9 +129,8 @@ class Execution:
             ):
                 self._train(result)
             if result.record is None:
-                if (
-                    not at_least_s
-                ):  # what is decided on each report may have the trial go on from here, or another
+                # what is decided on each report may have the trial go on from here, or another
+                if not at_least_s:
                     self.attempt.writer.drain()
                 if (
                     self.attempt.writer.at_once

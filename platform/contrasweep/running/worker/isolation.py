@@ -106,9 +106,8 @@ def _umask() -> int:
 
 def _set_handlers(value: Mapping[int, Any]) -> None:
     for number, handler in value.items():
-        if (
-            handler is not None and signal.getsignal(number) is not handler
-        ):  # None: it was not set from Python
+        # None: it was not set from Python
+        if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
 
 
@@ -145,9 +144,8 @@ def _set_loggers(value: Values) -> None:
 
 
 def _matmul_precision() -> str:
-    with contextlib.suppress(
-        RuntimeError
-    ):  # it was set by the newer names, which are states of their own
+    # it was set by the newer names, which are states of their own
+    with contextlib.suppress(RuntimeError):
         return str(sys.modules["torch"].get_float32_matmul_precision())
     return "mixed"
 
@@ -366,9 +364,8 @@ class Isolation:
     def _set_seed(self, seed: int) -> None:
         self._seed = seed
         random.seed(seed)
-        np.random.seed(
-            [seed & 0xFFFFFFFF, seed >> 32, 1]
-        )  # 1: other numbers than those of `random`
+        # 1: other numbers than those of `random`
+        np.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
 
@@ -546,9 +543,8 @@ def _same(before: Any, now: Any) -> bool:
 def _digest(value: Any, module: ModuleType) -> int | None:
     """Return a digest of the mutable content of a value in a module; None where it has none or it cannot be read."""
     if isinstance(value, FunctionType):  # mutable defaults, and attributes
-        if (
-            value.__module__ != module.__name__
-        ):  # as torch marks Enum's methods, which the user's own Enums hold
+        # as torch marks Enum's methods, which the user's own Enums hold
+        if value.__module__ != module.__name__:
             return None
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         value = [default for default in defaults if type(default) not in ATOMS], value.__dict__

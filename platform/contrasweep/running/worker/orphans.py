@@ -51,14 +51,10 @@ def main() -> None:
     began = sys.argv[2]
     pipe = sys.argv[3]
     if os.fork():
-        os._exit(
-            0
-        )  # the worker waits for this one; the other is no child that Ray would kill with the worker
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # a trainable may send them to its group
+        # the worker waits for this one; the other is no child that Ray would kill with the worker
+        os._exit(0)
+    # a trainable may send them to its group
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while _began(pid) == began:
         time.sleep(CHECK_S)
@@ -71,9 +67,8 @@ def main() -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(0.01)
-    os.killpg(
-        0, signal.SIGKILL
-    )  # this process is of the group, so that no other can have taken its number
+    # this process is of the group, so that no other can have taken its number
+    os.killpg(0, signal.SIGKILL)
 
 
 def _began(pid: int) -> str:

@@ -56,9 +56,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.cuda_failed = False
         self.isolation = Isolation()
         self.described = config
-        self.records = StudyRecords(
-            context.storage, context.study, patient=True
-        )  # the driver has reached it
+        # the driver has reached it
+        self.records = StudyRecords(context.storage, context.study, patient=True)
 
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
         """Take the next trial in this actor, or return why this process cannot take it and must be stopped."""
@@ -152,9 +151,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
         def load() -> Callable[..., Any]:
             function = self.context.function(path)
-            reads = getattr(
-                function, "reads_storage", False
-            )  # an evaluation: it loads what others have trained
+            # an evaluation: it loads what others have trained
+            reads = getattr(function, "reads_storage", False)
             return functools.partial(function, storage=self.context.storage) if reads else function
 
         return self.isolation.begin(self.described["id"], path, load)

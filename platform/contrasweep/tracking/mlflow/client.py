@@ -95,9 +95,8 @@ def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any
     except TrackingError:
         raise
     except MlflowException as error:
-        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(
-            error
-        )  # made again
+        # made again
+        gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
         # MLflow calls it a bad request when its database fails: out of connections, or another writes the row just now
         passing = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL
         raise TrackingError(str(error), retryable=passing) from error

@@ -256,9 +256,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
         cell = ["arm"] if study.searches else ["arm", *axes]  # of a search: settings are axes
         keys = [{"mode": "param", "groupByData": name} for name in cell]
-        if (
-            study.searches and all_trials
-        ):  # else a mean over the search and the confirmation is shown
+        # else a mean over the search and the confirmation is shown
+        if study.searches and all_trials:
             keys.insert(0, {"mode": "tag", "groupByData": "phase"})
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
     conditions = []

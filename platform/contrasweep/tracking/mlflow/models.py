@@ -42,9 +42,8 @@ def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: i
     import mlflow.pytorch
     import torch
 
-    logging.getLogger("mlflow.pytorch").setLevel(
-        logging.ERROR
-    )  # it warns of pickle, which is the choice made here
+    # it warns of pickle, which is the choice made here
+    logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)
     needs = [
         f"torch=={torch.__version__.split('+')[0]}"
     ]  # stated: MLflow would find out by loading it elsewhere

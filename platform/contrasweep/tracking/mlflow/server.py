@@ -128,12 +128,10 @@ class Server(Target):
         self.client: Any = None
         self._evaluations: dict[str, list[Record]] = {}  # of the networks of this study
         self._renamed: set[str] = set()  # names of metrics of which the user was told
-        self._unsure: set[str] = (
-            set()
-        )  # trials of which a call failed: it may have worked without an answer
-        self._datasets = (
-            threading.Lock()
-        )  # MLflow breaks when two calls bring it the same new dataset
+        # trials of which a call failed: it may have worked without an answer
+        self._unsure: set[str] = set()
+        # MLflow breaks when two calls bring it the same new dataset
+        self._datasets = threading.Lock()
 
     def connect(
         self, began: float | None = None, *, whole: bool = False, trials: bool = True
@@ -317,17 +315,13 @@ class Server(Target):
         """The page of a trial's run, or of the study; None while it is not known."""
         base = self.uri.ui_base
         if trial_id is None:
-            return (
-                f"{base}/{study_page(self.experiment_id, self.view)}"
-                if self.experiment_id
-                else None
-            )
+            if self.experiment_id:
+                return f"{base}/{study_page(self.experiment_id, self.view)}"
+            return None
         run = self.runs.get(trial_id)
-        return (
-            f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
-            if run
-            else None
-        )
+        if run:
+            return f"{base}/#/experiments/{self.experiment_id}/runs/{run.run_id}?{PAGE_KIND}"
+        return None
 
     def _views(self) -> dict[str, str]:
         """Return the experiment's tags that hold the views of the study."""
@@ -352,9 +346,8 @@ class Server(Target):
             return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
         if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
             self.client.restore_experiment(experiment.experiment_id)
-        if (
-            experiment.tags.get(ORIGIN_TAG, "") != study.origin
-        ):  # another storage's: its note and view stay
+        # another storage's: its note and view stay
+        if experiment.tags.get(ORIGIN_TAG, "") != study.origin:
             self.view = f"{VIEW}-{study.origin}"
         return str(experiment.experiment_id)
 
@@ -535,9 +528,8 @@ class Server(Target):
         first = metric_key(self.study.metric)
         settings = sorted((params or {}).items())
         marks = dict(tags or {})
-        points = sorted(
-            points, key=lambda point: point[0] != first
-        )  # MLflow shows first what was logged first
+        # MLflow shows first what was logged first
+        points = sorted(points, key=lambda point: point[0] != first)
         calls = max(
             math.ceil(len(points) / METRICS_PER_CALL),
             math.ceil(len(settings) / PARAMS_PER_CALL),

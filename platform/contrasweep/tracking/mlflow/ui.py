@@ -28,9 +28,8 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     address = checked_uri(uri)
     if address.is_none:
         raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
-    client = new_client(
-        address
-    )  # makes a fresh database, before the server's workers would each try to
+    # makes a fresh database, before the server's workers would each try to
+    client = new_client(address)
     try:
         experiment = client.get_experiment_by_name(study) if study else None
     except TrackingError as error:
@@ -42,12 +41,10 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
         return 0
     port = _free_port(port)
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    settings["MLFLOW_BACKEND_STORE_URI"] = (
-        address.reveal()
-    )  # not a word of the command, which everybody can read
-    before = signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # ends as Ctrl-C does: with the server
+    # not a word of the command, which everybody can read
+    settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()
+    # ends as Ctrl-C does: with the server
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts".split()
     server = subprocess.Popen(
         [sys.executable, *words, "--log-level warning"], env=settings, start_new_session=True
