@@ -95,7 +95,7 @@ def follow(study: Replicates, pilot: int) -> dict[str, Any] | None:
 
 DESIGNS: dict[str, tuple[Draw, int]] = {
     **{f"{n} seeds": (seeds, n) for n in (5, 6, 10)},
-    **{f"5 folds x {n} seed{'s' * (n > 1)}": (folds, n) for n in (1, 2, 4)},
+    **{f"5 folds x {n} seed{'s' if n > 1 else ''}": (folds, n) for n in (1, 2, 4)},
 }
 
 

@@ -488,8 +488,8 @@ MUTANTS = (
         ),
         (
             "the older checkpoint stays",
-            'for old in earlier if keep != "all" else ():',
-            "for old in ():",
+            'if keep != "all":\n            for old in earlier:',
+            'if keep != "all":\n            for old in ():',
         ),
         (
             "the best checkpoint goes",
@@ -663,8 +663,8 @@ MUTANTS = (
         ),
         (
             "degrees of freedom are the folds",
-            "                    else units - 1.0\n",
-            "                    else float(units)\n",
+            "                return units - 1.0\n",
+            "                return float(units)\n",
         ),
         (
             "the fold's component has all of the residual subtracted",
@@ -1013,10 +1013,10 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
             return None, ""
         said = printed.read()
     failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if failed or process.exitcode != FAILED:
-        return process.exitcode, failed[0].split(" - ")[0].partition(" ")[2] if failed else said[
-            -300:
-        ]
+    if failed:
+        return process.exitcode, failed[0].split(" - ")[0].partition(" ")[2]
+    if process.exitcode != FAILED:
+        return process.exitcode, said[-300:]
     return BROKEN, said[-300:]  # the process itself failed, and no test
 
 
@@ -1049,13 +1049,14 @@ def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
 def caught_before(page: Path, root: Path = ROOT) -> dict[str, str]:
     """The test that caught each mutant in the run that a page of results is of, where it is still there."""
     found = {}
-    for line in page.read_text().splitlines() if page.exists() else ():
-        if "::" in line:
-            what, test = (line.strip("| ").split(" | ")[at] for at in (1, 3))
-            file, _, name = test.partition("::")
-            path = root / TESTS / file
-            if path.exists() and f"def {name.partition('[')[0]}(" in path.read_text():
-                found[what] = f"{TESTS}/{test}"
+    if page.exists():
+        for line in page.read_text().splitlines():
+            if "::" in line:
+                what, test = (line.strip("| ").split(" | ")[at] for at in (1, 3))
+                file, _, name = test.partition("::")
+                path = root / TESTS / file
+                if path.exists() and f"def {name.partition('[')[0]}(" in path.read_text():
+                    found[what] = f"{TESTS}/{test}"
     return found
 
 

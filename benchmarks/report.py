@@ -130,13 +130,12 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
             Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(
                 Path(folder), EPOCHS
             )
-    error = (
-        ERRORS[int(rng.integers(2))]
-        if failed
-        else "it needs 96 GiB and the largest GPU has 80\n"
-        if infeasible
-        else None
-    )
+    if failed:
+        error = ERRORS[int(rng.integers(2))]
+    elif infeasible:
+        error = "it needs 96 GiB and the largest GPU has 80\n"
+    else:
+        error = None
     records.write(
         Record.of(
             trial,

@@ -63,9 +63,10 @@ def simulate(
 def read_rows(rows: Path, kinds: Iterable[str]) -> dict[str, list[Any]]:
     """What came of the studies of each kind so far, in the order of their seeds."""
     known: dict[str, list[Any]] = {kind: [] for kind in kinds}
-    for line in rows.read_text().splitlines() if rows.exists() else []:
-        row = json.loads(line)
-        known[row["kind"]].append(row["came"])
+    if rows.exists():
+        for line in rows.read_text().splitlines():
+            row = json.loads(line)
+            known[row["kind"]].append(row["came"])
     return known
 
 

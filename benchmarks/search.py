@@ -145,13 +145,12 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
                 place[2], reached[trial.id], value = step, step, metrics[study.metric]
                 epochs += 1
                 going = arm.keep_going(trial.id, [{"step": step, study.metric: value}])
-                status = (
-                    Status.DONE
-                    if step == declared.config["epochs"]
-                    else Status.PENDING
-                    if going
-                    else Status.PRUNED
-                )
+                if step == declared.config["epochs"]:
+                    status = Status.DONE
+                elif going:
+                    status = Status.PENDING
+                else:
+                    status = Status.PRUNED
             if status != Status.PENDING:
                 places[i] = None
                 arm.done(record_of(trial, notes, status, metrics or {}, step))

@@ -200,14 +200,13 @@ def _by_git(top: Path) -> list[Path]:
         return []
     stays = functools.cache(_stays)
 
-    def behind(path: Path) -> bool:
-        return stays(path) or (path.parent != top and behind(path.parent))
+    def stays_behind(path: Path) -> bool:
+        return stays(path) or (path.parent != top and stays_behind(path.parent))
 
     found = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]
-    found += [
-        path for name in others.split(b"\0") if name and not behind(path := top / os.fsdecode(name))
-    ]
-    # a submodule, another checkout
+    untracked = [top / os.fsdecode(name) for name in others.split(b"\0") if name]
+    found += [path for path in untracked if not stays_behind(path)]
+    # git lists a submodule or another checkout as one folder
     for nested in [path for path in found if path.is_dir() and not path.is_symlink()]:
         found += _by_git(nested) or _by_names(nested)
     return found

@@ -407,7 +407,7 @@ FLOORS_SMALL = _table(
     metric="f1_macro",
     reference="pair-hue",
     arms={
-        f"{side}{'-hue' * hue}": Arm(COLOUR, config={"input": side, "hue": hue})
+        f"{side}{'-hue' if hue else ''}": Arm(COLOUR, config={"input": side, "hue": hue})
         for hue in (False, True)
         for side in ("pre", "post", "pair")
     },

@@ -187,13 +187,12 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
             and shape[-1] == 1
             and data.source.get("dataset") not in PHOTOGRAPHS_IN_GRAY
         )
-        name = (
-            "glyphs"
-            if gray
-            else "imagenet"
-            if shape is not None and shape[0] == ANY_SIDE
-            else "photos"
-        )
+        if gray:
+            name = "glyphs"
+        elif shape is not None and shape[0] == ANY_SIDE:
+            name = "imagenet"
+        else:
+            name = "photos"
     return AUGMENTATIONS.choose(name)
 
 

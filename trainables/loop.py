@@ -39,8 +39,10 @@ class Guard:
     """
 
     def __init__(self, learning_rate: float, loss: Component | None = None) -> None:
-        warmer = " or raise loss.temperature" * (
-            loss is not None and "temperature" in loss.parameters
+        warmer = (
+            " or raise loss.temperature"
+            if loss is not None and "temperature" in loss.parameters
+            else ""
         )
         self.remedy = f"lower learning_rate ({learning_rate}){warmer}"
         self.nonfinite_steps = 0

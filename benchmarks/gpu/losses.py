@@ -38,13 +38,12 @@ def correctness(context: Context) -> Iterator[Section]:
         for similarity in similarities(name):
             for kind, error in _errors(context, name, similarity, rows):
                 errors[kind] = max(errors.get(kind, 0.0), error)
-                limit = (
-                    VALUE
-                    if kind.endswith("value")
-                    else BF16
-                    if kind.startswith("bf16")
-                    else GRADIENT
-                )
+                if kind.endswith("value"):
+                    limit = VALUE
+                elif kind.startswith("bf16"):
+                    limit = BF16
+                else:
+                    limit = GRADIENT
                 label = f"{name}, {similarity}, {kind}" if similarity else f"{name}, {kind}"
                 section.checks.append(Check(label, error, limit))
         section.rows.append({"loss": name, "similarities": len(similarities(name)), **errors})

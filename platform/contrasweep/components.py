@@ -139,9 +139,8 @@ class Table(Mapping[str, E], Generic[E]):
         if isinstance(value, Component):
             value = value.to_plain()
         parameters = {"name": value} if isinstance(value, str) else value
-        if not isinstance(parameters, Mapping) or not isinstance(
-            name := parameters.get("name", default), str
-        ):
+        name = parameters.get("name", default) if isinstance(parameters, Mapping) else None
+        if not isinstance(parameters, Mapping) or not isinstance(name, str):
             raise SpecError(
                 f"must be one of the {self.plural} by name, or a mapping of its name and parameters",
                 value=value,
@@ -284,7 +283,13 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
     if not isinstance(default, bool | int | float | str | tuple | None):
         return Any, UNSET
     # A default of 1 says that the parameter is a number; only an annotation says that it is a whole one.
-    guess = Any if default is None else int | float if type(default) is int else type(default)
+    guess: Any
+    if default is None:
+        guess = Any
+    elif type(default) is int:
+        guess = int | float
+    else:
+        guess = type(default)
     return hints.get(parameter.name, guess), default
 
 

@@ -146,15 +146,11 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
     first = errors[0]
     *parent, last = first["loc"] or [0]
     owner = _class_at(cls, tuple(parent))
-    fields = (
-        {field.name for field in dataclasses.fields(owner)}
-        if dataclasses.is_dataclass(owner)
-        else set()
-    )
-    if not parent or isinstance(last, int) or last in fields:
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
+    if not parent or isinstance(last, int) or any(field.name == last for field in fields):
         return first
     same = [
-        e for e in errors if [*e["loc"]][:-1] == parent and e.get("input") is first.get("input")
+        e for e in errors if [*e["loc"][:-1]] == parent and e.get("input") is first.get("input")
     ]
     rules = dict.fromkeys(e["msg"][0].lower() + e["msg"][1:] for e in same)
     if len(rules) == len(same) > 1:
@@ -246,20 +242,17 @@ def resolved_config(settings: Any) -> MutableConfig:
     The same settings can be built from them: `type(settings)(**resolved_config(settings))`. See the module's docstring.
     """
     omitted = omitted_fields(type(settings))  # type: ignore[arg-type]  # a class can be hashed
-    return {
-        name: plain(value)
-        for name, value in vars(settings).items()
-        if not name.startswith("_")
-        # a component, whose default is a name, has it where it is that name alone
-        and not (
-            name in omitted
-            and (
-                plain(value) == {"name": omitted[name]}
-                if hasattr(value, "to_plain")
-                else value == omitted[name]
-            )
-        )
-    }
+    config = {}
+    for name, value in vars(settings).items():
+        if name in omitted:
+            # A component, whose default is a name, is that default where it has a name alone.
+            is_component = hasattr(value, "to_plain")
+            default = {"name": omitted[name]} if is_component else omitted[name]
+            if (plain(value) if is_component else value) == default:
+                continue
+        if not name.startswith("_"):
+            config[name] = plain(value)
+    return config
 
 
 @functools.cache
@@ -284,10 +277,10 @@ def plain(value: Any) -> Any:
         return resolved_config(value)
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [
-            plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)
-        ]
+    if isinstance(value, set | frozenset):
+        value = sorted(value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, PurePath) else value
 
 

@@ -10,15 +10,13 @@ def command_line(name: str, *words: object, **options: object) -> str:
     """
     named: list[str] = []
     for option, value in options.items():
-        for entry in value if isinstance(value, list) else [] if value is None else [value]:
+        for entry in value if isinstance(value, list) else [value]:
             if entry is True:
                 named.append(f"--{option}")
-            else:  # what begins with a dash would be read as the next option
-                named += (
-                    [f"--{option}={entry}"]
-                    if str(entry).startswith("-")
-                    else [f"--{option}", str(entry)]
-                )
+            elif str(entry).startswith("-"):  # alone it would be read as the next option
+                named.append(f"--{option}={entry}")
+            elif entry is not None:
+                named += [f"--{option}", str(entry)]
     texts = [str(word) for word in words]
     parts = (
         [*named, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *named]

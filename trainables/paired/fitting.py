@@ -262,7 +262,8 @@ class PairedTraining:
         if self.model.paired and scores.get("centre_cosine", 0.0) > COLLAPSED:
             warnings.warn(
                 f"the class centres of z have a mean cosine of {scores['centre_cosine']:.2f}: z shows little "
-                f"but the shift common to all pairs: {self.guard.remedy}{', or lower beta' * (self.settings.beta > 0)}",
+                f"but the shift common to all pairs: {self.guard.remedy}"
+                f"{', or lower beta' if self.settings.beta > 0 else ''}",
                 stacklevel=2,
             )
         items = {**metrics.by_item(part.predicted, part.labels), **self.inputs.test_grouping}

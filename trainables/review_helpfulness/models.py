@@ -191,15 +191,14 @@ class ProposedOptions:
                 f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim
             )
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
-        for name in (
-            names[names.index("contrastive_form") + 1 :] if self.contrastive_form == "code" else ()
-        ):
-            if getattr(self, name) != getattr(type(self), name):
-                raise SpecError(
-                    "the authors' contrastive term does not use it",
-                    place=name,
-                    value=getattr(self, name),
-                )
+        if self.contrastive_form == "code":
+            for name in names[names.index("contrastive_form") + 1 :]:
+                if getattr(self, name) != getattr(type(self), name):
+                    raise SpecError(
+                        "the authors' contrastive term does not use it",
+                        place=name,
+                        value=getattr(self, name),
+                    )
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,12 @@ class Settings(DualEncoderSettings):
             raise DataError(
                 f"two_tower needs images with captions, or with classes to make captions of; {data.name} is of {what}"
             )
-        captions = (
-            self.captions if self.captions != "auto" else "dataset" if captioned else "classes"
-        )
+        if self.captions != "auto":
+            captions = self.captions
+        elif captioned:
+            captions = "dataset"
+        else:
+            captions = "classes"
         if (captions == "dataset" and not captioned) or (captions == "classes" and not labelled):
             missing = "captions" if captions == "dataset" else "classes"
             raise SpecError(

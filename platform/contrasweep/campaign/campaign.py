@@ -464,11 +464,10 @@ class Referee:
                     decided = replace(decided, superseded=True, kept=False)
                 if self.ledger.append(decided):
                     break  # else another entry was written meanwhile
-                if (
-                    self.ledger.decision(number) != before
-                    and (known := self._known(number)) is not None
-                ):
-                    return known  # it was of this candidate, which somebody else asked too
+                if self.ledger.decision(number) != before:
+                    known = self._known(number)
+                    if known is not None:
+                        return known  # it was of this candidate, which somebody else asked too
             if not decided.superseded:
                 found = self._known(number)
                 assert found is not None

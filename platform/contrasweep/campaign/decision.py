@@ -90,7 +90,7 @@ class Decision:
             text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
             of = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
             text += f", one-sided p of {of} = {self.p:.2g} at a level of {self.level:.2g}"
-        text += f"; {self.reason}" * bool(self.reason)
+        text += f"; {self.reason}" if self.reason else ""
         if self.more is not None:
             takes = amounts(self.more.trials, self.more.gpu_hours, self.more.cost)
             text += f"; --more {self.more.seeds} ({takes}) decide it with a chance of {self.more.chance:.0%}"
@@ -134,7 +134,7 @@ class Outlook:
         left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
         return [
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
-            f"{self.confirmation_trials} to confirm it" + f", about {takes}" * bool(takes),
+            f"{self.confirmation_trials} to confirm it" + (f", about {takes}" if takes else ""),
             f"its confirmation would have a level of {self.level:.2g}",
             *[f"a gain of {self.detects or 0:.2g} would be confirmed with a chance of about 80 %"]
             * bool(self.detects),

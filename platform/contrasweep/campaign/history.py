@@ -130,13 +130,12 @@ class History:
         points = []
         for i, row in enumerate(self.rows, 1):
             decision = row.decision
-            gain = (
-                None
-                if decision is None
-                else decision.screened
-                if decision.estimate is None
-                else decision.estimate
-            )
+            if decision is None:
+                gain = None
+            elif decision.estimate is None:
+                gain = decision.screened
+            else:
+                gain = decision.estimate
             if decision is None or gain is None:
                 continue
             base = levels.get(decision.incumbent, 0.0)
@@ -196,7 +195,7 @@ def _texts(row: Line) -> tuple[str, ...]:
         str(row.number),
         row.candidate,
         row.by,
-        decision.verdict + ", kept" * (decision.kept and decision.verdict != "keep"),
+        decision.verdict + (", kept" if decision.kept and decision.verdict != "keep" else ""),
         gain,
         "" if decision.p is None else p_text(decision.p).removeprefix("= "),
         "" if decision.level is None else f"{decision.level:.2g}",
@@ -275,7 +274,7 @@ class Comparisons:
             (
                 row.study,
                 row.at,
-                f"{row.a} against {row.b}" + f" ({row.context})" * bool(row.context),
+                f"{row.a} against {row.b}" + (f" ({row.context})" if row.context else ""),
                 row.verdict,
                 p_text(row.p).removeprefix("= "),
                 f"{row.level:.2g}",

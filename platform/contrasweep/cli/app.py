@@ -121,7 +121,7 @@ def plan(
             before=plans,
         )
         if not json:  # what would run is worth reading where `run` would refuse it
-            print("\n" * bool(plans) + expected.to_text(width()))
+            print(("\n" if plans else "") + expected.to_text(width()))
         if expected.refused is not None:
             raise expected.refused
         documents.append(expected.to_dict())
@@ -327,11 +327,8 @@ def sync(
 
     declared = reports.declared(study)
     results = Results.load(declared.name if declared else study, storage)
-    if (
-        tracking == OF_STUDY
-        and declared is None
-        and (named := results.document.spec.get("tracking")) is not None
-    ):
+    named = results.document.spec.get("tracking")
+    if tracking == OF_STUDY and declared is None and named is not None:
         raise SpecError(
             "the address that a storage names is not used",
             place="tracking",

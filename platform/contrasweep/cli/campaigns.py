@@ -109,13 +109,12 @@ def decide(
 
 def _called(candidate: str, sets: list[str]) -> str:
     """A name for a candidate: what was set, or its file or NAME."""
-    name = (
-        "+".join(path.removeprefix("config.") for path in sets)
-        if sets
-        else Path(candidate).stem
-        if candidate.endswith((".yaml", ".yml"))
-        else candidate
-    )
+    if sets:
+        name = "+".join(path.removeprefix("config.") for path in sets)
+    elif candidate.endswith((".yaml", ".yml")):
+        name = Path(candidate).stem
+    else:
+        name = candidate
     return NOT_IN_NAMES.sub("-", name.rpartition(":")[2])[:100].strip("-.") or "candidate"
 
 

@@ -224,16 +224,13 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
     study = reports.name(name)
     if study in campaign_names(storage):
-        of_campaign = (
-            StudyRecords(storage, other)
-            for other in study_names(storage)
-            if other.startswith(f"{study}.")
-        )
-        running = [
-            records
-            for records in of_campaign
-            if (live := read_live(records)) is not None and is_living(live)
-        ]
+        running = []
+        for other in study_names(storage):
+            if other.startswith(f"{study}."):
+                records = StudyRecords(storage, other)
+                live = read_live(records)
+                if live is not None and is_living(live):
+                    running.append(records)
         if not running:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         records = running[-1]

@@ -63,12 +63,12 @@ def code(
         )
         if row["digest"]:
             commit = (
-                f"commit {row['commit'][:12]}{' with changes' * row['dirty']}"
+                f"commit {row['commit'][:12]}{' with changes' if row['dirty'] else ''}"
                 if row["commit"]
                 else "no commit"
             )
             print(
-                f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' * (len(row['modules']) > 4)}"
+                f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' if len(row['modules']) > 4 else ''}"
             )
     for part in aside:
         print(f"archived {part.when}: {plural(len(part.trial_ids), 'trial')} ({part.reason})")

@@ -373,8 +373,9 @@ class Tools:
         for name in study_names(self.storage):
             if name.startswith(f"{campaign}."):
                 live = read_live(StudyRecords(self.storage, name))
-                for trial in live.running.values() if live is not None and not live.ended else ():
-                    running += max(0.0, live.updated - trial.started) / 3600 if live else 0.0
+                if live is not None and not live.ended:
+                    for trial in live.running.values():
+                        running += max(0.0, live.updated - trial.started) / 3600
         return {"gpu_hours": Ledger(self.storage, campaign).read().spent.gpu_hours + running}
 
     def _records(self, study: str) -> StudyRecords:

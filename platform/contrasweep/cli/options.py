@@ -196,4 +196,8 @@ def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rer
             "trials of other code are either run again or kept",
             place="--rerun-changed, --accept-code",
         )
-    return "rerun" if rerun_changed else "accept" if accept_code else "stop"
+    if rerun_changed:
+        return "rerun"
+    if accept_code:
+        return "accept"
+    return "stop"

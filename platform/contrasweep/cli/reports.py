@@ -103,7 +103,7 @@ def declarations(document: "StudyDocument") -> list[list[str]]:
     rows = [[document.name, "after", "changes", "by"]]
     for entry in document.log or (first,):
         when = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        changes = ", ".join(entry.changes) + f" (looks: {entry.spent})" * bool(entry.spent)
+        changes = ", ".join(entry.changes) + (f" (looks: {entry.spent})" if entry.spent else "")
         rows.append(
             [
                 when,

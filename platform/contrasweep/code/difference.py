@@ -70,7 +70,12 @@ def difference(
             and parsed(before.encode())[0] == parsed(after.encode())[0]
         ):
             continue
-        kind = ADDED if before is None else REMOVED if after is None else CHANGED
+        if before is None:
+            kind = ADDED
+        elif after is None:
+            kind = REMOVED
+        else:
+            kind = CHANGED
         left = (before or "").splitlines()
         right = (after or "").splitlines()
         changes.append(Change(file, kind, _lines_changed(left, right)))

@@ -130,7 +130,7 @@ def _commit() -> str:
         top, commit = git(here, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
         if Path(top) / "platform" not in here.parents:
             return ""
-        return commit + "+" * bool(git(here, "status", "--porcelain", "--untracked-files=no"))
+        return commit + ("+" if git(here, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -615,7 +615,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield base
             # A module of the package, or an attribute.
             yield from (
-                f"{base}{'.' * bool(node.module)}{alias.name}"
+                f"{base}{'.' if node.module else ''}{alias.name}"
                 for alias in node.names
                 if alias.name != "*"
             )

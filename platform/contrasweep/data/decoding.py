@@ -70,7 +70,8 @@ def decode_split(
             ) from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
     for name, writer in writers.items():
-        if writer.seen and (starts := writer.close()) is not None:
+        starts = writer.close() if writer.seen else None
+        if starts is not None:
             rest = [pa.concat_tables(rest).append_column(f"{name}.start", pa.array(starts))]
     table = pa.concat_tables(rest).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
@@ -94,10 +95,13 @@ def _decode_shard(
         arrays = [name for name in writers if name in opened.schema_arrow.names]
         rest = _read_rest(opened, arrays)
         step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
-        for batch in opened.iter_batches(step, columns=arrays) if arrays else ():
-            for name in arrays:
-                columns.check_stored(batch.column(name), specs[name], f"{where}, column {name!r}")
-                writers[name].add(batch.column(name), where)
+        if arrays:
+            for batch in opened.iter_batches(step, columns=arrays):
+                for name in arrays:
+                    columns.check_stored(
+                        batch.column(name), specs[name], f"{where}, column {name!r}"
+                    )
+                    writers[name].add(batch.column(name), where)
     return rest
 
 

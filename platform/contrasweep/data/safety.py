@@ -56,14 +56,9 @@ def unpickle(data: bytes, name: str) -> Any:
 def _has_objects(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.dtype.hasobject)
-    inner = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple)
-        else ()
-    )
-    return any(_has_objects(item) for item in inner)
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list | tuple) and any(_has_objects(item) for item in value)
 
 
 def check_member(name: str, archive: str) -> str:

@@ -108,12 +108,11 @@ def _check_numbers(value: Any, place: str) -> None:
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError("numbers are finite", place=place, value=value)
-    inner = (
-        [*value, *value.values()]
-        if isinstance(value, Mapping)
-        else value
-        if isinstance(value, list)
-        else ()
-    )
+    if isinstance(value, Mapping):
+        inner = [*value, *value.values()]
+    elif isinstance(value, list):
+        inner = value
+    else:
+        inner = []
     for item in inner:
         _check_numbers(item, place)

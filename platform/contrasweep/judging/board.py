@@ -61,9 +61,7 @@ class Board:
         """What the board says, in sentences."""
         pairs = len(self.rows) - 1
         level = f"{self.alpha:g}"
-        tied = (
-            f"{len(self.ties)} others: {', '.join(self.ties[:8])}{', ...' * (len(self.ties) > 8)}"
-        )
+        tied = f"{len(self.ties)} others: {', '.join(self.ties[:8])}{', ...' if len(self.ties) > 8 else ''}"
         needed = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
         return [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",

@@ -364,7 +364,7 @@ def laid_out(
         hint = "name a metric of validation data, or say --i-know"
         rule = "the best value of the metric itself is a maximum over noise"
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
-    text = _columns_text(frame, roles) + f"; of each curve: {at.text}" * curves
+    text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
     return name, roles, _Layout.of(_runs(frame, roles, name), roles, over), text
 
 

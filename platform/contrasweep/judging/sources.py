@@ -233,22 +233,24 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
         **more,
         **(KINDS if at == LAST else CURVES),
     }
-    found = next(
-        ((k, paths) for k in kinds if (paths := sorted(filter(Path.is_file, folder.rglob(k))))),
-        None,
-    )
-    if found is None:
+    found: list[Path] = []
+    for kind in kinds:
+        found = sorted(filter(Path.is_file, folder.rglob(kind)))
+        if found:
+            break
+    else:
         raise SpecError(
             "no file of a known kind lies below",
             place=str(folder),
             hint=f"known: {', '.join(kinds)}",
         )
-    kind = found[0]
     runs = []
     seeds = []
-    read = import_path(named, "judge", "reader") if isinstance(named := kinds[kind], str) else named
+    read = kinds[kind]
+    if isinstance(read, str):
+        read = import_path(read, "judge", "reader")
     files_of: dict[Path, list[Path]] = {}
-    for path in found[1]:
+    for path in found:
         files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
     for run, paths in files_of.items():
         where = run.parts[:-1] or (paths[0].stem,)
@@ -262,17 +264,17 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
             with errors_named("the file is not what its name says", str(path)):
                 tables.append(read(path))
         table = pd.concat(tables, ignore_index=True)
-        runs.append(
-            at.of_curve(_by_step(table) if len(paths) > 1 else table) if kind in CURVES else table
-        )
+        if kind in CURVES:
+            table = at.of_curve(_by_step(table) if len(paths) > 1 else table)
+        runs.append(table)
         if "run" not in runs[-1]:
             runs[-1] = runs[-1].assign(
                 arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1]
             )
     table = pd.concat(runs, ignore_index=True)
-    return table if all(seeds) or "arm" not in table else table.drop(
-        columns="seed", errors="ignore"
-    ), kind in CURVES
+    if "arm" in table and not all(seeds):
+        table = table.drop(columns="seed", errors="ignore")
+    return table, kind in CURVES
 
 
 def _run_of(path: Path, kind: str) -> Path:

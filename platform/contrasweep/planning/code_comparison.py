@@ -140,7 +140,11 @@ def compare_code(
 def checkpoint_code(records: StudyRecords, trial_id: str) -> str | None:
     """The digest of the code that wrote a trial's newest checkpoint; None where there is no checkpoint."""
     saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
-    return None if saved is None else UNKNOWN if saved.extra.code is None else saved.extra.code
+    if saved is None:
+        return None
+    if saved.extra.code is None:
+        return UNKNOWN
+    return saved.extra.code
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
@@ -185,17 +189,24 @@ def _retrained(
     trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]
 ) -> Iterable[OtherCode]:
     """Trials whose source was trained again after they started from it."""
-    planned = {trial.id: trial for trial in trials if trial.start is not None}
-    known: set[tuple[str, str]] | None = None
+    starts = {trial.id: trial.start for trial in trials}
+    known: set[tuple[str, str]] | None = None  # pairs that were accepted; read where one is needed
     for record in scored:
         then = record.start
-        now = planned[record.trial_id].start if record.trial_id in planned else None
+        now = starts.get(record.trial_id)
         if then is not None and now is not None and then.ended != now.ended:
-            known = accepted(records) if known is None else known
+            if known is None:
+                known = accepted(records)
             old, new = (f"{ref.trial}@{ref.ended:.6f}" for ref in (then, now))
-            what = f"the networks of {now.study} that {record.arm} starts from were trained again"
             yield OtherCode(
-                old, new, (record.trial_id,), (), 0.0, what, (old, new) in known, networks=True
+                old,
+                new,
+                trial_ids=(record.trial_id,),
+                unfinished=(),
+                last_ended=0.0,
+                changes=f"the networks of {now.study} that {record.arm} starts from were trained again",
+                accepted=(old, new) in known,
+                networks=True,
             )
 
 

@@ -284,8 +284,8 @@ class Forecast:
                 if unbounded
                 else "until a trial has finished"
             )
-            return [f"time      unknown{',' * unbounded} {why}; {hosts}"]
-        least = "about " * self.counted
+            return [f"time      unknown{',' if unbounded else ''} {why}; {hosts}"]
+        least = "about " if self.counted else ""
         lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
         if self.counted:
             lines.append(f"          {COUNTED}")
@@ -380,7 +380,7 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     if study.keep == "none":
         return "keeps     0 GiB: no checkpoints (keep: none)"
     gib = sum(sizes) / len(sizes)
-    least = "at least " * (study.keep == "all")
+    least = "at least " if study.keep == "all" else ""
     if trials is None:
         return (
             f"keeps     {least}{_bytes(gib)} a trial: its checkpoint (keep_checkpoints_of: {keep})"

@@ -257,8 +257,9 @@ def learned_of(
     for key in records.store.list(_FOLDER):
         if key != peaks_key(records) and "/" not in key.removeprefix(_FOLDER):
             other = _file(records.store, key)
-            for peak in other.peaks if other else ():
-                learned.add(peak)
+            if other:
+                for peak in other.peaks:
+                    learned.add(peak)
     for row in map(peak_of, known):
         if row is not None:
             learned.add(row)

@@ -109,7 +109,7 @@ class MissingDataset:
         return plural(self.cells, what) + trials
 
     def __str__(self) -> str:
-        planned = ", planned by what its paper says" * self.described
+        planned = ", planned by what its paper says" if self.described else ""
         return f"{self.name}: {self.waiting}{planned}; not staged: {self.command}   (PATH: {self.requires})"
 
 

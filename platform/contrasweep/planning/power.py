@@ -267,8 +267,10 @@ def power_lines(power: "PlannedPower | None") -> list[str]:
 
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
     """What the study's question cannot decide with this many replicates."""
-    early = study.replicates is not None and study.replicates.spending == "power"
-    return (*(power.warnings if power else ()), *(EARLY * early))
+    warnings = power.warnings if power else ()
+    if study.replicates is not None and study.replicates.spending == "power":
+        warnings += EARLY
+    return warnings
 
 
 def _cells(study: Study) -> list[set[str]]:

@@ -234,7 +234,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
         folds = self.search_folds
         on = "the program's own data" if self.data.kind == NO_DATA else "the dev split"
         if study.folds is not None:
-            on = f"fold{'s' * (len(folds) > 1)} {', '.join(map(str, folds))} of {study.folds}"
+            on = (
+                f"fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))} of {study.folds}"
+            )
         where = (
             f"{_folds_text(study)} x "
             if study.folds and study.confirm_on != "test"
@@ -310,8 +312,9 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     planned = SweepPlan(study, data, settings=settings)
     if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
         pruner.try_out()
-    for name, arm in study.arms.items() if can_search() else ():
-        _check_searcher(planned.searcher(name, arm.config), study)
+    if can_search():
+        for name, arm in study.arms.items():
+            _check_searcher(planned.searcher(name, arm.config), study)
     return planned
 
 

@@ -312,13 +312,12 @@ class Advice:
                 *lines,
                 "No look at this study is left: declare a new study, with another name and fresh seeds.",
             ]
-        field = (
-            "repeats"
-            if self.present.unit == "repeats"
-            else "confirm_seeds"
-            if self.type == "sweep"
-            else "seeds"
-        )
+        if self.present.unit == "repeats":
+            field = "repeats"
+        elif self.type == "sweep":
+            field = "confirm_seeds"
+        else:
+            field = "seeds"
         look = "the first look, as nothing was tested yet"
         if self.look > 1:
             share = f"at alpha / {LOOK ** (self.look - 1):g}; the chances allow for it"

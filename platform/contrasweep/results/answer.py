@@ -72,8 +72,11 @@ class Pair:
             interval or ("one replicate" if comparison.n == 1 else "–"),
             p if interval or comparison.p_value < 1 else "–",
             f"{comparison.n}"
-            + f" ({plural(comparison.evidence.pairs, 'pair')})"
-            * bool(comparison.evidence.unpaired),
+            + (
+                f" ({plural(comparison.evidence.pairs, 'pair')})"
+                if comparison.evidence.unpaired
+                else ""
+            ),
             verdict,
         ]
 
@@ -149,7 +152,7 @@ class Answer:
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [
             pair.sentence(self.names)
-            + " (exploratory)" * (self.decisive and not pair.judged)
+            + (" (exploratory)" if self.decisive and not pair.judged else "")
             + (
                 f" ({replicates_text(pair.comparison.evidence.common, pair.comparison.turned)})"
                 if varied

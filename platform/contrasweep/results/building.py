@@ -69,7 +69,11 @@ class Layout:
 
 def names_of(value: str | Sequence[str] | None) -> Key:
     """One name, several or none as a tuple."""
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value)
 
 
 NOT_FINITE = "not finite"
@@ -506,4 +510,4 @@ def _method(mean: Contrast | None, alpha: float) -> str:
     )
     if mean.standard_error == 0:
         return "constant"
-    return METHODS[mean.test(alpha)] + ", of symmetric scores" * few
+    return METHODS[mean.test(alpha)] + (", of symmetric scores" if few else "")

@@ -215,7 +215,7 @@ class ExtensionVerdicts:
     def notes(self) -> list[str]:
         """Sentences that a reader of verdicts must know of the looks."""
         at = ", ".join(str(look.replicates) for look in self.log.looks)
-        after = f"extended after its trials had ended (at {at} {self.unit}): " * bool(at)
+        after = f"extended after its trials had ended (at {at} {self.unit}): " if at else ""
         most = (LOOK - LOOK**-self.looks) / (LOOK - 1)
         return [
             f"{after}this is look {self.looks + 1}, whose p are multiplied by {LOOK**self.looks:g} and whose intervals "

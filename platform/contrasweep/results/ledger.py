@@ -320,7 +320,9 @@ class Ledger:
 
     def confirmation_study(self, asked: int, incumbent: int) -> str:
         """The study of a candidate and an incumbent on fresh seeds."""
-        return f"{self.candidate_study(asked)}.confirm" + f"-{incumbent}" * (incumbent != FIRST)
+        return f"{self.candidate_study(asked)}.confirm" + (
+            f"-{incumbent}" if incumbent != FIRST else ""
+        )
 
     def studies_of(self, asked: int) -> list[str]:
         """The studies that train a candidate."""

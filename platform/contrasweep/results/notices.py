@@ -213,12 +213,10 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
         except StorageError:  # it must not cost a report
             continue
         for trial_id, record in records.items():
-            if (
-                record.start
-                and record.start.study == study
-                and (other := now.get(record.start.trial))
-            ):
-                found |= {trial_id: study} if other.ended != record.start.ended else {}
+            if record.start and record.start.study == study:
+                source_now = now.get(record.start.trial)
+                if source_now and source_now.ended != record.start.ended:
+                    found[trial_id] = study
     return found
 
 
@@ -244,13 +242,11 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
             if not left:
                 break
             old = read_archived_record(records, part.when, trial_id)
-            if (
-                old is not None
-                and old.code.digest in left
-                and (now := current.get(trial_id, newest.get(old.trainable)))
-            ):
-                changes.add((old.code.digest, now.code.digest))
-                left.remove(old.code.digest)
+            if old is not None and old.code.digest in left:
+                now = current.get(trial_id, newest.get(old.trainable))
+                if now:
+                    changes.add((old.code.digest, now.code.digest))
+                    left.remove(old.code.digest)
     return changes
 
 

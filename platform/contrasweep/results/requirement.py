@@ -78,4 +78,8 @@ class Requirement:
             else "open"
             for p in pairs
         ]
-        return "fails" if "fails" in found else "open" if "open" in found or not found else "holds"
+        if "fails" in found:
+            return "fails"
+        if "open" in found or not found:
+            return "open"
+        return "holds"

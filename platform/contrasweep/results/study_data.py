@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -130,24 +131,20 @@ class StudyData:
         rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
         taken = {*OWN_COLUMNS, *self.axes}
         every = [record.metrics if record else {} for record in rows]
-        names = list(
-            dict.fromkeys(
-                [self.metric, *(name for kind in dict.fromkeys(map(tuple, every)) for name in kind)]
-            )
-        )
+        # The study's metric first, then the others as they are met. Most trials have the same ones: those are met once.
+        names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, every)))]))
         metrics = pd.DataFrame(every, self.planned.index, names, "float64")
         metrics.columns = [f"metric.{name}" if name in taken else name for name in names]
+        statuses = []
+        for trial_id, record in zip(self.planned["trial_id"], rows, strict=True):
+            if record:
+                statuses.append(record.status.value)
+            elif trial_id in self.etags:
+                statuses.append(Status.BROKEN.value)
+            else:
+                statuses.append(Status.PENDING.value)
         return self.planned.assign(
-            status=[
-                (
-                    record.status
-                    if record
-                    else Status.BROKEN
-                    if trial_id in self.etags
-                    else Status.PENDING
-                ).value
-                for trial_id, record in zip(self.planned["trial_id"], rows, strict=True)
-            ],
+            status=statuses,
             cause=pd.array(
                 [record.cause.value if record and record.cause else None for record in rows],
                 dtype="str",
@@ -288,7 +285,8 @@ class StudyData:
     def title(self) -> str:
         """The title over every table: the study, its data, and whether any of the data is synthetic."""
         names = dict.fromkeys(
-            self.names(d.name) + " (synthetic)" * d.synthetic for d in self.document.datasets
+            self.names(d.name) + (" (synthetic)" if d.synthetic else "")
+            for d in self.document.datasets
         )
         return f"{self.name} on {', '.join(names)}"
 

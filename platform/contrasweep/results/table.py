@@ -197,7 +197,9 @@ class Cell:
 
 def number(value: float, decimals: int) -> str:
     """Return a number as text, as a cell shows it; an infinite one is ∞ or -∞."""
-    return f"{value:.{decimals}f}" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+    if math.isfinite(value):
+        return f"{value:.{decimals}f}"
+    return "∞" if value > 0 else "-∞"
 
 
 NO_INTERVAL = "none"
@@ -342,7 +344,9 @@ class Table:
                 behind = f" [{100 * (1 - self.alpha):g} % interval: {', '.join(methods)}]"
             elif self.style.cell in BEHIND:
                 behind = f" ± {BEHIND[self.style.cell]}"
-            lines.append(f"mean{behind}{' (min–max)' * self.style.spread} over {self._replicates}")
+            lines.append(
+                f"mean{behind}{' (min–max)' if self.style.spread else ''} over {self._replicates}"
+            )
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")
         if any(cell.best for cell in cells):
@@ -511,7 +515,9 @@ class Table:
         Returns:
             The text.
         """
-        return self.cell_text(cell) + ("" if cell is None else " *" * cell.best + ARROWS[cell.mark])
+        return self.cell_text(cell) + (
+            "" if cell is None else (" *" if cell.best else "") + ARROWS[cell.mark]
+        )
 
     def to_text(self, width: int = 100) -> str:
         """Return the text for a terminal; a wider table is split by columns. Legend and verdicts stand below.
@@ -608,7 +614,11 @@ class Table:
         if cell is None or cell.low is None or math.isinf(cell.low):
             return rf"\textit{{{latex_text(self.cell_text(cell))}}}"
         mean = rf"\textbf{{{plain}}}" if cell.best else plain
-        return mean + rf"{{\scriptsize\ {latex_text(rest)}}}" * bool(rest) + LATEX_ARROWS[cell.mark]
+        return (
+            mean
+            + (rf"{{\scriptsize\ {latex_text(rest)}}}" if rest else "")
+            + LATEX_ARROWS[cell.mark]
+        )
 
     def to_rows(self) -> list[FrameRow]:
         """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""

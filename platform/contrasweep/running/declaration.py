@@ -156,18 +156,20 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
     """
     arms = _arms(document)
     names = []
-    for key in (
-        sorted(records.store.etags("", "study.json"))
-        if arms.total() > 1 and not document.evaluates
-        else ()
-    ):
-        other = StudyRecords(records.storage, key.partition("/")[0])
-        # somebody else's study keeps nobody from running
-        with contextlib.suppress(BrokenFileError):
-            known = other.document() if other.study != document.name else None
-            same = known is not None and known.spec.get("data") == document.spec.get("data")
-            if known is not None and same and (arms & _arms(known)).total() > 1 and other.etags():
-                names.append(known.name)
+    if arms.total() > 1 and not document.evaluates:
+        for key in sorted(records.store.etags("", "study.json")):
+            other = StudyRecords(records.storage, key.partition("/")[0])
+            # somebody else's study keeps nobody from running
+            with contextlib.suppress(BrokenFileError):
+                known = other.document() if other.study != document.name else None
+                same = known is not None and known.spec.get("data") == document.spec.get("data")
+                if (
+                    known is not None
+                    and same
+                    and (arms & _arms(known)).total() > 1
+                    and other.etags()
+                ):
+                    names.append(known.name)
     return tuple(names)
 
 

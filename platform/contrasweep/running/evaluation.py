@@ -202,27 +202,28 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
     function = str(declared["function"])
     for name in dict.fromkeys(names):
         document = StudyRecords(storage, name).document()
-        for arm in document.spec.get("arms", {}).values() if document else ():
-            earlier = dict(arm.get("config") or {})
-            other = str(earlier.get("function", ""))
-            if (
-                function
-                and other != function
-                and other.rpartition(":")[2] == function.rpartition(":")[2]
-            ):
-                raise SpecError(
-                    "two functions of one name would give scores of one name",
-                    place="--with",
-                    value=function,
-                    hint=f"{name} has those of {other}; give yours another name",
-                )
-            if name == study and earlier != declared:
-                raise SpecError(
-                    "a study of this name evaluates something else",
-                    place="STUDY",
-                    value=name,
-                    hint="choose another",
-                )
+        if document:
+            for arm in document.spec.get("arms", {}).values():
+                earlier = dict(arm.get("config") or {})
+                other = str(earlier.get("function", ""))
+                if (
+                    function
+                    and other != function
+                    and other.rpartition(":")[2] == function.rpartition(":")[2]
+                ):
+                    raise SpecError(
+                        "two functions of one name would give scores of one name",
+                        place="--with",
+                        value=function,
+                        hint=f"{name} has those of {other}; give yours another name",
+                    )
+                if name == study and earlier != declared:
+                    raise SpecError(
+                        "a study of this name evaluates something else",
+                        place="STUDY",
+                        value=name,
+                        hint="choose another",
+                    )
 
 
 def _content(checkpoint: Path) -> str:

@@ -267,7 +267,7 @@ def decide(
     if anew.searches:
         many = len(anew.searches) > 1
         notes.append(
-            f"the search{'es' * many} of {', '.join(anew.searches)} start{'s' * (not many)} anew"
+            f"the search{'es' if many else ''} of {', '.join(anew.searches)} start{'' if many else 's'} anew"
         )
     return Decision(
         comparison,
@@ -373,14 +373,15 @@ def new_searches(
     arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
-    for other in comparison.others if comparison else ():
-        arms |= {searched[i].arm for i in other.trial_ids if i in searched}
-        if other.unfinished:  # of which only the code is known
-            arms |= {
-                t.arm
-                for t in plan.sample_trials
-                if current.of(t.trainable, t.config).version.digest == other.new
-            }
+    if comparison:
+        for other in comparison.others:
+            arms |= {searched[i].arm for i in other.trial_ids if i in searched}
+            if other.unfinished:  # of which only the code is known
+                arms |= {
+                    t.arm
+                    for t in plan.sample_trials
+                    if current.of(t.trainable, t.config).version.digest == other.new
+                }
     if not arms:
         return NewSearches()
     searches = plan.searches_of(arms)

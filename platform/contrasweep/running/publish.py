@@ -195,11 +195,11 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         if rest.startswith("checkpoint/"):
             sizes.setdefault(trial_id, {})[key] = size
     table = results.trial_records
-    stay = (
-        {r.trial_id for r in _best(results)}
-        if keep == "best_of_arm"
-        else {*(table if keep == "confirmed" else ())}
-    )
+    stay: set[str] = set()
+    if keep == "best_of_arm":
+        stay = {r.trial_id for r in _best(results)}
+    elif keep == "confirmed":
+        stay = {*table}
     finished = {**results.search_records, **results.trial_records}
     searched = (
         {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
@@ -230,18 +230,19 @@ def clean(results: Results, cleaning: Cleaning) -> None:
 def _starting(results: Results, gone: set[str]) -> Iterable[str]:
     """A sentence for each study of the storage that has trained from networks that go, or has still to train."""
     storage = results.records.storage
-    for name in study_names(storage) if gone else ():
-        records = StudyRecords(storage, name)
-        document = records.document()
-        starts = [document.start(arm) for arm in document.arms] if document else []
-        if not any(start and start["start"].get("study") == results.name for start in starts):
-            continue
-        known = compact.read_records(records, records.etags(), [])
-        begun = (record.start for record in known.values())
-        used = {start.trial for start in begun if start and start.study == results.name} & gone
-        left = len({*read_planned(records)["trial_id"]} - known.keys())
-        unfinished = f", and {left} of its trials have not ended" if left else ""
-        yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"
+    if gone:
+        for name in study_names(storage):
+            records = StudyRecords(storage, name)
+            document = records.document()
+            starts = [document.start(arm) for arm in document.arms] if document else []
+            if not any(start and start["start"].get("study") == results.name for start in starts):
+                continue
+            known = compact.read_records(records, records.etags(), [])
+            begun = (record.start for record in known.values())
+            used = {start.trial for start in begun if start and start.study == results.name} & gone
+            left = len({*read_planned(records)["trial_id"]} - known.keys())
+            unfinished = f", and {left} of its trials have not ended" if left else ""
+            yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"
 
 
 def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:

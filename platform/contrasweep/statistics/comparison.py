@@ -498,8 +498,8 @@ class Comparison:
             return sentence
         told = _told(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
-            told += f" within ±{before.margin:g}" + ", which was withdrawn" * (
-                before.margin != self.family.margin
+            told += f" within ±{before.margin:g}" + (
+                ", which was withdrawn" if before.margin != self.family.margin else ""
             )
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
         return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
@@ -514,8 +514,8 @@ class Comparison:
             numbers = "all values are equal"
         gone = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
-        over = f", over {plural(self.evidence.pairs, 'pair')}" * bool(self.evidence.unpaired)
-        over += f" ({lacks} of {self.gaps.planned})" * bool(lacks)
+        over = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
+        over += f" ({lacks} of {self.gaps.planned})" if lacks else ""
         over += self._collapses(a, b)
         if self.judgement is None:
             return f"{a} - {b}: {numbers}{over}"

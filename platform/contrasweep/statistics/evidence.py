@@ -163,13 +163,11 @@ class Evidence:
 
     def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
         """Return the contrasts that bound the difference from below, and those that bound it from above."""
-        lower, upper = (
-            (self.a_loses, self.b_loses) if mode == "max" else (self.b_loses, self.a_loses)
-        )
-        return [self.common, *([lower] if lower else [])], [
-            self.common,
-            *([upper] if upper else []),
-        ]
+        lower = [self.common, self.a_loses]
+        upper = [self.common, self.b_loses]
+        if mode == "min":
+            lower, upper = upper, lower
+        return [c for c in lower if c], [c for c in upper if c]
 
 
 def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float]:

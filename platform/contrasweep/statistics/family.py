@@ -65,7 +65,11 @@ class Family:
     @property
     def correction(self) -> str:
         """The name of the correction as people say it; empty for a single comparison."""
-        return "" if self.size < 2 else "Holm" if self.margin is None else "Bonferroni"
+        if self.size < 2:
+            return ""
+        if self.margin is None:
+            return "Holm"
+        return "Bonferroni"
 
     def adjusted(self, p_values: Sequence[float]) -> Floats:
         """p-values of all comparisons, adjusted: those <= alpha are decided."""

@@ -92,7 +92,7 @@ class PlannedPower:
         """What can be decided, and by which test."""
         size = self.family.size
         name = f"{self.what}, " if self.what else ""
-        count = f"{name}{size} comparison{'s' * (size != 1)}"
+        count = f"{name}{size} comparison{'' if size == 1 else 's'}"
         if not math.isfinite(self.least):
             return f"{count}: nothing"
         test = f"{self.design.test(self.family.level)}{f' at alpha / {size}' if size > 1 else ''}"

@@ -43,7 +43,12 @@ def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDra
 
     The seed is fixed, so draws are the same on every machine.
     """
-    draw = _over_folds if now.design.folds else _over_items if now.design.items else _over_seeds
+    if now.design.folds:
+        draw = _over_folds
+    elif now.design.items:
+        draw = _over_items
+    else:
+        draw = _over_seeds
     return draw(now, design, np.random.default_rng(0), fresh)
 
 

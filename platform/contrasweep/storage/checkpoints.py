@@ -145,9 +145,10 @@ class Checkpoints:
         )
         saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
         self._mark(saved)
-        for old in earlier if keep != "all" else ():
-            if best is None or old.step != best.step:
-                self._delete(old)
+        if keep != "all":
+            for old in earlier:
+                if best is None or old.step != best.step:
+                    self._delete(old)
 
     def conclude(self, keep: Keep, check: Callable[[], object] = lambda: None) -> None:
         """Leave of a trial that is done what stays of it: its best checkpoint with `best`, nothing with `none`."""

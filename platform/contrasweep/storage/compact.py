@@ -320,27 +320,28 @@ def read_parts(
     )
     if not keys:
         return []
-    now = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
+    valid = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
 
     def read(key: str) -> Part:
         table = _read(records, key, kind)
         rows = table.filter(
-            pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), now)
+            pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), valid)
         )
         part = Part(key, rows, frozenset(rows["trial_id"].unique().to_pylist()))
-        return replace(part, rows=rows.select(list(_IDS))) if ids_of_full and part.full else part
+        if ids_of_full and part.full:
+            return replace(part, rows=rows.select(list(_IDS)))
+        return part
 
     parts = list[Part]()
     taken = frozenset[str]()
-    with ThreadPoolExecutor(
-        LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS
-    ) as pool:
+    threads = LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS
+    with ThreadPoolExecutor(threads) as pool:
         for part in pool.map(read, keys):
-            if twice := part.trials & taken:
-                others = pc.invert(
-                    pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string()))
-                )
-                part = Part(part.key, part.rows.filter(others), part.trials - taken)
+            # Two drivers may have compacted the same trials: the first part keeps them.
+            twice = part.trials & taken
+            if twice:
+                again = pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string()))
+                part = Part(part.key, part.rows.filter(pc.invert(again)), part.trials - taken)
             parts.append(part)
             taken |= part.trials
     return parts

@@ -269,7 +269,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
     Earlier studies that asked the same are named first.
     """
     before = document.asked_before
-    named = ", ".join(before[:3]) + f" and {len(before) - 3} more" * (len(before) > 3)
+    named = ", ".join(before[:3]) + (f" and {len(before) - 3} more" if len(before) > 3 else "")
     lines = [
         f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"
     ]
@@ -310,7 +310,11 @@ def _shown(document: StudyDocument, name: str) -> str:
     if name == "evaluate":
         return ", ".join(document.scores) or "none"
     value = getattr(document, name)
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _check_arms(document: StudyDocument) -> StudyDocument:

@@ -126,12 +126,10 @@ class Arm:
                 place="trainable",
                 hint='for example trainable: "mypackage.method:train", or command: [python, train.py, --lr, "{lr}"]',
             )
-        if isinstance(self.trainable, str) and (
-            adapter := ADAPTERS.get(self.trainable.partition(":")[0])
-        ):
-            object.__setattr__(
-                self, "config", {CALLS: self.trainable.partition(":")[2], **self.config}
-            )
+        prefix, _, called = str(self.trainable).partition(":")
+        adapter = ADAPTERS.get(prefix) if isinstance(self.trainable, str) else None
+        if adapter:
+            object.__setattr__(self, "config", {CALLS: called, **self.config})
             object.__setattr__(self, "trainable", adapter)
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
             known = methods()

@@ -63,13 +63,13 @@ def merge(*configs: Config) -> MutableConfig:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    if isinstance(below, Mapping):
-        if isinstance(above, Mapping):
-            return merge(below, above)
-        return merge(below, {NAME: above}) if isinstance(above, str) else above
-    if isinstance(below, str) and isinstance(above, Mapping):
-        return merge({NAME: below}, above)
-    return above
+    """Return one setting's value of two configs, of which `above` wins; see `merge`."""
+    if isinstance(below, Mapping) and isinstance(above, str):
+        above = {NAME: above}
+    elif isinstance(below, str) and isinstance(above, Mapping):
+        below = {NAME: below}
+    both = isinstance(below, Mapping) and isinstance(above, Mapping)
+    return merge(below, above) if both else above
 
 
 def name(value: Any) -> Any:

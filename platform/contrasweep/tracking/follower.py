@@ -122,7 +122,12 @@ class Follower:
                 if over:
                     return
                 away_since = math.inf
-                pause = 1.0 if self._troubled else 0.0 if self.waiting else POLL_S
+                if self._troubled:
+                    pause = 1.0
+                elif self.waiting:
+                    pause = 0.0
+                else:
+                    pause = POLL_S
             except (TrackingError, StorageError) as error:
                 self._connected = False
                 pause = MAX_PAUSE_S if how is None else 1.0

@@ -156,13 +156,12 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
     if state is None:
         return outcome
     of = "" if state.total is None else f" of {state.total}"
-    reason = (
-        state.ended
-        if state.ended not in ("", "complete")
-        else ""
-        if outcome == "complete"
-        else "its budget"
-    )
+    if state.ended not in ("", "complete"):
+        reason = state.ended
+    elif outcome == "complete":
+        reason = ""
+    else:
+        reason = "its budget"
     how = outcome if not reason or reason == outcome else f"ended early ({reason})"
     bad = "".join(f", {text}" for text in state.bad)
     best = state.best

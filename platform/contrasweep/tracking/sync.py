@@ -109,11 +109,12 @@ class ToldTracker(Target):
         self._last[trial.id] = first, steps[0], steps[1]
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Tell of the rest of a trial, and of its end."""
+        """Send the tracker the trial's reports that it lacks, then its end."""
         self.show_running(_begun(record), record.started, files)
         _tried(self._built.finish, record)
         self._last.pop(record.trial_id, None)
-        self.added += record.trial_id not in self.told
+        if record.trial_id not in self.told:
+            self.added += 1
         self.told[record.trial_id] = record_digest(record)
         self._kept = False
 
@@ -293,9 +294,12 @@ def _sync(
                 if complete is not None
                 else planned is None or len(follower.ended) >= planned
             )
-            outcome: Outcome = (
-                "running" if follower.is_running else "complete" if whole else "interrupted"
-            )
+            if follower.is_running:
+                outcome: Outcome = "running"
+            elif whole:
+                outcome = "complete"
+            else:
+                outcome = "interrupted"
             follower.close(outcome)
     except TrackingError as error:
         raise StorageError(f"tracking {target.name}: {error}") from None

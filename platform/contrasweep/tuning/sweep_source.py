@@ -95,7 +95,8 @@ class SweepSource(Source):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
             stopped = (
                 "; its search ended after these, since none of them reported anything"
-                * search.spending.hopeless
+                if search.spending.hopeless
+                else ""
             )
             return f"no trial of its search was trained to its end ({counts or 'there was none'}{stopped})"
         return "no configuration was trained to its end on all search folds"

@@ -75,10 +75,11 @@ class Placements:
         }
 
     def _asked(self, trial: Trial, placement: Placement) -> Placement:
-        """Return what Ray is asked for: with cores, at least a quarter of their part of the smallest host's memory.
+        """Return the resources that Ray is asked for.
 
-        What is learned of the trials' memory then changes nothing while cores are what is short: Ray gives a trial the
-        process of the last one only where both ask for the same. A declared footprint is asked for as it is.
+        A trial without GPU asks for at least a quarter of the host memory that goes with its cores on the smallest
+        host. Small trials then ask for the same, whatever is learned of their memory, and Ray lets one take over the
+        process of the last. A trial with a GPU, or with a declared footprint, asks for just that.
         """
         if placement.gpu or self.footprints.study.arms[trial.arm].resources:
             return placement

@@ -344,14 +344,18 @@ class Isolation:
             time.sleep(0.01)
         if any(getattr(stream, "closed", False) for stream in (sys.stdout, sys.stderr)):
             return "closed a standard stream"
-        return "left a thread behind" if threads else "left a process behind" if left else ""
+        if threads:
+            return "left a thread behind"
+        if left:
+            return "left a process behind"
+        return ""
 
     def _changed_modules(self) -> str:
         """Return what the trial changed in a module of the user's own or patched in a library."""
         for name, now in _library_contents():
-            if name in self._installed and (
-                attribute := _patched(name, self._installed[name], now)
-            ):
+            before = self._installed.get(name)
+            attribute = "" if before is None else _patched(name, before, now)
+            if attribute:
                 return f"changed {name}.{attribute}"
         for name, before in self._own.items():
             contents = _contents(sys.modules[name]) if name in sys.modules else {}
