@@ -38,7 +38,7 @@ Draw = Callable[[np.random.Generator, float], Replicates]
 
 @dataclass
 class Account:
-    """Promises of one design and whether they came true."""
+    """How often the promises of `advice` for one design came true."""
 
     promised: list[float] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
@@ -55,7 +55,9 @@ def seeds(rng: np.random.Generator, effect: float) -> Replicates:
 
 
 def folds(rng: np.random.Generator, effect: float) -> Replicates:
-    """On five folds, of whose noise a fifth to four fifths is the fold's, which correlates by .2."""
+    """Replicates on five folds: a fifth to four fifths of the noise belongs to the fold and correlates by .2 between
+    folds.
+    """
     share = rng.choice([0.2, 0.5, 0.8])
     own = math.sqrt(0.8) * rng.normal(size=(5, 1)) + math.sqrt(0.2) * rng.normal()
     values = 2 * effect + math.sqrt(share) * own + math.sqrt(1 - share) * rng.normal(size=(5, 80))
@@ -75,7 +77,9 @@ def decided(now: Contrast, level: float) -> bool:
 
 
 def follow(study: Replicates, pilot: int) -> dict[str, Any] | None:
-    """What is promised of one study, and what comes of it; None where its pilot decides it."""
+    """Compare the advice on one simulated study with what larger studies then show, by name; None where its pilot
+    decides it.
+    """
     now = study(pilot)
     if decided(now, FAMILY.level):
         return None
@@ -100,14 +104,14 @@ DESIGNS: dict[str, tuple[Draw, int]] = {
 
 
 def study(name: str, seed: int) -> dict[str, Any] | None:
-    """What came of the study of this seed."""
+    """Simulate the study of this seed: the advice and what came of it; None where the pilot decides."""
     draw, pilot = DESIGNS[name]
     rng = np.random.default_rng([seed, pilot, len(name)])
     return follow(draw(rng, float(rng.choice(EFFECTS))), pilot)
 
 
 def account_of(came: Sequence[dict[str, Any] | None]) -> Account:
-    """The account of one design's studies."""
+    """Sum up the studies of one design, as `study` returns them."""
     undecided = [one for one in came if one is not None]
     account = Account(undecided=len(undecided), studies=len(came))
     for one in undecided:

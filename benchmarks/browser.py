@@ -41,14 +41,14 @@ PHONE = (390, 844)
 
 
 def chromium() -> str | None:
-    """Where Chromium is; None where it is not installed."""
+    """Path of the Chromium that is installed; None without one."""
     return next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
 
 
 class Page:
-    """One tab."""
+    """One tab of Chromium, driven over the DevTools protocol."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -66,7 +66,7 @@ class Page:
         return dict(message["result"])
 
     async def open(self, address: str) -> float:
-        """Go to `address`; seconds until everything in it is loaded."""
+        """Go to `address`, and return the seconds until everything in it is loaded."""
         await self.call("Page.enable")
         self._events.clear()
         began = time.perf_counter()
@@ -76,7 +76,7 @@ class Page:
         return time.perf_counter() - began
 
     async def js(self, code: str) -> Any:
-        """The value of `code`, awaited if it is a promise."""
+        """Evaluate JavaScript `code` in the page and return its value; a promise is awaited."""
         done = await self.call(
             "Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True
         )
@@ -85,7 +85,9 @@ class Page:
         return done["result"].get("value")
 
     async def milliseconds(self, code: str) -> tuple[float, float]:
-        """From running `code` until the first frame after it is painted, and to the second, when all of it is."""
+        """Run JavaScript `code`, and return the milliseconds until the first frame and until the second, which shows
+        all.
+        """
         frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         first = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"
         taken = await self.js(
@@ -95,7 +97,7 @@ class Page:
         return float(taken[0]), float(taken[1])
 
     async def processor_ms(self) -> float:
-        """What the page's main thread has computed since it was opened: scripts, layout and painting."""
+        """Milliseconds of processor that the page's main thread has used since it was opened."""
         await self.call("Performance.enable", timeDomain="threadTicks")
         metrics = (await self.call("Performance.getMetrics"))["metrics"]
         return 1000 * next(
@@ -116,7 +118,9 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=features)
 
     async def picture(self, to: Path, top: float = 0, height: float | None = None) -> None:
-        """A PNG of what is seen; with `height`, of that much of the whole page from `top`."""
+        """Write a PNG of the visible page to `to`; with `height` (pixels), of that part of the whole page from `top`
+        on.
+        """
         options: dict[str, Any] = {"format": "png"}
         if height is not None:
             width = await self.js("innerWidth")
@@ -134,7 +138,7 @@ class Page:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Page]:
-    """A fresh Chromium with one tab; it ends with the `with`."""
+    """Start Chromium with one tab for the `with` block, and close it at the end."""
     program = chromium()
     if program is None:
         raise RuntimeError("Chromium is not installed")
@@ -173,7 +177,9 @@ SETTINGS = ("learning_rate", "temperature")
 
 
 def search_page(trials: int, steps: int = 12) -> str:
-    """The report of a made-up search of two settings and two arms, with a curve a trial; one trial in ten is pruned."""
+    """HTML report of a made-up search: two settings, two arms, a learning curve for each trial, one trial in ten
+    pruned.
+    """
     rng = np.random.default_rng(0)
     number = np.arange(trials)
     frame = pd.DataFrame(
@@ -221,7 +227,10 @@ TURNS = 3
 
 
 async def waits(page_file: Path) -> list[tuple[float, float, float]]:
-    """Milliseconds to the first frame, to the second, and of the main thread's processor; of loading, each action."""
+    """Load a report and use its explorer.
+
+    One row for loading and one for each action, in milliseconds: to the first frame, to the second, and of processor.
+    """
     async with browser() as page:
         await page.resize(*LAPTOP)
         await page.call("Performance.enable", timeDomain="threadTicks")

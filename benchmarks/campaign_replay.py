@@ -99,7 +99,7 @@ class RealArm(NamedTuple):
 
 
 def pixels(part: Part) -> tuple[Tensor, Tensor]:
-    """Images as rows of numbers; of larger ones some thousand, each of 8 x 8 pixels."""
+    """Images of a part as rows of numbers [n d]. Larger ones are scaled to 8 x 8 pixels, and some thousand taken."""
     images = torch.tensor(part.array("image"))
     labels = torch.tensor(part.labels)
     if images.shape[1] > 8:
@@ -122,7 +122,7 @@ MANIFESTS: dict[str, Manifest] = {}
 
 
 def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
-    """The score of each seed; a seed's training does not depend on those that are trained beside it."""
+    """Train an arm on each of these seeds and return the test scores, in the order of the seeds."""
     s, (x, y, test, truth) = arm.settings(MANIFESTS[digest].name), split(digest)
     draws = [np.random.default_rng(arm.random(seed)) for seed in seeds]
     sizes = [(x.shape[1], s.width), (1, s.width), (s.width, 16)]
@@ -166,7 +166,7 @@ def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
 
 
 class Pool:
-    """Scores by arm and seed in a file; what is missing is trained."""
+    """Scores by arm and seed, kept in a file. A score that the file lacks is computed by training."""
 
     def __init__(self, file: Path, digest: str) -> None:
         self.file = file
@@ -203,7 +203,7 @@ def train(trial: Trial, resume: Path | None = None) -> Iterator[Report]:
 def decided(
     world: "RealWorld", data: str, error: Literal["family", "fdr"], order: int, storage: str
 ) -> Found:
-    """Play a campaign by `Campaign.decide`."""
+    """Play a campaign through `Campaign.decide`, with candidates in this order, and return what it kept."""
     campaign = Campaign("replay", Arm(train, {"names": []}), data, metric=METRIC, error=error)
     found = Found()
     for candidate in world.candidates(np.random.default_rng(order)):
@@ -221,7 +221,7 @@ def decided(
 
 
 class Scores:
-    """Scores of an arm from a seed on, trained when they are read."""
+    """Scores of an arm from one seed on. Each is trained when it is first read."""
 
     def __init__(self, pool: Pool, arm: RealArm, first: int) -> None:
         self.pool = pool
@@ -233,7 +233,10 @@ class Scores:
 
 
 class RealWorld:
-    """What the rules of `benchmarks.campaigns` play in; each seed of an arm is handed out once."""
+    """The world of `benchmarks.campaigns` with trained networks instead of simulated ones.
+
+    No seed of an arm is used twice.
+    """
 
     fresh = False
     first = RealArm()
@@ -255,7 +258,9 @@ class RealWorld:
 
 
 def worth(pool: Pool, campaign: Found) -> list[tuple[str, float, float, float]]:
-    """Name, claim, gain on fresh seeds of both arms, and its standard error, of each that was kept; then of all."""
+    """Rows (name, claimed gain, gain on fresh seeds, its standard error), one for each candidate that was kept, then
+    one for all.
+    """
 
     def gain(after: RealArm, before: RealArm) -> tuple[float, float]:
         seeds = range(FIRST_FRESH, FIRST_FRESH + FRESH)
@@ -277,7 +282,7 @@ def worth(pool: Pool, campaign: Found) -> list[tuple[str, float, float, float]]:
 
 
 def tables(data: str, pool: Pool, folder: str) -> list[str]:
-    """The tables of a dataset."""
+    """Markdown tables of the campaigns on one dataset."""
     means = []
     first = []
     for rule in (

@@ -39,11 +39,12 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """How trainings scatter, and what candidates are worth: a share of `good` ones gain `effect`, the rest `others`.
+    """A simulated world: how scores scatter and what candidates are worth.
 
-    The rest collapse in `failing` of their seeds, every other arm in .1 if noise is `collapsing`, else in none. `fresh`
-    gives the incumbent new trials for each candidate; otherwise candidates share those that it has. Only with `floor`
-    is the score of a collapsed training known as the metric's worst.
+    A share of `good` candidates gains `effect`, the rest gain `others`. The rest also collapse in a share `failing` of
+    their seeds, every other arm in .1 if noise is `collapsing`, else in none. `fresh` gives the incumbent new trials
+    for each candidate; otherwise candidates share those that it has. With `floor` the score of a collapsed training is
+    the metric's worst value, and rules know that.
     """
 
     noise: str
@@ -68,7 +69,7 @@ class World:
         return np.where(rng.uniform(size=n) < arm.collapses, CHANCE, arm.quality + noise)
 
     def candidates(self, rng: np.random.Generator) -> list[Candidate]:
-        """What is tried, in this order."""
+        """Draw the candidates of one campaign, in the order in which they are tried."""
         good = rng.permutation(CANDIDATES) < round(self.good * CANDIDATES)
         return [Candidate(self.effect if one else self.others, bool(one)) for one in good]
 
@@ -81,7 +82,7 @@ class World:
 
 @dataclass
 class Campaign:
-    """What one campaign came to: what was kept, followed by the gain that was claimed; trials; confirmations."""
+    """Outcome of one campaign. Each of `kept` is a candidate that was kept, followed by the gain that was claimed."""
 
     kept: list[Any] = field(default_factory=list)
     trials: int = 0
@@ -93,7 +94,9 @@ Keeper = Callable[[Any, np.random.Generator], Campaign]
 
 
 def referee(rule: Rule) -> Keeper:
-    """Screen, confirm what passes on fresh seeds of both arms, and keep what the rule keeps."""
+    """The product's rule: screen each candidate, confirm those that pass on fresh seeds of both arms, and keep what it
+    keeps.
+    """
 
     def run(world: Any, rng: np.random.Generator) -> Campaign:
         found = Campaign()
@@ -147,7 +150,7 @@ def referee(rule: Rule) -> Keeper:
 
 
 def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
-    """Keep each candidate that `keeps` says of its differences; a shared incumbent has the scores it was kept with."""
+    """A rule that tries candidates in turn and keeps each for whose differences [seeds] `keeps` is true."""
 
     def run(world: Any, rng: np.random.Generator) -> Campaign:
         found = Campaign(trials=0 if world.fresh else SEEDS)
@@ -169,7 +172,7 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
 
 
 def best_of(world: World, rng: np.random.Generator) -> Campaign:
-    """Train all of them, and keep the one with the highest mean if that is higher than the incumbent's."""
+    """A rule that trains all candidates and keeps the best, if its mean is above the incumbent's."""
     candidates = world.candidates(rng)
     means = [world.train(rng, world.arm(world.first, one), SEEDS).mean() for one in candidates]
     best = int(np.argmax(means))
@@ -223,14 +226,14 @@ KINDS = {
 
 
 def study(kind: str, seed: int) -> dict[str, Any]:
-    """Run one campaign of a kind; its trainings have the same seed for all rules."""
+    """Simulate one campaign of a kind, as a mapping of counts. The same seed gives all rules the same trainings."""
     truth, rule, noise, incumbent = KINDS[kind]
     rng = np.random.default_rng([list(TRUTHS).index(truth), NOISES.index(noise), seed])
     return asdict(RULES[rule](World(noise, fresh=incumbent == "fresh", **TRUTHS[truth]), rng))
 
 
 def row(kind: str, campaigns: list[dict[str, Any]]) -> str:
-    """One line of a table: rates over campaigns; only what is good is kept rightly."""
+    """One Markdown row: rates over campaigns. Only a candidate that is truly better counts as rightly kept."""
     truth, rule, noise, incumbent = KINDS[kind]
     good = CANDIDATES * TRUTHS[truth].get("good", 0.0) * len(campaigns)
     kept = np.array([len(one["kept"]) for one in campaigns])
@@ -254,7 +257,7 @@ def row(kind: str, campaigns: list[dict[str, Any]]) -> str:
 
 
 def lines(came: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """The page of results."""
+    """Lines of the results page, from the campaigns of each kind."""
     rule = Rule()
     counts = [len(campaigns) for campaigns in came.values()]
     text = [

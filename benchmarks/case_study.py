@@ -42,7 +42,7 @@ def interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float
 
 
 def report(results: Results) -> str:
-    """The page, as Markdown."""
+    """The results page as Markdown."""
     frame = results.to_frame().query("status == 'done'")
     a, b = CASE_STUDY_SMALL.arms
     lines = [

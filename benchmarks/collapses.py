@@ -36,8 +36,11 @@ GAINS = (0.5, 0.75, 5.0, 20.0)
 
 @dataclass(frozen=True)
 class Row:
-    """How studies are drawn and looked at. The first arm collapses in this share of its seeds, or all do (`every`), or
-    the third gains so many standard deviations of a difference."""
+    """A row of the table: how its studies are drawn and looked at.
+
+    The first arm collapses in a share `rate` of its seeds, or with `every` all arms do. Otherwise the third arm is
+    better by `gain` standard deviations of a difference.
+    """
 
     looks: int
     spending: SpendingName
@@ -50,7 +53,7 @@ class Row:
         return np.array([[0.0, 0.0, self.gain * NOISE * math.sqrt(2)]])
 
     def study(self, seed: int) -> dict[str, Any]:
-        """What came of the study of this seed, and of the fixed design on the same draws."""
+        """Simulate the study of this seed with looks, and the fixed design on the same draws."""
         rng = np.random.default_rng(seed)
         first_step = LOOKS[self.looks]
         rates = np.array([self.rate, self.rate * self.every, self.rate * self.every])
@@ -77,7 +80,7 @@ class Row:
 
     @staticmethod
     def unsaid(truth: float, decision: str, evidence: Any) -> bool:
-        """Whether a verdict is false and its sentence tells of no collapse, seen or unseen."""
+        """Whether a verdict is false although its sentence warns of no collapse."""
         if decision not in ("better", "worse") or truth:
             return False
         family = Family(1)
@@ -97,12 +100,12 @@ ROWS = {
 
 
 def study(kind: str, seed: int) -> dict[str, Any]:
-    """What came of the study of this seed, which no other row draws."""
+    """Simulate the study of this kind and seed; no two kinds share draws."""
     return ROWS[kind].study(seed + 100_000 * list(ROWS).index(kind))
 
 
 def rows(came: Mapping[str, Sequence[dict[str, Any]]], gains: bool) -> Iterator[str]:
-    """Lines of a table: of studies in which an arm gains, or of those of equal means."""
+    """Markdown rows: with `gains` of studies in which an arm gains, else of studies with equal means."""
     for kind, row in ROWS.items():
         known = came[kind]
         if bool(row.gain) != gains or not known:

@@ -71,7 +71,7 @@ def score(kind: str, study: int, trial: Trial, phase: Phase | None) -> float:
 
 
 def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
-    """The table of the sweep in the storage `folder`, as `contrasweep run --extend` would leave it."""
+    """The table of a sweep in the storage `folder`, as `contrasweep run --extend` would leave it."""
     planned = plan(sweep, storage=folder)
     records = StudyRecords(folder, sweep.name)
     document = redeclare(planned, study_document(planned), records, extend=True)
@@ -92,7 +92,7 @@ def run(sweep: Sweep, folder: str, kind: str, study: int) -> Results:
 
 
 def study(kind: str, number: int) -> dict[str, bool]:
-    """Whether the first table, and any table, says that an arm is better."""
+    """Whether the first table, and whether any table, of a simulated study calls an arm better though all are equal."""
     with tempfile.TemporaryDirectory(prefix="confirmed-") as folder:
         sweeps = [
             replace(sweep, search_seed=sweep.search_seed + 10 * number) for sweep in KINDS[kind]
@@ -106,7 +106,7 @@ def study(kind: str, number: int) -> dict[str, bool]:
 
 
 def lines(came: dict[str, list[dict[str, bool]]]) -> list[str]:
-    """The page of results."""
+    """Lines of the results page, from the studies of each kind."""
     text = [
         "# Sweeps that are confirmed again, by simulation",
         "",

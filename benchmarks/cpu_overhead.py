@@ -61,7 +61,10 @@ def supcon(z: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.T
 def images(
     storage: str, data: str, epochs: int, batch: int, views: v2.Transform | None = None
 ) -> tuple[Callable[[], Any], ...]:
-    """Ours and the plain loop on a data set of images; without `views` both have the same batches of views."""
+    """Two functions to time on a dataset of images: the product's training and a plain PyTorch loop.
+
+    Without `views` both train on the same ready-made views.
+    """
     arm = Arm(
         "contrasweep.trainables.contrastive:train",
         config=SUPCON | {"epochs": epochs, "batch_size": batch},
@@ -98,7 +101,7 @@ def images(
 def viewed(
     pixels: torch.Tensor, batch: int, views: v2.Transform | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches of two views of each image, with their rows, one image after another."""
+    """Yield batches of two views of each image, with the row numbers of the images."""
     mean, std = (
         moment(pixels.float() / 255, dim=(0, 2, 3)).tolist() for moment in (torch.mean, torch.std)
     )
@@ -108,7 +111,9 @@ def viewed(
 
 
 def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
-    """LOCAL on pairs: its network and views, with OCL, weighted cross-entropy and AdamW of a plain loop."""
+    """Two functions to time for LOCAL: the product's training, and a plain loop with the same network, views, losses
+    and AdamW.
+    """
     config = local.PAIRS_SMALL.arms["local"].config | {"epochs": epochs}
     trial = trial_of(Arm(local.PAIRS, config=config), "ombria", storage, 5)
 
@@ -146,7 +151,9 @@ def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:
 
 
 def reviews(storage: str) -> tuple[Callable[[], Any], ...]:
-    """The proposed model on synthetic reviews: its network and batches, with Adam of a plain loop."""
+    """Two functions to time for review helpfulness: the product's training, and a plain loop with the same network,
+    batches and Adam.
+    """
     trial = trial_of(claims.BASELINES.arms["proposed"], claims.PLANTED_DATA, storage)
     settings = ReviewSettings(**trial.config).resolve(trial.data)
     data = load(trial, settings, (trial.seed, trial.fold))
@@ -179,7 +186,10 @@ def reviews(storage: str) -> tuple[Callable[[], Any], ...]:
 def measure(
     ours: Callable[[], Any], plain: Callable[[], Any], turns: int
 ) -> tuple[float, float, list[float]]:
-    """Medians of processor seconds of both, and the ratio of each turn; the first turn warms up and is left out."""
+    """Time both in turns: median processor seconds of each, and the ratio of each turn.
+
+    The first turn warms up and is left out.
+    """
     seconds = np.zeros((turns + 1, 2))
     for turn in range(turns + 1):
         for place, run in ((0, ours), (1, plain))[:: 1 if turn % 2 else -1]:

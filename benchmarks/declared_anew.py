@@ -52,7 +52,9 @@ def declared(arms: int, **fields: Any) -> AblationGrid:
 
 @functools.cache
 def tables(kind: str) -> list[Results]:
-    """The study as it stands after each thing that is declared, each trial with a record; nothing is drawn yet."""
+    """Results of a study after each change of its declaration, with a record for every trial; metrics are filled in
+    later.
+    """
     folder = tempfile.mkdtemp(prefix="declared-")
     steps = KINDS[kind][0]
     records = StudyRecords(folder, "shop")
@@ -72,7 +74,7 @@ def tables(kind: str) -> list[Results]:
 
 
 def says(results: Results, values: Values) -> bool:
-    """Whether any comparison of arms, which are equal, has a direction."""
+    """Whether any comparison has a direction under these values, although all arms are equal."""
     drawn = {
         i: replace(record, metrics=values(record)) for i, record in results.trial_records.items()
     }
@@ -88,7 +90,7 @@ def noise(study: int, *parts: object) -> float:
 
 
 def reported(study: int, redrawn: Mapping[str, int], correlation: float = 0.5) -> Values:
-    """Eight correlated metrics; `redrawn` says how often an arm, or a trial, was trained again."""
+    """Draw eight correlated metrics for every trial. `redrawn`: how often an arm, or a trial, was trained again."""
 
     def values(record: Record) -> Mapping[str, float]:
         draw = redrawn.get(record.arm, 0) + redrawn.get(record.trial_id, 0)
@@ -104,13 +106,13 @@ def reported(study: int, redrawn: Mapping[str, int], correlation: float = 0.5) -
 
 
 def read_all(kind: str, study: int) -> dict[str, bool]:
-    """A user who reads every table."""
+    """Simulate a user who reads every table; whether any of them gives a verdict."""
     values = reported(study, {})
     return {"any": any(says(results, values) for results in tables(kind))}
 
 
 def reruns(kind: str, study: int) -> dict[str, bool]:
-    """A user who trains an arm again, or its worst trial, until a table says something."""
+    """Simulate a user who trains an arm again, or its worst trial, until a table gives a verdict; whether that errs."""
     times, worst = RERUNS[kind]
     (results,) = tables(kind)
     document = results.document
@@ -175,7 +177,7 @@ RERUNS = {
 
 
 def study(kind: str, number: int) -> dict[str, bool]:
-    """What came of the study of this number, which no other row draws."""
+    """Simulate study `number` of a kind: whether each way to read it errs. No two kinds share draws."""
     seed = number + 1_000_000 * list(KINDS).index(kind)
     came = {"any": by_statistics(kind, seed)}
     if number < WHOLE and came != KINDS[kind][1](kind, seed):
@@ -186,9 +188,9 @@ def study(kind: str, number: int) -> dict[str, bool]:
 
 
 def by_statistics(kind: str, study: int) -> bool:
-    """Whether any table says something, of the comparisons that have verdicts in it and the looks that it counts.
+    """Whether any table of the study gives a verdict, computed by `statistics` alone, without a storage.
 
-    Where what is declared later has no verdicts, the first table alone says something.
+    Where later declarations have no verdicts, only the first table counts.
     """
     values = functools.cache(functools.partial(cell, study))
     sizes = SIZES if kind.startswith("axis") else [BATCH]

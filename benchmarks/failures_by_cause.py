@@ -31,7 +31,11 @@ FOLD_SHARE = 0.5
 
 
 def decided(values: Values, cause: Cause, folds: int = 1) -> dict[tuple[str, str], str]:
-    """The verdict of each two arms; "none" where no replicate has both."""
+    """Verdict for every two arms, from values by arm [folds x seeds]; "none" where no replicate has both.
+
+    NaN is a trial that ended without a value: it counts as missing if `cause` is "outside", as failed if it is
+    "method".
+    """
     kind = {"outside": "missing", "method": "failed"}[cause]
     found = {}
     count = len(next(iter(values.values())))
@@ -66,14 +70,14 @@ def draw(
 
 
 def at_random(rng: np.random.Generator, values: Values, share: float) -> dict[str, np.ndarray]:
-    """A share of all trials is gone, whatever they would have scored."""
+    """Drop a share of all trials at random: copies of `values` with NaN."""
     return {
         arm: np.where(rng.uniform(size=v.shape) < share, np.nan, v) for arm, v in values.items()
     }
 
 
 def worst(values: Values, share: float) -> dict[str, np.ndarray]:
-    """The worst share of the first arm's trials is gone."""
+    """Drop the worst share of the first arm's trials: copies of `values` with NaN."""
     first = next(iter(values))
     gone = np.argsort(values[first])[: round(share * len(values[first]))]
     mended = values[first].copy()
@@ -82,7 +86,7 @@ def worst(values: Values, share: float) -> dict[str, np.ndarray]:
 
 
 def powers(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, float, float]]:
-    """Share of studies of two arms that decide rightly."""
+    """Yield (design, cause, rate, number of studies): how often a real difference between two arms is found."""
     for seeds, what in (
         (8, "none"),
         (8, "one of the better arm"),
@@ -103,7 +107,7 @@ def powers(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, f
 
 
 def errors(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, float, float]]:
-    """Share of studies of equal arms with any verdict but undecided."""
+    """Yield (design, cause, rate, number of studies): how often equal arms get a verdict other than undecided."""
     designs = (
         ("2 arms, 8 seeds", "ab", 8, 1),
         ("2 arms, 16 seeds", "ab", 16, 1),
@@ -127,7 +131,7 @@ def errors(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, f
 
 
 def lines(rows: Iterator[tuple[str, str, float, float]]) -> list[str]:
-    """A table with a row a design and a column a cause; ± is one standard error."""
+    """A Markdown table: a row for each design, a column for each cause. ± is one standard error."""
     table: dict[str, dict[str, str]] = {}
     for what, cause, rate, studies in rows:
         table.setdefault(what, {})[cause] = (
@@ -141,7 +145,7 @@ def lines(rows: Iterator[tuple[str, str, float, float]]) -> list[str]:
 
 
 def main() -> None:
-    """Simulate, and write failures_by_cause.md."""
+    """Run the simulation and write failures_by_cause.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")

@@ -16,11 +16,13 @@ ERRORS = {"500": "InternalError", "503": "SlowDown", "403": "AccessDenied"}
 
 @dataclass
 class Faults:
-    """What happens on the way. `plan` gets (method, path, how many such requests came before) and names a fault or
-    None: `500`, `503`, `403`, `cut` (half a body, then the connection closes), `short` (half a body, called whole),
-    `flip` (one byte changed), `slow` (a little at a time), `drip` (a byte each 0.3 s), `stall` (an answer after 2 s),
-    `reset` (closed without an answer), `lost` (done, but the answer is lost), `half` (half a body is sent on, as far as
-    the server would take it), `wrong` (done, and said to have been there before)."""
+    """The faults of a proxy. `plan(method, path, number of such requests before)` names a fault, or None.
+
+    Faults are `500`, `503`, `403`, `cut` (half a body, then the connection closes), `short` (half a body, with its
+    length), `flip` (one byte changed), `slow` (a little at a time), `drip` (a byte each 0.3 s), `stall` (an answer
+    after 2 s), `reset` (closed without an answer), `lost` (done, but the answer is lost), `half` (the server gets half
+    a body), `wrong` (done, and answered as if it had been there before).
+    """
 
     plan: Callable[[str, str, int], str | None] = lambda method, path, n: None
     endpoint: str = ""

@@ -85,7 +85,7 @@ READERS = (
 
 @dataclass
 class Count:
-    """What came of many commands. `findings` are the first of what must not be."""
+    """Numbers of commands by outcome. `findings` are the first outcomes that must not happen."""
 
     commands: int = 0
     accepted: int = 0
@@ -97,7 +97,7 @@ class Count:
     dates: list[str] = field(default_factory=list)
 
     def note(self, kind: str, what: str) -> None:
-        """One more of what must not be."""
+        """Count one outcome that must not happen, of this `kind`; `what` describes it."""
         self.findings[kind] += 1
         if len(self.examples) < 40:
             self.examples.append(f"{kind}: {what}")
@@ -125,11 +125,11 @@ class Outcome:
 
 
 class Stopped(BaseException):
-    """A command took so long that it was stopped."""
+    """Raised in a command that took too long."""
 
 
 def command(*words: str) -> Outcome:
-    """A command in this process."""
+    """Run a command in this process and return its outcome."""
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     err = io.StringIO()
     status = 0
@@ -164,7 +164,7 @@ def command(*words: str) -> Outcome:
 
 
 def judge(count: Count, outcome: Outcome, what: str) -> None:
-    """Count what must not be."""
+    """Count an outcome, and note it if it must not happen."""
     count.commands += 1
     count.slowest_s = max(count.slowest_s, outcome.seconds)
     count.seconds += outcome.seconds
@@ -345,7 +345,7 @@ def mutated_tree(random_: random.Random, tree: Any) -> Any:
 
 
 def dataset(random_: random.Random) -> str:
-    """A name of a dataset that is none, or one with parameters."""
+    """A random dataset name: one that does not exist, or a known one with parameters."""
     if random_.random() < 0.4:
         return random_.choice((*NAMES, "a\0b", "\ud800"))
     keys = random_.choices(
@@ -564,7 +564,7 @@ def fill(storage: str) -> StudyRecords:
 
 
 def damaged(random_: random.Random, data: bytes, others: list[bytes]) -> tuple[str, bytes | None]:
-    """What an accident makes of a file, and what it is called; None: it is gone."""
+    """Damage a file's bytes at random: the kind of damage, and the new content (None: the file is deleted)."""
     at = random_.randrange(len(data)) if data else 0
     kinds: dict[str, Callable[[], bytes | None]] = {
         "flip": lambda: (
@@ -589,7 +589,9 @@ def damaged(random_: random.Random, data: bytes, others: list[bytes]) -> tuple[s
 
 
 def forged(random_: random.Random, data: bytes) -> bytes | None:
-    """A JSON file with one place changed and the right digest, as who may write to the storage can write it."""
+    """A JSON file with one value changed and its digest made right again, as somebody with access to the storage could
+    do.
+    """
     header = _HEADER.match(data)
     if header is None:
         return None
@@ -695,7 +697,7 @@ def read_counts(file: Path) -> dict[str, dict[str, Count]]:
 
 
 def run() -> int:
-    """Everything; exit status 1 where there is anything that must not be."""
+    """Run everything; exit status 1 where anything was noted that must not happen."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

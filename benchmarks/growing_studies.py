@@ -45,8 +45,9 @@ ALL_PAIRS = [(0, 1), (0, 2), (1, 2)]
 
 @dataclass(frozen=True)
 class Grown:
-    """What came of one study: its share of the fixed design's trials, and each comparison's true difference (a - b),
-    decision and evidence."""
+    """Outcome of one simulated study: trials as a share of the fixed design's, and for each comparison its true
+    difference (a - b), decision and evidence.
+    """
 
     share: float
     truths: tuple[float, ...]
@@ -77,8 +78,10 @@ class Grown:
 
 @dataclass(frozen=True)
 class Declared:
-    """A study with looks as a plan has it: `cells` of every arm at every value of an axis, each with so many trials as
-    it may get; what `planning.stages` asks of a plan."""
+    """A study with looks, as `planning.stages` needs it, without trials of its own.
+
+    `cells` has every arm at every value of an axis, each with as many replicates as it may get at most.
+    """
 
     study: AblationGrid
     cells: tuple[Cell, ...]
@@ -86,7 +89,7 @@ class Declared:
     @classmethod
     @lru_cache
     def of(cls, cells: int, arms: int, replicates: Replicates, folds: int | None) -> "Declared":
-        """Trials are of no matter here, only how many there are."""
+        """Build it from numbers of cells, arms, replicates and folds."""
         declared = {str(arm): Arm("none:train") for arm in range(arms)}
         study = AblationGrid(
             "grown", declared, "none", axes={"task": list(range(cells))}, replicates=replicates
@@ -120,8 +123,11 @@ def grow(
     folds: int | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> Grown:
-    """One study of `values` [cells, arms, replicates] (of folds: [cells, arms, seeds, folds]) that has `means` [cells,
-    arms], as `contrasweep run` takes its looks; every two arms of a cell are compared."""
+    """Simulate one study with looks, as `contrasweep run` takes them; every two arms of a cell are compared.
+
+    `values` are [cells, arms, replicates], or with folds [cells, arms, seeds, folds]; `means` are the true ones [cells,
+    arms].
+    """
     cells, arms = means.shape
     plan = Declared.of(cells, arms, replicates, folds)
     compared = [(c, a, b) for c in range(cells) for a, b in ALL_PAIRS]
@@ -198,8 +204,11 @@ EXTENSIONS = {"10, 20, 40 seeds": (10, 20, 40), "6, 7, ..., 20 seeds": tuple(ran
 
 
 def extended(sizes: Sequence[int], seed: int) -> dict[str, bool]:
-    """Whether any look at such a study gives a false verdict: as `contrasweep run --extend` counts the looks, and where
-    nobody counts them."""
+    """Simulate a study of equal arms that is extended to each of `sizes`; whether any look gives a verdict.
+
+    "counted": looks are counted as `contrasweep run --extend` does; "uncounted": each look is judged as if it were the
+    only one.
+    """
     values = np.random.default_rng(seed).normal(size=(3, sizes[-1]))
     log = LookLog(EXTENDED, UNIT)
     family = Family(len(ALL_PAIRS), 0.05)
@@ -255,7 +264,7 @@ KINDS = [f"{row.name}, {row.spending}" for row in ROWS]
 
 
 def study(kind: str, seed: int) -> dict[str, Any]:
-    """What came of the study of this seed, which no other row draws."""
+    """Simulate the study of this kind and seed; no two kinds share draws."""
     if kind in EXTENSIONS:
         return extended(
             EXTENSIONS[kind], seed + 100_000 * (len(KINDS) + list(EXTENSIONS).index(kind))

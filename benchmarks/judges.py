@@ -41,7 +41,7 @@ Draw = Callable[[np.random.Generator, float], Drawn]
 
 @dataclass(frozen=True)
 class Simulated:
-    """A design: what it draws for a true difference, and that of the power."""
+    """A simulated design: how it draws runs, and the true difference at which its power is measured."""
 
     name: str
     draw: Draw
@@ -49,12 +49,12 @@ class Simulated:
 
 
 def arms(a: object, b: object, **names: np.ndarray) -> Drawn:
-    """Rows of both arms, of values of one shape; `names` are the columns of a row."""
+    """Runs of both arms, from values of the same shape; `names` are the other columns of a run."""
     return np.ravel(a).astype(float), np.ravel(b).astype(float), names
 
 
 def frame_of(drawn: Drawn) -> pd.DataFrame:
-    """The rows as others would write them down."""
+    """The runs as a frame, as a user would have written them down."""
     parts = [
         pd.DataFrame({"arm": arm, "score": x, **drawn[2]})
         for arm, x in zip("ab", drawn, strict=False)
@@ -63,7 +63,7 @@ def frame_of(drawn: Drawn) -> pd.DataFrame:
 
 
 def seeds(n: int, noise: Callable[[np.random.Generator, int], object]) -> Draw:
-    """Arms on n shared seeds, whose differences have this noise."""
+    """A design of two arms on the same n seeds; `noise` draws the differences."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         shared = rng.normal(size=n)
@@ -73,7 +73,10 @@ def seeds(n: int, noise: Callable[[np.random.Generator, int], object]) -> Draw:
 
 
 def folds(k: int, m: int, fold: float = 1.0, shared: float = 0.2) -> Draw:
-    """Arms on k folds x m seeds; differences of folds correlate by `shared`, as they share training rows."""
+    """A design of k folds x m seeds.
+
+    `shared` is the correlation between differences of folds, which share training rows.
+    """
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         common = rng.normal() * math.sqrt(shared) * fold
@@ -87,7 +90,7 @@ def folds(k: int, m: int, fold: float = 1.0, shared: float = 0.2) -> Draw:
 
 
 def answers(n: int, group: int = 1) -> Draw:
-    """Right or wrong answers on n items, in groups that share half of the variance of the difficulty."""
+    """A design of right and wrong answers on n items, in groups that share half of the variance of the difficulty."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         hard = np.repeat(rng.normal(size=n // group), group) * (1 if group > 1 else 0) + rng.normal(
@@ -104,7 +107,7 @@ def answers(n: int, group: int = 1) -> Draw:
 
 
 def crossed(m: int, n: int) -> Draw:
-    """m seeds x n items, each with a part in the difference."""
+    """A design of m seeds x n items: both add to the variance of the difference."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         d = (
@@ -122,7 +125,7 @@ def crossed(m: int, n: int) -> Draw:
 
 
 def tasks(n: int) -> Draw:
-    """One score a task; differences of tasks have heavy tails."""
+    """A design of one score for each of n tasks; differences between tasks have heavy tails."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         level = rng.normal(size=n) * 5
@@ -132,7 +135,7 @@ def tasks(n: int) -> Draw:
 
 
 def unpaired(n: int, m: int, spread: float = 1.0) -> Draw:
-    """n runs of a, with `spread` times the deviation of the m runs of b."""
+    """A design of n runs of a and m runs of b without partners; those of a scatter `spread` times as widely."""
 
     def draw(rng: np.random.Generator, gain: float) -> Drawn:
         return gain + rng.normal(size=n) * spread, rng.normal(size=m), {}
@@ -174,7 +177,7 @@ DESIGNS = [
 
 
 def truth(design: Simulated, gain: float) -> float:
-    """The true difference of the metric: of right answers that of the shares, by 200 large draws."""
+    """The true difference of the metric, by 2,000 draws where answers are 0 or 1."""
     if "0 or 1" not in design.name:
         return gain
     if not gain:

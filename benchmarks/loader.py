@@ -41,7 +41,7 @@ STD = [0.25] * 3
 
 
 def write_jpegs(folder: Path, count: int) -> Path:
-    """Photographs' statistics, roughly: smooth noise, so that JPEGs have their usual size."""
+    """Write `count` JPEGs of smooth noise, whose size is about that of photographs."""
     random = np.random.default_rng(0)
     for i in range(count):
         coarse = Image.fromarray(random.integers(0, 256, (12, 12, 3), np.uint8))
@@ -52,7 +52,7 @@ def write_jpegs(folder: Path, count: int) -> Path:
 
 
 def write_photographs(folder: Path, count: int) -> Path:
-    """Write parts of the two photographs that scikit-learn brings, each of 500 x 375."""
+    """Write `count` crops of scikit-learn's two photographs, 500 x 375 pixels each."""
     random = np.random.default_rng(0)
     both = load_sample_images().images
     for i in range(count):
@@ -98,7 +98,7 @@ def theirs(folder: Path, workers: int, view: int = 0) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def encoded() -> Iterator[None]:
-    """Whatever is opened here stays encoded in the cache."""
+    """While open, newly opened images stay encoded in the cache."""
     os.environ["CONTRASWEEP_DECODED_GIB"] = "0"
     try:
         yield
@@ -107,7 +107,7 @@ def encoded() -> Iterator[None]:
 
 
 def images_per_second(batches: Iterator[Any]) -> float:
-    """Over a whole epoch after its first batch, which has the start of workers in it."""
+    """Images a second over one epoch, without its first batch, in which workers start."""
     next(batches)
     start = time.perf_counter()
     count = 0
@@ -117,9 +117,8 @@ def images_per_second(batches: Iterator[Any]) -> float:
 
 
 def photographs(scratch: Path, count: int) -> list[tuple[str, float, float]]:
-    """Who makes two views of each photograph, images a second, and images a second of processor time; three turns.
-
-    With one thread or worker each, so that both have one core.
+    """Rows (loader, images a second, images a second of processor): two views of each photograph, on one core, three
+    turns.
     """
     folder = write_photographs(scratch / "photographs", count)
     manifest = resolve(
@@ -147,8 +146,7 @@ def _processor_s() -> float:
 
 
 def stall(manifest: Manifest, count: int, batch: int = 16) -> tuple[float, float]:
-    """Seconds that steps of ResNet-18 wait for their batch, and that they compute, in all. Each batch is read on its
-    own, so that steps wait for more than the first one."""
+    """Seconds that training steps of ResNet-18 wait for their batches, and seconds that they compute."""
     images.CHUNK["cpu"] = batch * 3 * PIXELS * PIXELS
     model = torch.nn.Sequential(
         ENCODERS.choose("resnet18").build((3, PIXELS, PIXELS)), torch.nn.Linear(512, 128)
@@ -201,7 +199,7 @@ print(rss("VmHWM") - before)
 
 
 def memory(scratch: Path) -> list[tuple[str, float, float]]:
-    """What, MiB of decoded images, MiB at the peak."""
+    """Rows (way of reading, MiB of decoded images, peak MiB of the process)."""
     random = np.random.default_rng(0)
     rows = 146 * 2**20 // (32 * 32 * 3)  # the size at which 3.4 times was measured
     x = random.integers(0, 256, (rows, 32, 32, 3), np.uint8)

@@ -51,8 +51,7 @@ def command(*words: str) -> str:
 
 
 def run(folder: str, seeds: list[int], epochs: int, *more: str) -> list[Record]:
-    """The study's trials with these seeds, run in one storage as a user would; their records, in the order of
-    starting."""
+    """Run the study's trials with these seeds in one storage, and return their records by start time."""
     file = Path(folder) / "study.yaml"
     file.write_text(STUDY.format(name="makespan", seeds=seeds, epochs=epochs))
     command(

@@ -1003,7 +1003,7 @@ def copy_of_the_tree() -> Path:
 
 
 def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple[int | None, str]:
-    """Run tests in a copy of the tree: pytest's answer (None: they did not end) and the test that failed first."""
+    """Run pytest on `tests` in a copy of the tree: its exit status (None: over `limit_s`) and the first failure."""
     with tempfile.NamedTemporaryFile("r") as printed:
         process = WARM.Process(target=_pytest, args=(str(tree), tuple(tests), printed.name))
         process.start()
@@ -1075,9 +1075,9 @@ def failing_without(mutants: Sequence[Mutant], first: Mapping[str, str]) -> str:
 
 
 def fate(tree: Path, mutant: Mutant, first: str = "") -> tuple[str, str]:
-    """Put a mutant into the copy, run its tests, and take it out again: what became of it, and by which test.
+    """Put a mutant into the copy, run its tests (`first` before the others), and take it out.
 
-    The test `first` runs before the others.
+    Returns how it ended, and the test that caught it.
     """
     path = tree / mutant.file
     text = path.read_text()

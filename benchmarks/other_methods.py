@@ -17,8 +17,10 @@ ROPE = 0.5
 
 
 def fold_values(rng: np.random.Generator, seeds: int) -> Any:
-    """Three equal arms on 5 folds: half of the noise is a fold's, and correlates by 0.2 between folds, as Nadeau and
-    Bengio take the noise of folds that share training rows to."""
+    """Values of three equal arms on 5 folds x `seeds`.
+
+    Half of the variance is the folds', correlated by 0.2, as Nadeau and Bengio assume for shared training rows.
+    """
     own = math.sqrt(0.8) * rng.normal(size=(1, 3, 1, 5)) + math.sqrt(0.2) * rng.normal(
         size=(1, 3, 1, 1)
     )
@@ -26,7 +28,7 @@ def fold_values(rng: np.random.Generator, seeds: int) -> Any:
 
 
 def contrast_of(differences: Any, folds: int | None) -> Contrast:
-    """Of differences [seeds], or [seeds, folds]."""
+    """The contrast of differences [seeds], or [seeds, folds]."""
     if folds is None:
         return contrast(differences)
     seeds = [seed for seed in range(len(differences)) for _ in range(folds)]

@@ -49,14 +49,14 @@ SCORES = ("f1_macro", "accuracy", "knn1", "knn5", "probe", "map_at_r")
 
 @dataclass(frozen=True)
 class Looked:
-    """How a study with a difference grows: on `folds` of one partition, or (None) on one split, with these seeds."""
+    """A design of studies with a real difference: these seeds on `folds` of one partition, or (None) on one split."""
 
     title: str
     folds: int | None
     replicates: Replicates
 
     def networks(self, number: int) -> tuple[int, int]:
-        """The first seed of the pool, and the fold, whose networks study `number` has; no two studies share one."""
+        """First seed and fold of the pool's networks that study `number` uses; no two studies share a network."""
         if self.folds:
             return number * self.replicates.most, 0
         return number // FOLDS * self.replicates.most, number % FOLDS
@@ -80,7 +80,7 @@ def arm(epochs: int) -> Arm:
 
 @dataclass(frozen=True)
 class Pool:
-    """Networks by how long they were trained, seed and fold, in a folder."""
+    """Trained networks in a folder, by length of training, seed and fold."""
 
     folder: Path
 
@@ -130,7 +130,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Networks:
-    """Those of the pool that the seeds of an arm are: from this seed on, of a trial's fold or of `fold` alone."""
+    """Which networks of the pool stand for an arm: seeds from `first` on, of the trial's fold or of `fold` alone."""
 
     kind: str
     first: int
@@ -142,7 +142,7 @@ class Networks:
 
 
 def fill(study: AblationGrid, storage: str, pool: Pool, networks: dict[str, Networks]) -> int:
-    """Run `study` with the pool's networks, by arm, in place of training; how many trials it took."""
+    """Write records of `study` with scores of the pool's networks instead of training; returns how many."""
     planned = plan(study, storage=storage)
     records = StudyRecords(storage, study.name)
     code = CurrentCode(planned.study.functions)
@@ -173,7 +173,7 @@ def write(
 
 
 def null_verdicts(pool: Pool) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """How often p is at most .05, and comparisons, by score and what a replicate is."""
+    """For equal arms: numbers of p <= .05 and of comparisons, by score and by what a replicate is."""
     wrong: Counter[tuple[str, str]] = Counter()
     count: Counter[tuple[str, str]] = Counter()
     study = AblationGrid(
@@ -209,7 +209,7 @@ def p_value(results: Results, score: str, over: Any) -> float:
 
 
 def differences(pool: Pool, design: Looked) -> Iterator[tuple[int, int, str, str]]:
-    """Of each study with a difference: trials with looks, trials without, and the two verdicts."""
+    """Yield for each study with a real difference: trials with looks, trials without, and both verdicts."""
     for number in range(STUDIES):
         arms = {name: arm(epochs) for name, epochs in EPOCHS.items()}
         base: dict[str, Any] = {
@@ -259,7 +259,7 @@ def difference_lines(pool: Pool, design: Looked) -> list[str]:
 
 
 def why_little_is_saved() -> list[str]:
-    """What t each look of a design asks for: over few folds far more than the first looks could see."""
+    """Table of the t that each look needs: over few folds far more than first looks can reach."""
     rows = []
     designs = {
         f"{FOLDS} folds, more seeds": [FOLDS - 1] * 4,

@@ -81,7 +81,7 @@ ERRORS = (
 
 
 def study(trials: int) -> AblationGrid:
-    """4 arms x 5 temperatures x 4 batch sizes x 5 folds x as many seeds as it takes."""
+    """A grid of about `trials` trials: 4 arms x 5 temperatures x 4 batch sizes x 5 folds x the seeds that it needs."""
     train = "contrasweep.trainables.contrastive:train"
     return AblationGrid(
         name="made-up-report",
@@ -96,7 +96,7 @@ def study(trials: int) -> AblationGrid:
 
 
 def fill(declared: AblationGrid, storage: str) -> int:
-    """Write all that a run of the study would leave; how many trials."""
+    """Write the files that a run of the study would leave, and return the number of trials."""
     planned = plan(declared, storage=storage)
     records = StudyRecords(storage, declared.name)
     records.claim(study_document(planned))
@@ -172,8 +172,9 @@ def _row(trial: Trial, epoch: int, rng: np.random.Generator) -> dict[str, float]
 
 
 def reports(storage: str, folder: Path, requests: "Requests | None") -> dict[str, float]:
-    """Seconds of `contrasweep report` as a user waits for it, by format, and of the processor; MB of the HTML; what
-    compacting costs a driver in all. With the requests of each where a server counts them."""
+    """Measure `contrasweep report` by format, and compaction: seconds, processor seconds, requests, and the HTML's size
+    in MB.
+    """
     found = measured("html, nothing compacted", requests, lambda: _report(storage, folder, "html"))
     records = StudyRecords(storage, "made-up-report")
     for key in list(records.store.list("made-up-report/compact/")):
@@ -208,7 +209,7 @@ def _report(storage: str, folder: Path, kind: str) -> float:
 def measured(
     name: str, requests: "Requests | None", call: Callable[[], float | None]
 ) -> dict[str, float]:
-    """Seconds, MiB, processor seconds (of this process and its children, without a server's) and requests of a call."""
+    """Measure a call: seconds, MiB, processor seconds (with those of children, not of servers), requests."""
     began = time.perf_counter()
     used = _processor()
     asked = dict(requests.counts) if requests else {}
@@ -236,7 +237,7 @@ class Requests(logging.Handler):
         self.counts = {"listings": 0, "requests": 0}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line, with `list-type=2` in a listing's address."""
+        """Count one request by its method; a listing is known by `list-type=2` in its address."""
         self.counts["listings" if "list-type=2" in record.getMessage() else "requests"] += 1
 
 
@@ -273,7 +274,9 @@ INTERACTIONS = {
 
 @contextlib.contextmanager
 def places(kind: str, folder: Path) -> Iterator[tuple[str, Requests | None]]:
-    """A storage: a folder, or a bucket on a moto server in this process, and what counts its requests."""
+    """A storage to measure in, a folder or a bucket of a moto server here, with the counter of its requests (None: a
+    folder).
+    """
     if kind == "folder":
         yield str(folder / "storage"), None
         return

@@ -12,7 +12,9 @@ AT_ONCE = 25
 
 
 def command_line(doc: str | None, name: str, studies: int) -> argparse.Namespace:
-    """Whether to `simulate` (for so many seconds, up to so many studies) or to `write` benchmarks/results/`name`.md."""
+    """Parse a simulation's arguments: `simulate` (seconds, number of studies) or `write`
+    (benchmarks/results/`name`.md).
+    """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("what", choices=["simulate", "write"])
     parser.add_argument("--studies", type=int, default=studies)
@@ -31,7 +33,7 @@ def main(
     study: Callable[[str, int], Any],
     page: Callable[[dict[str, list[Any]]], Iterable[str]],
 ) -> None:
-    """The command of a simulation: `simulate` 1,000 studies of each kind, or `write` the `page` of what came."""
+    """The command of a simulation: `simulate` studies of each kind, or `write` the results page."""
     options = command_line(doc, name, 1000)
     if options.what == "simulate":
         simulate(options.rows, dict.fromkeys(kinds, options.studies), study, options.seconds)
@@ -42,8 +44,10 @@ def main(
 def simulate(
     rows: Path, wanted: Mapping[str, int], study: Callable[[str, int], Any], seconds: float
 ) -> None:
-    """Run `study(kind, seed)` for seeds from 0 until each kind has as many studies as are `wanted` or the time is over,
-    always the kind of which the smallest share is there."""
+    """Run `study(kind, seed)` until each kind has as many studies as `wanted`, or for `seconds`.
+
+    The kind that has the smallest share of its studies is next.
+    """
     rows.parent.mkdir(parents=True, exist_ok=True)
     counts = {kind: len(known) for kind, known in read_rows(rows, wanted).items()}
     end = time.monotonic() + seconds
@@ -61,7 +65,7 @@ def simulate(
 
 
 def read_rows(rows: Path, kinds: Iterable[str]) -> dict[str, list[Any]]:
-    """What came of the studies of each kind so far, in the order of their seeds."""
+    """Outcomes of the studies of each kind so far, in the order of their seeds."""
     known: dict[str, list[Any]] = {kind: [] for kind in kinds}
     if rows.exists():
         for line in rows.read_text().splitlines():
@@ -71,7 +75,7 @@ def read_rows(rows: Path, kinds: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def write_lines(output: Path, lines: Iterable[str]) -> None:
-    """To the file `output`, and to be read at once."""
+    """Write lines to the file `output`, and print them."""
     text = "\n".join(lines)
     output.write_text(f"{text}\n")
     print(text)

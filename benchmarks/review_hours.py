@@ -25,7 +25,7 @@ FLOATS = 2**24
 
 
 def processor_seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
-    """The least of some runs, after one that is not timed."""
+    """Fewest processor seconds of several runs of `run`; a first run is not counted."""
     run()
     seconds = []
     for _ in range(repeats):
@@ -43,7 +43,7 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -
 
 
 def main() -> None:
-    """Print a table."""
+    """Print the table of processor hours by model."""
     torch.set_num_threads(1)
     matrix = torch.randn(SIDE, SIDE)
     vector = torch.randn(FLOATS)

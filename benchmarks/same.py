@@ -40,7 +40,7 @@ json.dump(numbers, sys.stdout)
 
 
 def numbers(tree: Path, study: Path, storage: Path) -> dict[str, dict[str, str]]:
-    """Train `study` by the code of `tree`; trial (in words) -> name -> value as text, exact."""
+    """Train `study` with the code of `tree`: trial (in words) -> metric -> value as exact text."""
     runs = str(storage / "runs")  # below the working folder, which is one to import from
     python = {"PYTHONPATH": str(tree / "platform"), "CONTRASWEEP_STORAGE": runs}
     environment = {**os.environ, **python}
@@ -79,7 +79,7 @@ def differences(
 
 
 def compared(base: Path, names: list[str]) -> bool:
-    """Train and compare each study; whether all are equal."""
+    """Train each study with both versions and compare; whether all results are equal."""
     equal = True
     for study in sorted((ROOT / STUDIES).glob("*.yaml")):
         if names and study.stem not in names:
@@ -100,7 +100,7 @@ def compared(base: Path, names: list[str]) -> bool:
 
 
 def main() -> None:
-    """The command."""
+    """The command: compare this tree with another commit."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

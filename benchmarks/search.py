@@ -99,7 +99,7 @@ after the first epoch correlate 0.8 with those after the last.
 
 
 class Curves:
-    """Trials trained as far as anybody asks, each epoch once."""
+    """Learning curves of trials, each trained only as far as somebody asked."""
 
     def __init__(self) -> None:
         self.running: dict[str, Generator[Any, None, None]] = {}
@@ -120,8 +120,10 @@ class Curves:
 
 
 def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list[tuple[int, float]]:
-    """One search until it has the target or its budget is spent: (epochs so far, value) of each configuration trained
-    to its end, in order."""
+    """Run one search until it reaches `target` or spends its budget.
+
+    Rows (epochs so far, value), one for each configuration that was trained to its end.
+    """
     study = plan.study
     found = []
     epochs = 0
@@ -175,9 +177,12 @@ def measure(
     storage: str,
     known: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Per seed and method: the target (what `random`, the first method, has after `budget` epochs), the epochs it took
-    (NaN: not within twice the budget), the best value, and how many configurations were trained to their end. Rows
-    that are known are not measured again."""
+    """Frame with a row for each seed and method.
+
+    Its columns are the target (what `random`, the first method, reaches after `budget` epochs), the epochs to the
+    target (NaN: not within twice the budget), the best value, and the number of configurations that were trained to
+    their end. Rows in `known` are not measured again.
+    """
 
     def resolve(name: str) -> Any:
         return data.resolve(name, folds=study.folds, storage=storage, write=True)

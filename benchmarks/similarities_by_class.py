@@ -42,9 +42,11 @@ SAME = 1e-4
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """One class of test items under one arm: in each replicate the share that 1NN gets right and the medians of target
-    and noise similarity [replicates]; over all of them, the other class that is nearest most often (of equals the first
-    one), and how often."""
+    """Test items of one class under one arm.
+
+    For each replicate: the share that 1NN gets right, and median target and noise similarity. Over all replicates:
+    which other class is nearest most often, and how often.
+    """
 
     knn1: Float[np.ndarray, " r"]
     target: Float[np.ndarray, " r"]
@@ -56,7 +58,7 @@ class ClassSummary:
 def summaries(
     replicates: Sequence[Neighbours], labels: Int[np.ndarray, " n"]
 ) -> dict[int, ClassSummary]:
-    """What the `replicates` say of the test items, which have these `labels`, by class."""
+    """Summary of each class, from the neighbours of all replicates; `labels` are those of the test items."""
     votes = np.stack([near.votes[1].numpy() for near in replicates])
     target, noise = (
         np.stack([getattr(near, name).numpy() for near in replicates])

@@ -126,7 +126,7 @@ def step_seconds(build: Any, shape: Sequence[int]) -> tuple[float, float, float]
 
 
 def read_mix(path: Path = RESULTS / "mix.csv") -> tuple[list[Footprint], list[float]]:
-    """The recorded mix: footprints and seconds, one a cell."""
+    """The recorded mix of trials: footprint and seconds of each cell."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     footprints = [
@@ -144,7 +144,7 @@ def read_mix(path: Path = RESULTS / "mix.csv") -> tuple[list[Footprint], list[fl
 def expected_factor(
     footprints: Sequence[Footprint], seconds: Sequence[float], inventory: Inventory
 ) -> float:
-    """GPU-seconds on whole GPUs over GPU-seconds on shares: what packing gains where no GPU ever waits."""
+    """What packing gains if no GPU ever waits: GPU-seconds on whole GPUs over GPU-seconds on shares."""
     placements = place(footprints, inventory, seconds=seconds).placements
     return sum(seconds) / sum(
         s * float(p.share) for s, p in zip(seconds, placements, strict=True) if p

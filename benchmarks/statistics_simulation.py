@@ -38,7 +38,9 @@ def skewed(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 def folds(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Any two replicates correlate by 0.2, as Nadeau and Bengio take folds of 80 % training rows to."""
+    """Draw differences of this shape, of which any two correlate by 0.2, as Nadeau and Bengio assume for folds of 80 %
+    training rows.
+    """
     return math.sqrt(0.2) * rng.normal(size=(shape[0], 1)) + math.sqrt(0.8) * rng.normal(size=shape)
 
 
@@ -85,7 +87,7 @@ def row(what: str, method: str, design: str, hits: np.ndarray, promised: float) 
 
 
 def false_positives(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
-    """How often a null difference is called a difference."""
+    """Yield a row for each design and method: how often a difference of zero gets a verdict."""
     what = "false positives"
     for n in (5, 6, 8, 10, 15, 25):
         d = normal(rng, (studies, n))
@@ -133,7 +135,7 @@ def bca(values: np.ndarray) -> tuple[float, float]:
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
-    """How often an interval holds the true mean."""
+    """Yield a row for each design and method: how often the interval holds the true mean."""
     for name, draw in {
         "normal": normal,
         "heavy tails (t3)": heavy,
@@ -169,7 +171,7 @@ def covered(d: np.ndarray, interval: Callable[[np.ndarray], Any]) -> np.ndarray:
 
 
 def powers(rng: np.random.Generator, studies: int) -> Iterator[dict[str, Any]]:
-    """How often as many seeds as `power` asks for decide the difference they were asked for."""
+    """Yield a row for each design: how often the number of seeds that `power` asks for decides a difference."""
     for effect in (2.5, 1.5, 1.0, 0.5):
         n = next(n for n in range(2, 1000) if power(n, effect) >= 0.8)
         d = effect + normal(rng, (studies, n))

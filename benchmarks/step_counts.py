@@ -13,7 +13,9 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
 
 def counted(encoder: str, shape: Shape, precision: Precision) -> tuple[str, list[float]]:
-    """Key and line of an encoder with the default head."""
+    """Count a training step of an encoder with the default head: its key in the file of counts, and its numbers (see
+    `trainables.step_counts.line`).
+    """
     settings = Settings(encoder=encoder)  # type: ignore[arg-type]
     build = functools.partial(settings.build_network, shape)
     first, second = (count(build, (rows, *shape), precision=precision) for rows in (ROWS, ROWS + 1))

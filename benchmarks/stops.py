@@ -31,7 +31,7 @@ arms: {scl: {trainable: contrastive, config: {loss: supcon, epochs: 3}}}
 
 
 def stopped(folder: Path, moment: float, tracking: str) -> tuple[int, float, list[str]]:
-    """The command's exit status, its seconds from the signal to the end, and its lines, for one signal."""
+    """Send one signal to a running command: its exit status, seconds until it ended, and the lines that it printed."""
     (folder / "study.yaml").write_text(STUDY)
     (folder / "sitecustomize.py").write_text(STACKS)
     environment = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}

@@ -98,7 +98,7 @@ def mlflow_server(
 
 @contextlib.contextmanager
 def s3_server(bucket: str) -> Iterator[str]:
-    """A moto S3 server with an empty bucket: its endpoint."""
+    """Start a moto S3 server with an empty bucket; yields its endpoint."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -118,7 +118,7 @@ def s3_server(bucket: str) -> Iterator[str]:
 
 
 def postgres_missing() -> str:
-    """Why no PostgreSQL can be started here; "" if it can."""
+    """Reason why PostgreSQL cannot be started here; "" if it can."""
     if not glob.glob(f"{POSTGRES_BINARIES}/initdb"):
         return f"no PostgreSQL server in {POSTGRES_BINARIES} (Debian: apt-get install postgresql)"
     try:
@@ -132,8 +132,7 @@ def postgres_missing() -> str:
 
 @contextlib.contextmanager
 def postgres(password: str = "") -> Iterator[str]:
-    """A fresh PostgreSQL cluster in a temporary folder, with database `mlflow`: its address, without the `password`
-    that it asks for."""
+    """Start PostgreSQL in a temporary folder with a database `mlflow`; yields its address without the `password`."""
     binaries = sorted(glob.glob(POSTGRES_BINARIES))[-1]
     folder = Path(tempfile.mkdtemp(prefix="contrasweep-pg-"))
     port = free_port()

@@ -81,7 +81,7 @@ def _break(study: FaultStudy, rng: random.Random, most: int) -> Counter[str]:
 
 
 def full_disk(folder: Path, times: int, seed: int) -> list[Row]:
-    """A storage on a disk of its own that is filled to a random rest for a while."""
+    """Fill the storage's own disk for a while, but for a random rest, again and again during a study."""
     folder.mkdir(parents=True)
     rng = random.Random(f"{seed} disk")
     number = iter(range(100))

@@ -19,7 +19,9 @@ GREEDY = "import time; taken = bytearray({bytes}); time.sleep(1)"
 
 
 def out_of_memory(folder: Path, times: int, seed: int) -> list[Row]:
-    """The kernel kills what of the run it likes least: Ray offers its workers."""
+    """Use up the host's memory, so that the kernel kills a process of the run; Ray marks its workers as the first to
+    go.
+    """
     rng = random.Random(f"{seed} memory")
     number = iter(range(100))
     with control_group() as group:
@@ -46,7 +48,7 @@ def out_of_memory(folder: Path, times: int, seed: int) -> list[Row]:
 
 @contextlib.contextmanager
 def control_group() -> Iterator[Path]:
-    """A group without a limit."""
+    """Path of a control group without a memory limit."""
     group = CONTROL / f"faults-{os.getpid()}"
     group.mkdir()
     try:

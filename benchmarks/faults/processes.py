@@ -15,7 +15,7 @@ Pick = Callable[[Process], list[psutil.Process]]
 
 
 def children(process: Process, is_one: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
-    """Those of the command's processes that are such a one."""
+    """Processes that the command has started and for which `is_one` is true."""
     chosen = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
@@ -30,7 +30,7 @@ def named(name: str) -> Pick:
 
 
 def workers(process: Process) -> list[psutil.Process]:
-    """Those that train."""
+    """Processes of the command that train."""
     return children(
         process, lambda p: bool(p.cmdline()) and p.cmdline()[0].startswith("ray::ResourceTrainable")
     )
@@ -66,7 +66,7 @@ def on_processes(
 
 
 def hit_one(pick: Pick, rng: random.Random, stop_s: float) -> Hit:
-    """Kill one that `pick` gives, or stop it for a while."""
+    """A fault that kills one of the processes that `pick` returns, or with `stop_s` stops it for so many seconds."""
 
     def hit(process: Process) -> bool:
         if not (victims := pick(process)):
@@ -78,7 +78,7 @@ def hit_one(pick: Pick, rng: random.Random, stop_s: float) -> Hit:
 
 
 def stop(processes: list[psutil.Process], seconds: float) -> None:
-    """SIGSTOP, and SIGCONT after a while."""
+    """Send SIGSTOP, and SIGCONT after so many `seconds`."""
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):

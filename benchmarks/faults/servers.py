@@ -194,7 +194,7 @@ def on_the_wire(folder: Path, times: int, seed: int) -> list[Row]:
 
 
 class Turns:
-    """Each other request meets the next of `kinds`, `times` in all."""
+    """Every second request meets the next of `kinds`, until `times` faults have happened."""
 
     def __init__(self, kinds: list[str], times: int) -> None:
         self.kinds = kinds
@@ -213,8 +213,10 @@ class Turns:
 
 
 class Plan:
-    """Which request meets which fault: `RATE` of them, at random, and all during an outage now and then. It recovers
-    with the next request that meets none and is for the same, or after an outage with the next at all."""
+    """Which request meets which fault: a share `RATE` of them at random, and all during an outage.
+
+    It counts as recovered with the next request of the same kind that meets none, or after an outage with any request.
+    """
 
     def __init__(self, kinds: list[str], times: int, seed: str) -> None:
         self.kinds = kinds
@@ -228,7 +230,7 @@ class Plan:
         self.begin()
 
     def begin(self) -> None:
-        """Outages are counted from now on."""
+        """Start to count the time to outages."""
         self.began = time.monotonic()
 
     def __call__(self, method: str, path: str, n: int) -> str | None:

@@ -66,7 +66,7 @@ class Row:
 
 
 class FaultStudy:
-    """A grid of small trainings whose every epoch is logged, run by the command line."""
+    """A grid of small trainings that log every epoch. The study is run by the command line."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class FaultStudy:
         return StudyRecords(self.storage, "faults")
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """Run it, or go on with it."""
+        """Start the command, which runs the study or goes on with it."""
         self.runs += 1
         words = [
             *self.command,
@@ -166,7 +166,7 @@ class FaultStudy:
                 return
 
     def judge(self, seen: Mapping[str, str]) -> Row:
-        """Count what is lost against a run that nothing disturbs, and against the records that were `seen` before."""
+        """Count what is lost: against a run without faults, and against the records `seen` before the fault."""
         self._watching.set()
         self._watcher.join()
         now = self.recorded()

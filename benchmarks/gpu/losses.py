@@ -51,7 +51,7 @@ def correctness(context: Context) -> Iterator[Section]:
 
 
 def similarities(name: str) -> tuple[str | None, ...]:
-    """The similarities on which a loss makes sense; None alone for one of two views."""
+    """Names of the similarities that a loss can use; (None,) for a loss of two views, which uses none."""
     loss = LOSSES[name]
     return loss.similarities if isinstance(loss, Loss) else (None,)
 
