@@ -2,7 +2,7 @@
 
 
 class ClusterError(Exception):
-    """Base of them all; the platform prints the line and exits with 2."""
+    """Base of this package's errors. The command line prints the message and exits with 2."""
 
 
 class FootprintError(ClusterError, ValueError):

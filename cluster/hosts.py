@@ -29,20 +29,23 @@ NODE_GROUP_LABEL = "ray.io/node-group"
 
 
 class Hosts:
-    """The hosts on which trials are placed; here those of an inventory file or of this machine, which do not change."""
+    """Hosts to place trials on. In this class they are fixed: those of an inventory file, or this machine."""
 
     autoscaled = False
     """Whether an autoscaler starts hosts by what is requested."""
 
     def rule(self, memory_gib: float) -> str:
-        """Return how a message on a wait for a host ends: why an autoscaler may start none for so much memory."""
+        """Return what a type of host must declare for the autoscaler to start it, as the end of a message.
+
+        `memory_gib` is the host memory that a trial needs. "" without an autoscaler.
+        """
         declared = f"declares `memory` of {int(memory_gib * 2**30)} bytes or more"
         if self.autoscaled:
             return f"; its autoscaler starts only a type of host that {declared}"
         return ""
 
     def poll(self) -> Inventory | None:
-        """Return the hosts, if there are other ones than at the last call."""
+        """Return the hosts if they have changed since the last call, else None."""
         return None
 
     def may_grow(self) -> bool:
@@ -56,7 +59,7 @@ class Hosts:
 class ClusterHosts(Hosts):
     """The hosts of the connected Ray cluster.
 
-    One that was lost still counts: it may come back, and a trial that waits for it is not one that fits nowhere.
+    A lost host still counts, since it may come back: a trial that waits for it is not infeasible.
     """
 
     def __init__(
@@ -73,7 +76,10 @@ class ClusterHosts(Hosts):
         self._requested: dict[Footprint, Any] = {}
 
     def poll(self) -> Inventory | None:
-        """Return the hosts if there are more of a kind than ever before; Ray is asked every POLL_S seconds."""
+        """Return the hosts if there are more of a kind than ever before, else None.
+
+        Ray is asked every POLL_S seconds.
+        """
         if self.clock() - self.polled < POLL_S:
             return None
         listed = self.nodes()
@@ -87,7 +93,7 @@ class ClusterHosts(Hosts):
         return seen
 
     def may_grow(self) -> bool:
-        """Return whether more hosts may come: one joined lately, or an autoscaler had too little time so far."""
+        """Return whether more hosts may come: one joined lately, or an autoscaler may still be starting some."""
         return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
 
     def request(self, footprints: Iterable[Footprint]) -> None:

@@ -127,11 +127,11 @@ class Inventory:
         )
 
     def joined(self, other: "Inventory") -> "Inventory":
-        """Return the hosts of both, as far as one does not stand in for another.
+        """Return the union of two listings of hosts.
 
-        Of hosts that differ in their memory alone there are as many as the larger of the two has, each with the larger
-        memory. What Ray finds free is never twice the same, so a host that replaces a lost one would otherwise count
-        beside it, and again with every one that follows.
+        Hosts that differ in memory alone are taken for the same: their number and memory are the larger of both
+        listings. Ray reports a slightly different free memory each time, and a host that replaces a lost one would be
+        counted twice.
         """
         kinds: dict[Node, tuple[list[float], list[float]]] = {}
         for side, nodes in enumerate((self.nodes, other.nodes)):

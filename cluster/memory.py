@@ -82,9 +82,9 @@ NO_WORK = Work()
 
 @contextlib.contextmanager
 def counted_work() -> Iterator[Callable[[], Work]]:
-    """Count what runs while this is open as the forward pass of a step. Tensors may be fake.
+    """Count the operations, bytes and kernels of the forward pass that runs in this `with` block. Tensors may be fake.
 
-    Yields a function that returns the work of the step.
+    Yields a function that returns the `Work` of a whole training step.
     """
     import torch
     from torch.utils.flop_counter import flop_registry

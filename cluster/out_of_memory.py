@@ -78,11 +78,10 @@ def doubled(share: Fraction) -> Fraction:
 
 
 def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placement | None:
-    """Return where a trial goes that ran out of `memory` on `placement`; None if no host has more: `infeasible`.
+    """Return a place with more of `memory` for a trial that ran out of it on `placement`; None if no host has more.
 
-    GPU: twice the share; from a whole GPU on to the next type that has more memory, a whole one at once, since
-    what the trial needs is no longer known. Host: twice the memory, and if no host has that, all that the
-    largest one has, once.
+    GPU: twice the share; from a whole GPU on, a whole one of the next type with more memory. Host: twice the memory, or
+    all of the largest host if none has twice.
     """
     return _more_gpu(placement, inventory) if memory == "gpu" else _more_host(placement, inventory)
 

@@ -149,10 +149,10 @@ def is_secret(name: str) -> bool:
 
 
 def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, Path]:
-    """Return path in the copy -> file, of the project at `root` and of `files`, which travel too.
+    """Return the files to send, as {path in the copy: file}: those of the project at `root`, and `files`.
 
-    A link to what travels is followed. `SubmissionError` for one that leads out of the project, for a folder that is
-    not there, and for more than `LIMIT_MIB`: it names the largest files.
+    A link to a file that is sent is followed. Raises `SubmissionError` for a link that leads out of the project, for a
+    folder that is not there, and for more than `LIMIT_MIB`; the message names the largest files.
     """
     if not root.is_dir():
         raise SubmissionError(f"the folder to send, {root}, does not exist or is not a folder")

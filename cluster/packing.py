@@ -67,7 +67,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class OnType:
-    """The needs of a trial on one type of GPU: memory in GiB, its margin, the busy fraction."""
+    """Needs of a trial on one type of GPU: memory in GiB, the margin on it, the fraction of time the GPU is busy."""
 
     gpu: str
     gpu_memory_gib: float

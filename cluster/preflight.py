@@ -33,9 +33,9 @@ def check_version(dashboard: Dashboard) -> None:
 
 
 def is_remote(dashboard: Dashboard) -> bool:
-    """Return whether a node of the cluster is another machine, which does not see the folders of this one.
+    """Return whether the cluster has nodes on other machines, which cannot see the folders of this one.
 
-    The nodes' own addresses tell; that of the dashboard does not, since a tunnel makes it 127.0.0.1.
+    The nodes' own addresses tell. The dashboard's does not, since it is 127.0.0.1 through a tunnel.
     """
     import psutil
 
@@ -128,7 +128,10 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return what must be equal on all nodes for a table to be one table."""
+    """Return package -> version of Python, contrasweep, Ray, torch and NumPy: results may differ between versions.
+
+    "none" where a package is not installed.
+    """
     installed = {"python": platform.python_version()}
     for name in ("contrasweep", "ray", "torch", "numpy"):
         try:

@@ -51,7 +51,7 @@ def overloads(operation: Any) -> Any:
 
 
 def storage_key(storage: "torch.UntypedStorage") -> int:
-    """Return what tells storages apart while they live. A fake one has no address."""
+    """Return a number that identifies a storage while it lives. A fake storage has no address."""
     try:
         return int(storage._cdata)
     except AttributeError:

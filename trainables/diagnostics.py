@@ -24,7 +24,7 @@ SAMPLE = 2048
 
 @runtime_checkable
 class Seen(Protocol):
-    """Facts from earlier epochs of a training."""
+    """What earlier epochs of the training showed, kept for later warnings."""
 
     below_zero: bool
 

@@ -85,7 +85,7 @@ def resnet(depth: int) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class ExternalEncoder:
-    """An encoder by the name it has in a study, built by `target(shape, **options)`."""
+    """An encoder that is not in the table, by its name in a study. It is built by `target(shape, **options)`."""
 
     name: str
     target: Callable[..., Any]

@@ -88,7 +88,7 @@ def crop_box(
 
 @dataclass(frozen=True)
 class Crops:
-    """The random crops of a view's rows: a seed for each, and how large they are."""
+    """Random crops of a view's rows: a seed for each row, and the range of their sizes."""
 
     seeds: list[int]
     policy: augmentations.Policy | augmentations.Transform
@@ -316,7 +316,7 @@ def _sums(values: Int[Tensor, "n c h w"]) -> list[int]:
 
 
 class Normalise:
-    """To [0, 1] and then to mean 0 and standard deviation 1 in each channel, as measured on the training part."""
+    """Scale images to [0, 1], then to mean 0 and standard deviation 1 in each channel of the training part."""
 
     def __init__(self, images: Images) -> None:
         self.mean, self.std = images.moments()

@@ -288,7 +288,7 @@ class TorchOptimizer:
 
 
 class WithOwnRates:
-    """Several optimizers as one, each at a fixed multiple of the first one's learning rate."""
+    """Several optimizers as one. Each has a fixed multiple of the first one's learning rate."""
 
     def __init__(self, optimizers: list[Optimizer], ratios: list[float]) -> None:
         self.optimizers = optimizers

@@ -37,7 +37,7 @@ TIMEOUT = timedelta(minutes=10)
 
 @dataclass
 class Group:
-    """Rank 0's view of its group."""
+    """The group of processes that train one trial, as rank 0 sees it."""
 
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 

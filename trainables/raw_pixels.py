@@ -48,9 +48,10 @@ class Settings:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Vote once and report; there is nothing to resume from.
+    """Classify test images by nearest neighbours in pixel space, and report once; there is nothing to resume.
 
-    Pixels are less their mean over the training images, since cosines of what is nowhere negative hardly differ.
+    The mean training image is subtracted first: raw pixels are never negative, so that all their cosines are close to
+    1.
     """
     k = Settings(**trial.config).resolve(trial.data).neighbours
     fit, test = open_dataset(trial.data).parts(trial.fold)
@@ -69,7 +70,7 @@ def _pixels(part: Part) -> Float[Tensor, "n d"]:
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Neighbours take no GPU: the images of both parts on the host, in float32."""
+    """Return the memory of the search: images of both parts in float32 on the host, and no GPU."""
     images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
     return Workload(
         "raw pixels", (images,), torch.nn.Identity, (1, 1), resident_bytes=5 * images, device="cpu"

@@ -17,15 +17,15 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 def key_of(network: str, shape: Shape, precision: Precision) -> str:
-    """What a line depends on: encoder and head as text, shape of an image, precision."""
+    """Return the key of an entry: encoder and head as text, image shape, precision."""
     return f"{network} {'x'.join(map(str, shape))} {precision}"
 
 
 def line(first: Count, second: Count, rows: int) -> list[float]:
-    """Return the line through the count of `rows` rows and that of one more.
+    """Return the counts of a step as linear functions of its rows, from those of `rows` and of `rows` + 1 rows.
 
-    Parameters and kernels, then the bytes that are kept, the operations and the bytes that are moved, each of no
-    row and of every row.
+    The numbers are parameters and kernels, then intercept and slope of the bytes kept, of operations, and of bytes
+    moved.
     """
     numbers = [(count.saved, count.work.operations, count.work.moved) for count in (first, second)]
     slopes = [after - before for before, after in zip(*numbers, strict=True)]

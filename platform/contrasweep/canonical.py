@@ -21,7 +21,7 @@ def canonical(value: Any, place: str = "") -> Any:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Whether two values are one: 1 and 1.0 are, 1 and True, which Python holds equal, are not."""
+    """Whether two values count as one: 1 and 1.0 do; 1 and True do not, though Python holds them equal."""
     return bool(value == other) and dumps(value) == dumps(other)
 
 

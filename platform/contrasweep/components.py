@@ -92,10 +92,10 @@ class Component:
 
 
 class Table(Mapping[str, E], Generic[E]):
-    """The components of one `kind` by name.
+    """Components of one `kind` by name.
 
-    `takes` says which parameters an entry has (see the module). `find` gives what stands at a dotted path that is not
-    in the table, and `knows` says which other names it finds.
+    `takes` gives the class of an entry's parameters (see the module's docstring). `find` returns the object for a name
+    that is not in the table, such as a dotted path; `knows` says which such names exist.
     """
 
     def __init__(

@@ -18,7 +18,10 @@ Message = dict[str, Any]
 
 
 def check_declared(commands: str | list[str] | None) -> str | list[str] | None:
-    """Refuse a command that is no command line, or that holds a secret: a study's file is kept and shown."""
+    """Return `commands` if each is a command line without secrets, else raise `SpecError`.
+
+    A study's file is stored and shown.
+    """
     for command in [commands] if isinstance(commands, str) else commands or []:
         if redacted(command) != command:
             raise SpecError(

@@ -62,7 +62,7 @@ class SpecError(ContrasweepError, ValueError):
 
 
 def quoting(value: object) -> str:
-    """Return the hint to quote a text of a file that YAML reads as another value, `no` or `{lr}`; "" for any other."""
+    """Return a hint to quote `value` where YAML reads the text as something else (`no`, `{lr}`); else ""."""
     if isinstance(value, bool):
         return "YAML reads no, off, yes and on as true or false: put a text in quotes"
     if isinstance(value, Mapping) and value and all(entry is None for entry in value.values()):
@@ -88,7 +88,7 @@ class DataError(ContrasweepError):
 
 
 class NotStagedError(DataError):
-    """A known dataset is not staged: the `command` that stages it, what that `requires`, where it was looked for."""
+    """A known dataset is not staged. The `command` stages it and needs `requires`; `looked` says where it was searched."""
 
     def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
         self.dataset = dataset
@@ -104,9 +104,9 @@ class NotStagedError(DataError):
 
 
 class NotTrainedError(ContrasweepError):
-    """A study starts from trials of another one, `study`, that are not trained: the `command` that trains them.
+    """The trials of `study`, which another study starts from, are not trained. The `command` trains them.
 
-    `left` counts its trials that have not ended, 0 where it has not run at all.
+    `left` counts trials of `study` that have not ended; 0 where it has not run at all.
     """
 
     def __init__(self, study: str, command: str, left: int) -> None:
@@ -138,11 +138,11 @@ class StorageError(ContrasweepError):
 
 
 class ProcessLostError(ContrasweepError):
-    """A process that a trial consists of has ended: no fault of the trial, which goes on from its checkpoint."""
+    """A process of the trial has ended. It is no fault of the trial, which resumes from its checkpoint."""
 
 
 class AttemptSuperseded(ContrasweepError):
-    """A later attempt of the same trial has begun: this one ends, and writes nothing."""
+    """A later attempt of the same trial has begun. This attempt ends and writes nothing more."""
 
 
 class StorageDenied(StorageError):

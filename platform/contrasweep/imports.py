@@ -66,7 +66,7 @@ def install_command(extra: str) -> str:
 
 
 def import_from_here() -> None:
-    """Make the current folder one to import from, as it is for a script that lies in it."""
+    """Put the current folder on `sys.path`, as Python does for a script in it."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()
@@ -75,9 +75,9 @@ def import_from_here() -> None:
 
 
 def check_no_imports(storage: Path) -> None:
-    """Raise `SpecError` for a storage with a folder to import from: a file there would be a module of any name.
+    """Raise `SpecError` where the storage or a study in it lies on `sys.path`.
 
-    That is the storage's own folder, or one of its studies. A folder that becomes one to import from is checked too.
+    Its files could then be imported as modules. Folders that are put on `sys.path` later are checked too.
     """
     _storages.add(storage)
     for folder in {Path(folder or ".").resolve() for folder in sys.path}:
@@ -261,7 +261,7 @@ def failing_line(error: BaseException) -> str:
 def build_part(
     kind: str, name: str, target: Callable[..., Any], *first: object, options: Config
 ) -> Any:
-    """Return `target(*first, **options)`; `name` is its dotted path or its name in a table.
+    """Return `target(*first, **options)`. `name`, for errors, is its dotted path or its name in a table.
 
     Raises `SpecError` at `<kind>_options` where it does not take the options, at `kind` where it fails.
     """

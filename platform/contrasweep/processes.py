@@ -10,7 +10,7 @@ PREFIX = "contrasweep-scratch-"
 
 
 def machine() -> str:
-    """The boot of this machine, and its processes as a container sees them; "" where that is not known."""
+    """Return an id of this boot and of the processes that a container sees; "" where it is not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{os.readlink('/proc/self/ns/pid')}:"

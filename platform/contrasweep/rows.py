@@ -16,7 +16,7 @@ ItemColumns = Mapping[str, Any]
 
 
 def step_of(row: Mapping[str, float]) -> int:
-    """The step that a row is of."""
+    """Return the step of a report's row."""
     return int(row["step"])
 
 

@@ -46,10 +46,9 @@ EVAL_BATCH_ROWS = 1024
 
 @dataclass(frozen=True)
 class Step:
-    """A step's loss and batch, for the report.
+    """Loss and batch of a step, for the report.
 
-    `chunks` says whether the batch was encoded in chunks, `negatives` what was counted of them where scores have a
-    sign.
+    `chunks` says whether the batch was encoded in chunks. `negatives` counts negatives, and those with a score below 0.
     """
 
     loss: Tensor

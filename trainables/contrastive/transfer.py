@@ -17,7 +17,7 @@ Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
 
 
 class Other(NamedTuple):
-    """Another dataset: its name in metrics, training and test part, number of classes, and all of it."""
+    """Another dataset to score on: its name in metrics, training and test part, number of classes, and all of it."""
 
     name: str
     train: Part

@@ -31,10 +31,10 @@ B = TypeVar("B")
 
 @dataclass(frozen=True)
 class Sides:
-    """The embeddings of a batch.
+    """Embeddings of a batch of pairs.
 
-    Row i of `first` [n d] belongs to row i of `second` [n d]; `more` [k d] are further negatives of the first side
-    (k may be 0), and `labels` [n] the groups of the pairs, which losses of labels look at.
+    Row i of `first` [n d] belongs to row i of `second` [n d]. `more` [k d] are additional negatives of the first side
+    (k may be 0). `labels` [n] group the pairs, for losses of labels.
     """
 
     first: Float[Tensor, "n d"]

@@ -20,7 +20,7 @@ def place() -> tuple[int, int]:
 
 
 def share(rows: int) -> range:
-    """Return this process's part of `rows` rows; parts differ by one row at most."""
+    """Return the rows of this process, of `rows` in all. Shares differ by one row at most."""
     rank = dist.get_rank()
     size = processes()
     return range(rows * rank // size, rows * (rank + 1) // size)

@@ -23,7 +23,7 @@ TILE_SCORES = {"cpu": 2**20, "cuda": 2**26}
 
 
 def wanted(z: Float[Tensor, "n d"]) -> bool:
-    """Whether a batch is large enough for tiles."""
+    """Whether a batch is large enough to be computed in tiles."""
     return len(z) > DENSE_ROWS.get(z.device.type, DENSE_ROWS["cuda"])
 
 
@@ -90,7 +90,7 @@ def by_autograd(
     weights: Weights,
     tally: NegativeTally | None = None,
 ) -> TileGradient:
-    """A tile of any similarity and any loss with a value per anchor."""
+    """Return a function for one tile and its gradient, by autograd, for any loss with a value for each anchor."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         with torch.set_grad_enabled(gradient is not None):
@@ -123,7 +123,7 @@ def of_inner_products(
     epsilon: float,
     tally: NegativeTally | None = None,
 ) -> TileGradient:
-    """A tile whose scores are z_i.z_j."""
+    """Return a function that computes one tile and its gradient in place, where scores are inner products z_i.z_j."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         rows = z[at.start : at.stop]
@@ -143,7 +143,7 @@ def of_inner_products(
 
 
 def softmax_(logits: Tile) -> Float[Tensor, " t"]:
-    """Turn each row into its softmax; its log-sum-exp, which is 0 and the softmax with it where all is -inf."""
+    """Replace each row [t n] by its softmax, in place, and return its log-sum-exp [t]; both are 0 in a row of -inf."""
     top = logits.amax(1, keepdim=True)
     top.masked_fill_(top == -torch.inf, 0)
     total = logits.sub_(top).exp_().sum(1, keepdim=True)

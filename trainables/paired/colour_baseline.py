@@ -83,7 +83,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
-    """Mean, deviation and five quantiles of each channel of images [n h w c]: 7 c numbers an image."""
+    """Return mean, deviation and five quantiles of each channel of images [n h w c], as [n 7c]."""
     pixels = images.reshape(len(images), -1, images.shape[-1]).astype(np.float32)
     return np.concatenate(
         [pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)],

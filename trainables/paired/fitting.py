@@ -39,7 +39,7 @@ Batch = tuple[list[Tensor], Tensor]
 
 @runtime_checkable
 class Inputs(Protocol):
-    """A modality: its data on the device, its views, its network."""
+    """The part of a training that depends on the modality: data on the device, views, network."""
 
     device: torch.device
     classes: int
@@ -114,7 +114,7 @@ class PairedTraining:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """What a checkpoint holds."""
+        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         return {"model": self.model, "optimizer": self.optimizer}
 
     def ends(self, epoch: int) -> bool:

@@ -19,7 +19,7 @@ EFFECTIVE = 0.9999
 
 
 class Objective:
-    """The loss of a batch, with the class weights of the training fold."""
+    """The loss of a batch (a scalar) by its terms, with class weights from the training fold."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class Settings(PairedSettings):
 
     @property
     def copies(self) -> int:
-        """Return how often each channel enters the network: once for each of the colours subtracted."""
+        """Return how many versions of each channel enter the network: one for each colour that is subtracted."""
         return 2 if self.centre == "both" else 1
 
     def resolve(self, data: Manifest) -> "Settings":

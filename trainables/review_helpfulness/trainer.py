@@ -77,7 +77,7 @@ class Trainer:
 
     @property
     def parts(self) -> dict[str, checkpoint.Stateful]:
-        """What a checkpoint holds."""
+        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         return {
             "model": self.model,
             "optimizer": self.optimizer,

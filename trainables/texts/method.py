@@ -95,7 +95,7 @@ Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Texts(DualEncoder[Batch]):
-    """A trial in training."""
+    """A trial of `texts` in training: sentence pairs, network and optimizer on the device."""
 
     settings: Settings
 
@@ -179,5 +179,5 @@ def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
 
 
 def build(trial: Trial) -> Texts:
-    """The trial in training."""
+    """Return the trial's method, ready to train."""
     return Texts(trial, Settings(**trial.config))

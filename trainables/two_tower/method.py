@@ -28,7 +28,7 @@ RECALL_AT = (1, 5, 10)
 
 
 class Captions:
-    """The texts of a part: distinct texts, and for each image the numbers of its texts."""
+    """Distinct texts of a part, and for each image the numbers of its texts."""
 
     def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
         if settings.captions == "dataset":
@@ -54,7 +54,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class TwoTower(DualEncoder[Batch]):
-    """A trial in training."""
+    """A trial of `two_tower` in training: images, captions and both towers on the device."""
 
     settings: Settings
 
@@ -192,5 +192,5 @@ def recalls(
 
 
 def build(trial: Trial) -> TwoTower:
-    """The trial in training."""
+    """Return the trial's method, ready to train."""
     return TwoTower(trial, Settings(**trial.config))

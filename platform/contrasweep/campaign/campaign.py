@@ -188,7 +188,10 @@ class Campaign:
         )
 
     def rule(self, *, simpler: bool = False) -> Rule:
-        """Return when a candidate is kept; `simpler`: it is, and need not be better."""
+        """Return the rule by which a candidate is kept.
+
+        With `simpler`, the candidate need not be better, only not worse.
+        """
         seeds = self.seeds
         margin = self.smallest_difference
         return Rule(

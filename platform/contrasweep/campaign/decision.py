@@ -155,7 +155,7 @@ def amounts(
 
 
 def called(ledger: Ledger, number: int) -> str:
-    """What a candidate or an incumbent is called in sentences."""
+    """Return the name of candidate `number` in sentences."""
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked(number).candidate
 
 

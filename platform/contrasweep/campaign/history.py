@@ -39,7 +39,7 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """A candidate: who asked when and why, and what was decided; `decision` is None while it is not.
+    """One candidate: who asked when and why, and the decision (None: not decided yet).
 
     `studies` are those that train it, each with its address in MLflow; "" where it has none.
     """
@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True)
 class History:
-    """A campaign's ledger as readers want it."""
+    """The candidates and decisions of a campaign, for people and programs."""
 
     campaign: str
     metric: str
@@ -89,7 +89,7 @@ class History:
 
     @cached_property
     def table(self) -> list[list[str]]:
-        """The head and the rows as text, without columns in which nobody said anything."""
+        """Head and rows as text. A column that is empty in all rows is left out."""
         rows = [HEAD, *map(_texts, self.rows)]
         shown = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]
         return [[row[i] for i in shown] for row in rows]
@@ -121,7 +121,7 @@ class History:
 
     @property
     def figure(self) -> Lines:
-        """The incumbent's gain over the first one, with the interval of each step, and every candidate as a point."""
+        """Figure of the incumbent's gain over the first one, with the interval of each step; candidates are points."""
         at = [0.0]
         low = [0.0]
         high = [0.0]
@@ -245,7 +245,7 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
 
 @dataclass(frozen=True)
 class ComparisonLine:
-    """A decisive comparison of a study; `remains`: its verdict would stand in one stream of all of them."""
+    """A verdict of a study. `remains`: it would still be given if all studies shared one alpha (see `Comparisons`)."""
 
     study: str
     at: str
@@ -261,7 +261,10 @@ class ComparisonLine:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """The decisive comparisons of all studies of a storage, in the order in which the studies ended."""
+    """All verdicts of a storage's studies, in the order in which the studies ended.
+
+    Each is also judged as if all verdicts were one sequence of tests with a common alpha.
+    """
 
     comparisons: tuple[ComparisonLine, ...]
     skipped: tuple[str, ...] = ()  # a sentence for each study that is left out

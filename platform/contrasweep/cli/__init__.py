@@ -43,7 +43,7 @@ class Output(io.FileIO):
     lost: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """Write what can be written; all of it counts as written."""
+        """Write what can be written. Returns `len(data)` also where some of it was lost."""
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -104,9 +104,9 @@ def settings(kind: str, name: str) -> list[Setting]:
 
 
 def with_method_settings(schema: JsonSchema) -> JsonSchema:
-    """Return the JSON schema of a study with the settings of each method: their names, types and help.
+    """Return the JSON schema of a study with the settings of each method: names, types and help.
 
-    They are what the config of an arm may hold whose trainable is the method.
+    They are what `config` of an arm may hold, where the arm's trainable is the method.
     """
     arm = schema["$defs"]["Arm"]
     for method, path in _table("methods").items():

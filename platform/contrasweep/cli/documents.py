@@ -43,9 +43,9 @@ _TOKEN = re.compile(r"(?:[0-9a-f]{8})+")
 
 
 def polled(members: Mapping[str, object], since: str | None) -> dict[str, object]:
-    """Return the token of `members`, and the names of those that differ from what the token `since` was of.
+    """Return a token of these `members`, and the names of members that differ from those of the token `since`.
 
-    A token is a digest of each member, so that nothing is kept between two calls.
+    A token is text with a digest of each member, so nothing need be stored between two calls.
     """
     text = {
         name: json.dumps(value, sort_keys=True, default=str).encode()

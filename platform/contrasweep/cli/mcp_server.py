@@ -54,7 +54,10 @@ BUDGETS = {"gpu_hours": "budget_gpu_hours"}
 
 @dataclass
 class Allowance:
-    """What runs may spend in all, what they have spent, and whether one is under way, which holds all that is left."""
+    """Budgets of the server: limits, what was spent, and whether a run is going on.
+
+    A running one holds all that is left.
+    """
 
     limits: Mapping[str, float]
     spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(BUDGETS, 0.0))
@@ -66,7 +69,10 @@ class Allowance:
         return {name: max(0.0, limit - self.spent[name]) for name, limit in self.limits.items()}
 
     def take(self, study: str, needed: Mapping[str, float]) -> None:
-        """Begin a run that needs so much; `SpecError` where another is under way, or it needs more than is left."""
+        """Begin a run that needs these amounts, by budget.
+
+        Raises `SpecError` where another run goes on, or too little is left.
+        """
         with self.lock:
             if self.running:
                 hint = "ask for its status, or stop it"
@@ -84,7 +90,7 @@ class Allowance:
             self.running = study
 
     def give(self, spent: Mapping[str, float]) -> None:
-        """End the run, which has spent so much."""
+        """End the run, and count the amounts that it has spent, by budget."""
         with self.lock:
             self.running = ""
             for name, amount in spent.items():
@@ -488,7 +494,7 @@ class _CommandError(ContrasweepError):
 
 
 def bounded(value: Any, cut: list[str], place: str = "") -> Any:
-    """Return `value` with its texts escaped and shortened and its lists cut; `cut` gets a line for each that was."""
+    """Return `value` with texts escaped and shortened, and lists cut. Each cut adds a line to `cut`."""
     if isinstance(value, str):
         limit = MAX_LOG if place in ("log", "ending") else MAX_TEXT
         text = "".join(

@@ -147,12 +147,12 @@ Require = Annotated[
 
 
 def required(require: str, outcome: "Outcome | None") -> dict[str, str] | None:
-    """Return what JSON has of a requirement."""
+    """Return the JSON form of a requirement and its outcome; None without a requirement."""
     return {"of": require, "outcome": outcome} if outcome else None
 
 
 def end_as(require: str, outcome: "Outcome") -> None:
-    """Print whether what was required holds, and end the command with its status."""
+    """Print whether the requirement holds, and exit with the status for that."""
     from contrasweep.results.requirement import STATUS
 
     words = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[
@@ -170,7 +170,7 @@ def print_json(name: str, value: Mapping[str, object]) -> None:
 
 
 def whole(name: str, value: Mapping[str, object]) -> object:
-    """Return the document `name`, to stand in another one."""
+    """Return the document `name` as a value that can be a member of another document."""
     from contrasweep.cli.documents import dumps
 
     return loads(dumps(name, value))

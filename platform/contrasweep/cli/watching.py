@@ -133,7 +133,7 @@ def print_polled(
 
 
 def print_overview(entry: "Overview") -> None:
-    """A study in a few lines."""
+    """Print a study in a few lines: trials by status, when it began, its best."""
     rows = [
         [
             "state",

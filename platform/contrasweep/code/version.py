@@ -57,12 +57,10 @@ class Checkout:
 
 
 def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
-    """Return the checkout that holds `file`.
+    """Return the commit of the checkout that holds `file`, and whether `files` differ from it (`dirty`).
 
-    It is dirty where `files` differ from the commit.
-
-    `files` (path -> content) are compared, as far as they lie in the checkout. Without a checkout, a commit, or a git
-    that answers here, the `Checkout` is empty.
+    Of `files` (path -> content) those in the checkout are compared. The result is empty without a checkout, without a
+    commit, or where git does not answer.
     """
     try:
         folder = Path(file).resolve().parent
@@ -544,7 +542,7 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
 
 @functools.lru_cache(4096)
 def named_files(script: bytes) -> tuple[str, ...]:
-    """Return the texts in a Python script that may name scripts or configurations, and its folder of Hydra's."""
+    """Return the texts in a Python script that may name files, and the folder of its Hydra configuration."""
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

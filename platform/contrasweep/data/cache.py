@@ -218,7 +218,7 @@ def _remove(folder: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a folder, or what lies in its place; `rmtree` would open a pipe, and wait for ever."""
+    """Delete a folder, or whatever is in its place. `shutil.rmtree` alone would open a named pipe and block."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

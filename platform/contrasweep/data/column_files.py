@@ -27,7 +27,10 @@ Ints = NDArray[np.int64]
 
 
 class ColumnFile(ABC):
-    """A column [n *shape] of a split in files that are open until this is collected: removed ones stay readable."""
+    """A column [n *shape] of a split, in open files.
+
+    It stays readable after the files are removed, until it is collected.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -97,11 +100,11 @@ class ArrayWriter:
         np.lib.format.write_array_header_1_0(self.file, header)  # type: ignore[no-untyped-call]
 
     def write(self, rows: NDArray[Any]) -> None:
-        """The next rows."""
+        """Write the next rows."""
         self.file.write(np.ascontiguousarray(rows).data)
 
     def close(self) -> None:
-        """All rows were written."""
+        """Finish the file; all rows must have been written."""
         self.file.close()
 
 
@@ -180,6 +183,6 @@ class EncodedWriter:
         self.seen += len(column)
 
     def close(self) -> None:
-        """All rows were written."""
+        """Finish the file; all rows must have been written."""
         self._out.close()
         np.array(self._ends, np.int64).tofile(self._path.with_suffix(OFFSETS))

@@ -24,7 +24,7 @@ class BrokenImage(ValueError):
 
 
 class DeepImage(BrokenImage):
-    """More than 8 bits a channel, as remote sensing delivers: which range is black to white is not ours to guess."""
+    """An image has more than 8 bits a channel, as in remote sensing. Which values are black and white is not known."""
 
     reason = "more than 8 bits a channel, convert to 8 bit first"
 

@@ -40,10 +40,10 @@ _IMAGES = {
 
 
 def described(name: str) -> Manifest | None:
-    """Return a manifest without files of the dataset that a study calls `name`, as its paper reports it.
+    """Return a manifest, without files, of a dataset as its paper describes it; None where no paper does.
 
-    It has the rows, classes and sizes of images, which is what a plan must know. None for datasets that do not have
-    such fixed sizes. Its digest, and so the ids of its trials, differ from those of the staged dataset.
+    It has rows, classes and image sizes, which are enough to plan a study. Its digest, and so the ids of its trials,
+    differ from those of the staged dataset.
     """
     wanted = parse(name)
     settings = wanted.checked()

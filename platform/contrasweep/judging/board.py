@@ -26,7 +26,10 @@ from contrasweep.text_table import text_table
 
 @dataclass(frozen=True)
 class BoardRow:
-    """An arm at its `rank`, whose true rank is `low` to `high`; `p_next` is of no difference to the next, alone."""
+    """An arm and its `rank`; its true rank lies in `low` to `high`.
+
+    `p_next` is the p of no difference to the next arm, not adjusted.
+    """
 
     rank: int
     arm: str
@@ -38,11 +41,12 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class Board:
-    """The ranking.
+    """A ranking of arms.
 
-    Of the adjacent pairs `separable` are separable at `alpha` each, `separable_holm` by Holm over them. `ties` are the
-    arms that the first one is not surely better than. `needed` replicates (`unit`) would separate the first two with a
-    chance of 80 %; None: not even 32 times as many. Arms with a `single` run have no rank.
+    `separable` counts the adjacent pairs that differ at `alpha` each, `separable_holm` those that differ after Holm's
+    correction over these pairs. `ties` are the arms that the first one is not surely better than. `needed` replicates
+    (`unit`) would separate the first two with a chance of 80 %; None: more than 32 times as many. Arms with a `single`
+    run have no rank.
     """
 
     rows: tuple[BoardRow, ...]

@@ -37,7 +37,7 @@ LARGER = re.compile(
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns by their role; `guessed` are the roles that nobody said."""
+    """Which column has which role. `guessed` names the roles that the user has not given."""
 
     arm: tuple[str, ...]
     metric: str

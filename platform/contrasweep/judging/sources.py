@@ -50,7 +50,7 @@ READERS: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class At:
-    """Where a curve is read: where `metric` is best, at `step`, or with neither at its end."""
+    """At which row of a learning curve it is read: where `metric` is best, at `step`, or (neither) at its end."""
 
     text: str = "last"
     metric: str = ""
@@ -59,7 +59,7 @@ class At:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return what `--at` says. `SpecError` for any other text."""
+        """Read the value of `--at`; `SpecError` for any other text."""
         kind, _, what = text.partition(":")
         if text == "last":
             return cls()
@@ -74,9 +74,10 @@ class At:
         raise SpecError("there is no such value of a curve", place="--at", value=text, hint=hint)
 
     def of_curve(self, curve: pd.DataFrame) -> pd.DataFrame:
-        """Return the row that counts, with the value of each column that was the last by then.
+        """Return the chosen row of a curve, as a frame of one row. Each column has its last value up to that row.
 
-        What was logged a single time, as a test after the training, is that value wherever the curve is read.
+        A column with a single value in the whole curve, as from a test after training, keeps it wherever the curve is
+        read.
         """
         whole = curve.ffill()
         if not (self.metric or self.step is not None):

@@ -45,7 +45,7 @@ class Spent:
         return Spent(*map(add, astuple(self), astuple(other)))
 
     def beyond(self, other: "Spent") -> "Spent":
-        """Return what this is more than `other`; never below 0, for a trial that runs again may take less."""
+        """Return the difference to `other`. It is never below 0, although a trial that runs again may take less."""
         return Spent(
             *(
                 max(mine - theirs, 0)
@@ -54,7 +54,7 @@ class Spent:
         )
 
     def of_trials(self, trials: int) -> "Spent":
-        """Return what so many trials take if each takes what these took in the mean."""
+        """Return the amounts for `trials` trials at the mean of these."""
         each = trials / max(1, self.trials)
         return Spent(trials, self.gpu_hours * each, self.cost * each)
 
@@ -67,7 +67,10 @@ class BudgetRow(TypedDict):
 
 
 class Budget:
-    """The account of a study. A driver reports starts and ends to it; a plan asks for the rest."""
+    """What a study has spent of its budgets.
+
+    The driver reports starts and ends of trials to it; a plan reads what is left.
+    """
 
     def __init__(
         self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None
@@ -145,7 +148,7 @@ class Budget:
         ]
 
     def to_dict(self) -> dict[str, BudgetRow]:
-        """For programs: of each budget that is set, the limit and what is spent."""
+        """Return the limit and the amount spent of each budget that is set, by its name."""
         spent = self.spent() if self.limits else {}
         return {name: {"limit": limit, "spent": spent[name]} for name, limit in self.limits.items()}
 

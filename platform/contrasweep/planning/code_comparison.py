@@ -19,7 +19,7 @@ UNKNOWN = ""
 
 @dataclass(frozen=True)
 class OtherCode:
-    """Trials that one code made (`old`, a digest) and another would make now (`new`)."""
+    """Trials made by the code `old` (a digest) that would run the code `new` now."""
 
     old: str
     new: str
@@ -41,7 +41,7 @@ class OtherCode:
 
 @dataclass(frozen=True)
 class CodeComparison:
-    """Which of a study's trials were made by other code, among the `total` planned or recorded trials."""
+    """Trials of a study that were made by other code. `total` counts all planned or recorded trials."""
 
     total: int
     others: tuple[OtherCode, ...]

@@ -16,7 +16,7 @@ SIMULATED = 20_000
 
 
 class Durations:
-    """Training seconds of finished trials, as on a GPU of speed 1 of the inventory; on a CPU, as they were."""
+    """Seconds that finished trials trained, converted to a GPU of speed 1 in the inventory; on a CPU, as measured."""
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
@@ -79,7 +79,7 @@ class Durations:
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min, 2.5 h."""
+    """Return seconds as text: 12 s, 3 min, 2.5 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -109,7 +109,7 @@ class Footprints:
         return sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
 
     def most_slots(self, trials: Iterable[Trial]) -> int:
-        """Return how many trials run at once on the whole cluster, of the kind of which it holds the most."""
+        """Return how many of `trials` run at once on the whole cluster, for the kind that fits most often."""
         kinds = {placement for trial in trials for placement in self.options(trial)}
         return max(map(self.slots, kinds), default=1)
 
@@ -160,9 +160,9 @@ class Footprints:
         self._requirements.clear()
 
     def overflowed(self, trial: Trial, gpu: str, limit_gib: float) -> None:
-        """Note that `trial` ran out of `limit_gib` of memory on GPUs of this type.
+        """Record that `trial` ran out of memory within `limit_gib` on GPUs of this type.
 
-        Trials of the same kind are then given more memory from their start.
+        Later trials of the same kind are given more memory from their start.
         """
         if (counted := self._counted(trial)) is not None:
             self.learned.gpu.observe_out_of_memory(

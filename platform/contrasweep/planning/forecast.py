@@ -113,9 +113,9 @@ def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
 
 @dataclass(frozen=True)
 class ForecastRow:
-    """A row of the plan with how its trials fit the hosts, and the expected `seconds` of one (None: not known).
+    """A row of the plan, how its trials fit the hosts, and the expected `seconds` of one trial (None: not known).
 
-    The seconds are `counted` from the work of training steps before any trial of the arm has finished.
+    With `counted` the seconds come from the counted work of training steps, because no trial of the arm has finished.
     """
 
     planned: PlanRow
@@ -160,7 +160,7 @@ class Forecast:
 
     @property
     def counted(self) -> bool:
-        """Whether the hours are of counted work: no trial of some kind has finished yet."""
+        """Whether the hours rest on counted work, because no trial of some kind has finished yet."""
         return self.makespan is not None and any(row.counted for row in self.rows)
 
     @property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FixedSource(Source):
-    """A list of trials, each once, in its order: no other trial depends on one, and nothing stops one early."""
+    """A source of a fixed list of trials. It stops none early, and no trial depends on another's result."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self.waiting = deque(trials)
@@ -97,7 +97,7 @@ class GridPlan(PlanDisplay):
 
     @property
     def table_folds(self) -> int | None:
-        """The study's folds."""
+        """Number of folds of the study; None where it uses the dataset's own test split."""
         return self.study.folds
 
     @property
@@ -134,7 +134,7 @@ class GridPlan(PlanDisplay):
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
-        """None: a grid searches nothing."""
+        """Return {}: a grid searches nothing."""
         return {}
 
     def belonging(self, finished: Collection[str]) -> set[str]:
@@ -198,7 +198,7 @@ class GridPlan(PlanDisplay):
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
-        """Return the numbers of cells, of trials, of finished trials and of trials to run."""
+        """Return numbers by name: `cells`, `trials`, `done` and `to_run`."""
         done = len(self.belonging(known))
         return {
             "cells": len(self.cells),

@@ -36,10 +36,10 @@ ENOUGH = 5
 
 @dataclass
 class Calibration:
-    """The measurements of a key, and the constants a and b that follow from them.
+    """Measured peaks of GPU memory by key, from which the constants of peak = a + b * count follow (a, count in GiB).
 
-    A key names what shares a and b: a type of GPU and a trainable or architecture, `H100/resnet50-fp32`.
-    For each key, the highest peak of each count is kept, so that many measurements of one cell stay one line.
+    Trials of one key share a and b. A key names a type of GPU and a trainable or architecture, as in
+    `H100/resnet50-fp32`. For each count only the highest peak is kept, so that many trials of one cell need one entry.
     """
 
     peaks: dict[str, dict[float, tuple[float, int]]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Calibration:
     """a in GiB and b before anything is measured"""
 
     def observe(self, key: str, counted_gib: float, peak_gib: float, times: int = 1) -> None:
-        """Trials whose count was `counted_gib`, so many `times`, were measured at `peak_gib` at most."""
+        """Record the highest peak, `peak_gib`, of `times` trials whose count was `counted_gib`."""
         rows = self.peaks.setdefault(key, {})
         highest, before = rows.get(_rounded(counted_gib), (0.0, 0))
         rows[_rounded(counted_gib)] = (max(highest, peak_gib), before + times)
@@ -61,7 +61,10 @@ class Calibration:
         rows[_rounded(counted_gib)] = max(rows.get(_rounded(counted_gib), 0.0), limit_gib)
 
     def constants(self, key: str) -> tuple[float, float]:
-        """Return a in GiB, and b. A key begins with what all the others say, and that with `prior`."""
+        """Return a (GiB) and b of peak = a + b * count for a key.
+
+        The fit to a key's peaks is drawn towards the fit to all other keys, which is drawn towards `prior`.
+        """
         others = [
             row
             for other, rows in sorted(self.peaks.items())
@@ -74,7 +77,7 @@ class Calibration:
         )
 
     def predict(self, key: str, counted_gib: float) -> float:
-        """Return the peak in GiB, without margin; at least any peak of the same count that was seen."""
+        """Return the predicted peak in GiB, without margin: at least any peak that was measured at the same count."""
         a, b = self.constants(key)
         seen, _ = self.peaks.get(key, {}).get(_rounded(counted_gib), (0.0, 0))
         over = self.overflows.get(key, {}).get(_rounded(counted_gib), 0.0)
@@ -192,7 +195,7 @@ def calibration_key(host: str, architecture: str) -> str:
 
 
 def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
-    """Names what trials of one cell have in common, whatever the study calls it. 16 hexadecimal digits."""
+    """Return a digest of what trials of one cell share, apart from the study's name. 16 hexadecimal digits."""
     return canonical.digest([trainable, config_text, data_digest], length=16)
 
 

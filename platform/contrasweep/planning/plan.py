@@ -82,7 +82,7 @@ class Plan(Protocol):
 
     @property
     def digest(self) -> str:
-        """Return a digest of what the study asks for."""
+        """Return a digest of the declaration's question: it changes where other trials would answer it."""
 
     def searches_of(self, arms: Collection[str]) -> Mapping[str, str]:
         """Return arm -> digest of its search, of these `arms`; {} without a search."""
@@ -131,7 +131,7 @@ class Plan(Protocol):
         """Return a source of the trials to run, given the records."""
 
     def relocated(self, resolve: Resolve) -> "Plan":
-        """The same plan with its datasets where `resolve` puts them: same digests, same trial ids."""
+        """Return the same plan with each dataset where `resolve` puts it: same digests, same trial ids."""
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a table with one row for each trial: trial_id, arm, the axes, fold, seed."""
@@ -146,10 +146,10 @@ class Plan(Protocol):
         """
 
     def totals(self, known: Mapping[str, Record]) -> Mapping[str, int | None]:
-        """Return how many trials there are and have ended, for programs; None where the budget counts none."""
+        """Return numbers of trials by name, of all and of ended ones; None where the budget does not count trials."""
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
-        """The same for people, with what the study asks."""
+        """Return what `totals` says, with the study's question, as lines for people."""
 
 
 class PlanDisplay:

@@ -85,11 +85,10 @@ def _check_looks(study: Study, replicates: Replicates) -> None:
 
 @dataclass(frozen=True)
 class MissingDataset:
-    """A dataset that is not staged: its name in the study, and the command that stages it from its `requires`.
+    """A dataset that is not staged: its name in the study, the command that stages it, and what that `requires`.
 
-    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known); if it has no cells, scores that
-    `evaluate` declares do. With `described` they are in the plan, because the dataset's paper gives its rows and
-    shapes.
+    `cells` (of a sweep: arms) with `trials` trials wait for it (None: not known). With 0 cells, scores that `evaluate`
+    declares wait for it. With `described` its cells are in the plan, because its paper gives rows and shapes.
     """
 
     name: str
@@ -114,7 +113,10 @@ class MissingDataset:
 
 
 class MissingStudy(MissingDataset):
-    """A study that is not trained and that arms start from, as a `MissingDataset` with the command that trains it."""
+    """A study that arms start from and that is not trained.
+
+    Its fields are those of a `MissingDataset`; the command trains it.
+    """
 
     def __str__(self) -> str:
         return f"study {self.name}: {self.waiting}; not trained: {self.command}"

@@ -37,7 +37,7 @@ SHIPPED = "contrasweep.trainables."
 
 @dataclass(frozen=True)
 class EarlierNoise:
-    """The paired differences of each two arms of a study that has trials, whose noise is known by them."""
+    """Noise of a study's finished trials: the paired differences of every two arms."""
 
     study: str
     contrasts: tuple["Contrast", ...]
@@ -76,7 +76,7 @@ class EarlierNoise:
 
 
 def own_methods(trainables: Collection[str]) -> set[str]:
-    """Those that may draw from the seed alone, and so the same in all folds."""
+    """Return the trainables that may draw from the seed alone, so that all folds of a seed share the draws."""
     return {path for path in trainables if not path.startswith(SHIPPED)}
 
 
@@ -247,7 +247,7 @@ def known_noise(
 
 
 def noise_in(path: Path, study: Study) -> EarlierNoise:
-    """The noise of the runs in a file of `contrasweep noise`, as if those of a seed had nothing in common."""
+    """Return the noise that `contrasweep noise` wrote to the file. Runs are taken as unpaired, even of one seed."""
     from contrasweep.statistics.noise import read_noise
 
     noise = read_noise(path, study.metric)
@@ -292,10 +292,10 @@ TIMES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class PlannedSize:
-    """The study with so many `times` its replicates: `seeds` (on each fold) and `trials` in all.
+    """The study with `times` as many replicates: `seeds` (on each fold) and `trials` in all.
 
-    `detectable` is the difference that it decides in 80 % of studies, in standard deviations of a paired difference, if
-    the noise is of training; `in_units` is that in units of the metric, where earlier trials tell the noise.
+    `detectable` is the difference that 80 % of such studies decide, in standard deviations of a paired difference;
+    `in_units` the same in units of the metric, where earlier trials show the noise.
     """
 
     times: int
@@ -328,7 +328,10 @@ def planned_sizes(
 def other_question(
     study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None
 ) -> list[str]:
-    """What the question that the study does not ask could decide, where it has two; and what would be enough."""
+    """Return sentences on the other of the two questions, `overall` and `cells`: what it could decide.
+
+    They also say what would be enough for it. Empty where the study has one question.
+    """
     if not isinstance(study, AblationGrid):
         return []
     other: Question = "cells" if study.question == "overall" else "overall"

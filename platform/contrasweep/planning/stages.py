@@ -14,9 +14,10 @@ from contrasweep.trial import Trial, in_turns
 
 @dataclass(frozen=True)
 class Stage:
-    """The `trials` up to the next look; `over`: there is no next look.
+    """The `trials` to run before the next look. `over`: no look is left.
 
-    The look is due at `replicates` replicates of the `open` cells and at `time` of alpha's spending.
+    The look is due at `replicates` replicates of the `open` cells, when the share `time` of alpha's spending is
+    reached.
     """
 
     trials: tuple[Trial, ...]
@@ -71,10 +72,10 @@ def block(cell: Cell, declared: Replicates) -> int:
 
 
 def spending_time(declared: Replicates, log: LookLog | None, replicates: int) -> float:
-    """Return the time of alpha's spending at this many replicates.
+    """Return the share of alpha's spending time (0 to 1) at this many replicates.
 
-    Where looks were taken with another `most`, what they spent stays spent, and the rest is spread over what is to
-    come.
+    Where earlier looks were taken under another `most`, what they spent stays spent, and the rest is spread over the
+    looks to come.
     """
     if log is None or not log.looks:
         return replicates / declared.most

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class SweepPlan(PlanDisplay, SweepDesign):
-    """The budget of a Sweep's search and, once `best` is known, the trials of its confirmation."""
+    """The plan of a Sweep: the budget of its search and, for each arm in `best`, the trials of its confirmation."""
 
     @property
     def searched(self) -> int | None:
@@ -89,7 +89,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @property
     def table_folds(self) -> int | None:
-        """The study's folds; None where it confirms on the test split."""
+        """Number of folds of the study; None where it confirms on the test split."""
         return None if self.study.confirm_on == "test" else self.study.folds
 
     @property
@@ -131,9 +131,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return is_whole(records, self.digest, finished)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """Return the frame of the confirmation, of a study with looks as far as the first.
+        """Return the confirmation's trials as a frame, in a study with looks those up to the first look.
 
-        None where the storage knows more of it: what a search has confirmed.
+        None where the storage has a newer table already, which a search's result has completed.
         """
         first = self.study.replicates.first if self.study.replicates else None
         return None if complete else _frame(replace(self, seeds=first))
@@ -210,7 +210,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
-        """The number of the arm of each trial to run; None where the budget counts no trials."""
+        """Yield the number of the arm of each trial that is to run; None where the budget does not count trials."""
         if self.searched is None:
             return None
         return self._left(known, self.searched // len(self.study.arms))
@@ -225,7 +225,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 )
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
-        """Return the numbers of all trials, of trials of the search, and of trials that have ended."""
+        """Return numbers by name: `trials`, `search_trials` (None: the budget does not count trials) and `ended`."""
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:

@@ -36,11 +36,10 @@ Hours = Callable[[Mapping[str, int]], float | None]
 
 @dataclass(frozen=True)
 class Size:
-    """A larger study: how many replicates it has, and what it costs beyond what there is.
+    """A larger study: its number of replicates and what it costs beyond the present one.
 
-    `count` is the number of seeds, repeats or folds (`unit`), `trials` the trials that it takes beyond those there are
-    (of another number of folds: a new study's; 0 where replicates are no trials), `hours` their wall time (None: not
-    known).
+    `count` is the number of seeds, repeats or folds (`unit`). `trials` are the additional trials (all of them for
+    another number of folds, 0 where replicates are no trials). `hours` is their wall time (None: not known).
     """
 
     unit: Unit
@@ -67,9 +66,9 @@ class Size:
 
 
 class Prices:
-    """What a larger study costs, if each replicate takes as many trials, of the same length, as those so far.
+    """Prices of larger studies, if each further replicate takes as many trials, of the same length, as those so far.
 
-    `present` counts the study's replicates, `trials` each arm's in the first of them, which no look has cut short.
+    `present` counts the study's replicates, `trials` each arm's in the first replicate, before any look.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Prices:
         self.hours = hours or _as_so_far(done)
 
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:
-        """The study with so many replicates."""
+        """Return the study with `count` replicates and its price; with `fresh` it is a new study."""
         if unit == "folds":
             added = {
                 str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
@@ -234,7 +233,7 @@ class Advice:
 
     @property
     def unit_text(self) -> str:
-        """What the sizes are of: a larger study, or a new one."""
+        """Return what the columns of the table are: sizes of a larger study, or of a new one."""
         if self.fresh:
             return "fresh seeds alone, in a new study"
         return self._named(f"more {self.present.unit}")

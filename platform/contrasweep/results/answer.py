@@ -94,10 +94,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Answer:
-    """Comparisons of one kind, in words, with what is common to them.
+    """Comparisons of one kind, with the sentences that hold for all of them.
 
-    `question` is that of the study; None where the comparisons are exploratory. The comparisons are over `axes` that
-    are averaged; without axes in each cell. `names` are display names.
+    `question` is that of the study; None where the comparisons are exploratory. Each comparison averages over `axes`;
+    without axes it is of one cell. `names` are display names.
     """
 
     pairs: tuple[Pair, ...]
@@ -107,7 +107,7 @@ class Answer:
 
     @property
     def decisive(self) -> bool:
-        """Whether they are the study's family and have verdicts."""
+        """Whether these comparisons answer the study's question and so have verdicts."""
         return self.question is not None
 
     @property
@@ -247,7 +247,7 @@ class Versus:
 
     @property
     def answers(self) -> list[Answer]:
-        """What is said of it: over everything, and cell by cell."""
+        """Answers of both kinds: over all values of the free axes, then cell by cell."""
         parts = [Answer((self.overall,), self._question(self.overall), self.free, self.names)]
         if self.cells:
             return [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)]

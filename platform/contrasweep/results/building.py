@@ -29,7 +29,7 @@ from contrasweep.study.metric_range import metric_range
 
 @dataclass(frozen=True)
 class Layout:
-    """The factors (the arm and axes) in the rows and in the columns of a table."""
+    """Which factors (the arm and the axes) stand in a table's rows and which in its columns."""
 
     rows: Key
     columns: Key
@@ -42,17 +42,17 @@ class Layout:
 
     @property
     def placed(self) -> Key:
-        """The factors in rows or columns."""
+        """Factors in the rows or columns."""
         return (*self.rows, *self.columns)
 
     @property
     def compared(self) -> Key:
-        """The factor whose values are set against each other: the arm, or what stands in the columns without it."""
+        """The factor whose values are compared: the arm, or the factors in the columns if no arm is in the table."""
         return ("arm",) if "arm" in self.placed else (self.columns or self.rows)
 
     @property
     def pooled(self) -> Key:
-        """The factors that stand nowhere: a replicate's value is its mean over them."""
+        """Factors that are neither in rows nor columns: a replicate's value is its mean over them."""
         return tuple(f for f in self.factors if f not in self.placed)
 
     @property
@@ -68,7 +68,7 @@ class Layout:
 
 
 def names_of(value: str | Sequence[str] | None) -> Key:
-    """One name, several or none as a tuple."""
+    """Return one name, several or None as a tuple."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -87,9 +87,10 @@ OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
 def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
-    """Return one row a trial: labels of the factors, fold, seed, status, and `value` (NaN unless done).
+    """Return one row for each trial: labels of the factors, fold, seed, status, and `value` (NaN unless done).
 
-    Without a value it is `lost`, which counts as a loss, or `missing`, by a cause outside the method, or still to run.
+    Of trials without a value, `lost` marks those that count as a loss, `missing` those that ended for a cause outside
+    the method; the others are still to run.
     """
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()

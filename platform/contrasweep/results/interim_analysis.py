@@ -37,7 +37,7 @@ Context = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison of the family with its evidence."""
+    """A comparison of arm `a` with `b` in one context, and its evidence."""
 
     context: Context
     a: str
@@ -46,7 +46,7 @@ class Compared:
 
     @property
     def key(self) -> tuple[Context, frozenset[str]]:
-        """Which comparison it is, from either side."""
+        """Identifies the comparison; the same for a against b and for b against a."""
         return self.context, frozenset((self.a, self.b))
 
 
@@ -297,10 +297,10 @@ UNIT = "replicates"
 
 
 def count_look(plan: Plan, records: StudyRecords) -> None:
-    """Write the look that whoever extends a study of a fixed size by `plan` had at its table.
+    """Record that the user saw the table before extending a study of fixed size by `plan`.
 
-    There was one where all trials have ended and the cells are to get more replicates. The look of an earlier extension
-    that added no trial, and that `plan` withdraws, is removed. A study that grows counts its looks itself.
+    It counts as a look where all trials have ended and cells get more replicates. The look of an earlier extension that
+    added no trial, and that `plan` withdraws, is removed. A study with `replicates` counts its looks itself.
     """
     document = records.document()
     if plan.study.replicates is not None or document is None or document.plan_digest == plan.digest:
@@ -331,7 +331,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 def look_before(
     pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
-    """Return the look at a table whose `pairs` came to the comparisons `known`, after those of `log`."""
+    """Return the entry for a look at the table: `known` are the verdicts of `pairs`, `log` has the looks before."""
     seen = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
         LookAt(

@@ -45,9 +45,9 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 
 @dataclass(frozen=True)
 class InterimVerdicts:
-    """The looks that were taken at a study that grows (`log` None: none yet), to at most `most` replicates (`unit`).
+    """Verdicts of a study that grows, to at most `most` replicates (`unit`). `log` has its looks (None: none yet).
 
-    `again` confirmations came before the one that is looked at: each has left a quarter of its alpha.
+    `again` counts earlier confirmations of the study: each divides the alpha of the next by four.
     """
 
     log: LookLog | None
@@ -68,9 +68,9 @@ class InterimVerdicts:
         return 0
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison with the verdict, interval and p of the look that its data are of.
+        """Return the comparison with verdict, interval and p of the look at exactly these data.
 
-        Between looks it has none.
+        Between looks it has no verdict.
         """
         now = comparison.judgement
         if now is None:
@@ -197,7 +197,7 @@ class ExtensionVerdicts:
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """Return how many looks at fewer replicates this comparison had: each leaves a quarter of its level."""
+        """Return how many looks this comparison had with fewer replicates. Each divides its level by four."""
         history = self.log.history((context, frozenset((a, b))))
         return self.spent + sum(
             comparison is not None and comparison.pairs < evidence.gaps.planned
@@ -205,7 +205,7 @@ class ExtensionVerdicts:
         )
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison of all present data with the verdict that an earlier look gave, if one did."""
+        """Return the comparison of all data, with the verdict that an earlier look gave, if one did."""
         before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
         if comparison.judgement is None or before is None:
             return comparison

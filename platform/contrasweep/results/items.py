@@ -20,10 +20,9 @@ THREADS = 16
 
 
 class ItemReader:
-    """Returns the items of a trial by its id; each file is read once.
+    """Reads the per-item scores of trials by trial id, each file once.
 
-    `read` reads them. Where it waits for a server (`remote`), several are read at once as soon as it is known that they
-    will be asked for.
+    If `remote`, several files are fetched in parallel once it is known which will be needed.
     """
 
     def __init__(self, read: Items, *, remote: bool) -> None:

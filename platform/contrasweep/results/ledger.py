@@ -163,7 +163,7 @@ class Ledger:
         return self
 
     def append(self, entry: Entry) -> bool:
-        """Write an entry after those that were read; False where another process was first. Reads what is new."""
+        """Write an entry after those that were read, and read it back. False where another process wrote one first."""
         key = self._key(len(self.entries))
         data = ENTRY_FILE.encode(asdict(entry) | {"after": self._last, "at": unix_time()})
         ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")  # what cannot be read is not written
@@ -203,13 +203,13 @@ class Ledger:
         return [i for i, entry in enumerate(self.entries) if isinstance(entry, Asked)]
 
     def decision(self, asked: int) -> Decided | None:
-        """What stands of a candidate; None while it is undetermined."""
+        """The newest decision on a candidate; None while there is none."""
         found = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
         return None if not found or found[-1].superseded else found[-1]
 
     @property
     def incumbent(self) -> int:
-        """The number of the incumbent of now."""
+        """Number of the present incumbent."""
         return next(
             (e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST
         )

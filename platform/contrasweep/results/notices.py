@@ -134,9 +134,9 @@ def unread_lines(records: Iterable[Record]) -> list[str]:
 class MixedCode:
     """Trials that ran other code than the newest of their trainable.
 
-    `older` is trial id -> (its code, the newest code), by digest; a digest is empty for code that was not kept.
-    `newest` counts the trials of each newest code, `total` all trials. `retrained` is trial id -> the study from whose
-    trial it started, which was trained again since.
+    `older` is trial id -> (its code, the newest code), as digests; "" for code that was not recorded. `newest` counts
+    the trials of each newest code, `total` all trials. `retrained` is trial id -> study, for trials that started from a
+    network of that study which was trained again since.
     """
 
     older: Mapping[str, tuple[str, str]]
@@ -221,10 +221,10 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
 
 
 def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
-    """Return each code that only archived trials ran, with the code that ran the same trial since, by digest.
+    """Return pairs (old code, code of the same trial now), as digests, for each code that only archived trials ran.
 
-    Where no such trial is left it is the newest code of the same trainable. `current` are the study's records by trial
-    id.
+    Where the trial is not there any more, the newest code of its trainable stands in. `current` are the study's records
+    by trial id.
     """
     used = {
         digest

@@ -46,9 +46,9 @@ class Requirement:
     def outcome(
         self, low: float | None, high: float | None, mode: str, matters: float | None = None
     ) -> Outcome:
-        """Return what the interval of candidate - reference says; None is an end that is not known.
+        """Return whether the interval `low` to `high` of candidate - reference meets the requirement.
 
-        `better` surely does not hold either where no gain as large as `matters` is left.
+        None is an end that is not known. `better` also fails where no gain as large as `matters` is possible.
         """
         low = -math.inf if low is None else low
         high = math.inf if high is None else high

@@ -138,7 +138,7 @@ class Best:
     n: int = 0
 
     def with_cell(self, cell: "Cell") -> "Best":
-        """The same with what its cell of the table has."""
+        """Return a copy with the mean and interval that the table has for it."""
         mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
         return replace(self, mean=mean, low=cell.low, high=cell.high, n=cell.n)
 

@@ -240,7 +240,7 @@ class StudyData:
 
     @cached_property
     def again(self) -> frozenset[str]:
-        """The trials that were trained again after their results were seen, and came out with another value."""
+        """Ids of trials that were trained again after their results were seen, with another result."""
         seen = self.document.seen
         records = self.trial_records
         return frozenset(

@@ -159,10 +159,10 @@ class Cell:
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
-        """Return mean and rest: `0.912` and `[0.897, 0.930]`, with a spread `[0.897, 0.930] (0.881–0.944)`.
+        """Return the mean and what stands behind it, as text: `0.912` and `[0.897, 0.930]`.
 
-        The style's `cell` may put `± 0.016` or nothing in place of the interval. A cell without a mean has the rest
-        alone: what is missing is counted, and nothing else stands for a number.
+        With a spread the second is `[0.897, 0.930] (0.881–0.944)`; the style's `cell` may put `± 0.016` or nothing in
+        place of the interval. Without a mean it counts what is missing.
         """
         if self.mean is None or self.low is None or self.high is None:
             left = {
@@ -209,9 +209,9 @@ MAX_NAMED = 8
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
-    """Return what the means are taken over, from the names of the cells of each kind.
+    """Return in words what the means are taken over, from the names of the cells by kind of replication.
 
-    The kind of most cells comes first, the others with the cells that they are of.
+    The kind of most cells comes first, the others with the names of their cells.
     """
     kinds = sorted(names, key=lambda kind: -len(names[kind]))
     if sum(len(names[kind]) for kind in kinds[1:]) > MAX_NAMED:
@@ -369,7 +369,7 @@ class Table:
 
     @property
     def gaps(self) -> list[str]:
-        """A line with the trials that no cell's mean has, by status; the row of averages is of the same trials."""
+        """Lines that count, by status, the trials that are in no mean. The row of averages is not counted again."""
         missing: Counter[str] = Counter()
         for cell in self.cells.values():
             missing.update(

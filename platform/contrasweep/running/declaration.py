@@ -187,10 +187,10 @@ def trained_again(
     *,
     spend: bool = False,
 ) -> StudyDocument:
-    """Return `document` with the values of those trials of the table that ended and are about to be trained again.
+    """Return `document` with the present values of ended trials that are about to be trained again.
 
-    Raises `SpecError` with `spend`: whoever may train equal arms until a table says something, at half the level each
-    time, errs in .09 of studies at an alpha of .05.
+    Raises `SpecError` with `spend`. No level can be bought for such trials: if equal arms are trained again until they
+    differ, at half the level each time, .09 of the studies err at an alpha of .05.
     """
     planned = planned_rows(records)
     recorded = records.read(row["trial_id"] for row in planned)

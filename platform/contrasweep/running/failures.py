@@ -49,7 +49,7 @@ def place_of(error: str) -> str:
 
 
 def lacks_metric(record: Record) -> bool:
-    """Whether a trial came to its end, and failed because the study's metric is not among its last ones."""
+    """Whether a trial trained to its end but failed because its last report lacks the study's metric."""
     begins = LACKS_METRIC.partition("{")[0]
     return record.status.failed and (record.error or "").startswith(begins)
 

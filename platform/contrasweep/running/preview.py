@@ -48,7 +48,7 @@ class Preview:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan for the datasets that are staged; None where there are none."""
+        """Plan for the datasets that are staged; None where none is."""
         return None if self.forecast is None else self.forecast.plan
 
     def to_text(self, width: int | None = None) -> str:

@@ -26,11 +26,11 @@ SAME_S = 0.5
 
 @dataclass
 class Interruption:
-    """The state of an interruption: its line, and how the process ends.
+    """State of an interruption by a signal, and how the process is to end.
 
-    `ends_process`: the process is the command line's, so that it may be ended where the main thread cannot be
-    interrupted. `at_once`: there is nothing to undo, so that a signal ends the process; an exception might be lost in
-    an import. `requested`: a signal has come.
+    `ends_process`: this is the command line's process, and may be ended where the main thread cannot be interrupted.
+    `at_once`: nothing is to be undone, so that a signal ends the process directly; an exception could be lost in an
+    import. `requested`: a signal has come.
     """
 
     reason: str = "interrupted"
@@ -60,9 +60,9 @@ interruption = Interruption()
 
 
 def attend() -> None:
-    """Let a first signal interrupt the process of the command line, and a second signal end it at once.
+    """Install signal handlers of the command line: a first signal interrupts the process, a second ends it at once.
 
-    At first, the first signal ends the process too (see `Interruption.at_once`).
+    Until `Interruption.at_once` is cleared, the first one ends it too.
     """
     interruption.ends_process = interruption.at_once = True
     # in the thread too: a signal comes to the main one, or waits

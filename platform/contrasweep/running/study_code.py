@@ -26,7 +26,7 @@ from contrasweep.study.sweep import Study
 
 
 class OtherCodeHere(ContrasweepError):
-    """A worker would run other code than the driver planned with."""
+    """This worker would run other code than the driver planned with."""
 
 
 @functools.cache

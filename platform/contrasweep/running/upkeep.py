@@ -78,7 +78,10 @@ def removable(
 
 
 def remove(records: StudyRecords, trial_ids: list[str]) -> str:
-    """Put trials aside; the name under which they can be restored. Raises `ContrasweepError` while the study runs."""
+    """Move trials to the archive, and return the name under which `restore` finds them.
+
+    Raises `ContrasweepError` while the study runs.
+    """
     with exclusive_driver(records):
         finish_move(records)
         learned.forget(records)

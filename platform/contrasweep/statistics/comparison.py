@@ -102,7 +102,7 @@ class Judgement:
 
 
 def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verdict:
-    """What the interval of a - b says of a."""
+    """Return the verdict on a from the interval `low` to `high` of a - b."""
     if low > 0:
         return "better" if mode == "max" else "worse"
     if high < 0:
@@ -111,7 +111,10 @@ def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verd
 
 
 def relevance_of(low: float, high: float, margin: float | None) -> Relevance | None:
-    """What the interval of a - b says of the size of the difference; None without a smallest difference, `margin`."""
+    """Return whether the difference is above the smallest one of interest, `margin`, below it, or unclear.
+
+    None without a `margin`.
+    """
     if margin is None:
         return None
     if max(-low, high) < margin * (1 - 1e-12):
@@ -612,7 +615,7 @@ class Comparison:
 
 
 def within(low: float, high: float, widest: float | None) -> tuple[float, float]:
-    """An interval of a difference that is `widest` at most; infinite where it holds every such difference."""
+    """Cut the interval of a difference at ±`widest`; infinite ends where it would hold every possible difference."""
     if widest is None:
         return low, high
     if low <= -widest and high >= widest:
@@ -621,7 +624,7 @@ def within(low: float, high: float, widest: float | None) -> tuple[float, float]
 
 
 def freedom(degrees: float) -> str:
-    """`one degree of freedom`, or how many there are."""
+    """Return degrees of freedom in words: `one degree of freedom`, `12 degrees of freedom`."""
     return "one degree of freedom" if round(degrees) <= 1 else f"{degrees:.0f} degrees of freedom"
 
 

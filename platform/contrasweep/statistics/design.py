@@ -352,7 +352,7 @@ class Contrast:
 
     @property
     def of_this_seed(self) -> "Contrast":
-        """The same as if the seeds so far were the only ones."""
+        """The same contrast if only the present seeds were of interest: the variance between seeds is left out."""
         error = math.sqrt(1 / self.n + self.design.overlap) * self.deviation
         return replace(self, standard_error=error, degrees=self.n - 1.0)
 

@@ -92,7 +92,7 @@ class Evidence:
 
     @property
     def unseen(self) -> float:
-        """The largest share of an arm's trials that may collapse though none of these did, with a chance of 95 %.
+        """Upper 95 % bound on the share of an arm's trials that collapse, given that none of these did.
 
         It is 1 - .05^(1/n) of n pairs, about 3/n.
         """

@@ -48,9 +48,9 @@ class Family:
             )
 
     def without(self, copies: int) -> "Family":
-        """The family without comparisons of arms whose values are all equal, of which none can be decided wrongly.
+        """Return the family without `copies` comparisons of arms whose values are all equal.
 
-        With a margin they stay: such arms may still be called equivalent.
+        None of these can be decided wrongly. With a margin they stay: such arms may still be called equivalent.
         """
         return self if self.margin is not None else replace(self, size=max(0, self.size - copies))
 

@@ -53,7 +53,7 @@ def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDra
 
 
 def moments(now: Contrast, design: Design, components: Components) -> tuple[Any, Any, Any, Any]:
-    """The true difference's mean and how far it is drawn to 0, and the variances of the estimates now and then."""
+    """Return mean and shrinkage of the true difference, and the variances of the present and of the later estimate."""
     before: Any = now.design.variance(components)
     after: Any = np.minimum(design.variance(components), before)
     shrink = components.total / (components.total + before)
@@ -273,7 +273,7 @@ MOST_TIMES = 32
 
 
 def resized(design: Design, unit: Unit, count: int) -> Design:
-    """The design with so many seeds, repeats of its folds, or folds."""
+    """Return the design with `count` seeds, repeats of its folds, or folds, as `unit` says."""
     if unit == "seeds":
         return replace(design, seeds=count)
     return replace(design, repeats=count) if unit == "repeats" else replace(design, folds=count)

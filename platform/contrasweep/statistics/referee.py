@@ -172,7 +172,10 @@ class Rule:
         return max(0.0, min(level, left))
 
     def looks(self) -> tuple[int, ...]:
-        """Return the numbers of seeds at which a confirmation is judged; further looks follow in the same steps."""
+        """Return the numbers of seeds at which a confirmation is judged.
+
+        If it is extended, looks follow in the same steps.
+        """
         return tuple(range(self.first + self.step, self.most + 1, self.step))
 
     def look_level(self, level: float, look: int) -> float:
@@ -297,10 +300,10 @@ class Rule:
 
 
 class Gains:
-    """Gains by seed, larger is better, and the Walsh averages of those in which neither arm collapsed or failed.
+    """Gains by seed (larger is better), and the Walsh averages of the seeds in which neither arm collapsed or failed.
 
-    Which are left out depends on the sizes of all gains and not on their signs: of an arm that changes nothing each
-    sign is still a fair coin's.
+    Which seeds are left out depends on the sizes of all gains and not on their signs. So if the candidate changes
+    nothing, each remaining sign is still that of a fair coin.
     """
 
     def __init__(self, gains: ArrayLike) -> None:
@@ -337,13 +340,16 @@ class Gains:
 
     @property
     def fell(self) -> float:
-        """How far from the median gain those are that are `DEEP` times as far as most, in the median; 0 without any."""
+        """Median distance of the collapsed seeds from the median gain; 0 without any.
+
+        Collapsed are those that are `DEEP` times as far away as is typical.
+        """
         deep = self._far[self._far > DEEP * self.spread]
         return float(np.median(deep)) if len(deep) else 0.0
 
     @property
     def spread(self) -> float:
-        """How far from the median gain the others are, in the median."""
+        """Median distance of the seeds that have not collapsed from the median gain."""
         return float(np.median(self._far)) if len(self._far) else 0.0
 
     @property
@@ -359,7 +365,7 @@ class Gains:
         return float(special.bdtr(better, worse + better, 0.5)) if worse else 1.0
 
     def objection(self, level: float) -> str:
-        """Return what stands at `level` against keeping a candidate that is typically better, or nothing."""
+        """Return why a candidate that is typically better is not kept at `level`; "" where nothing is against it."""
         if self.collapses_p <= level:
             worse, better = self.collapses
             return f"it failed or collapsed in {worse} of {self.seeds} seeds, and the incumbent in {better}"
@@ -370,7 +376,7 @@ class Gains:
 
 
 def smaller(savings: ArrayLike, level: float) -> bool:
-    """Whether a size is smaller by what it saves in each seed: the same in all, or more than noise does at `level`."""
+    """Whether a size is surely smaller: by the same amount in every seed, or by more than noise at `level`."""
     saved = np.asarray(savings, np.float64)
     saved = saved[np.isfinite(saved)]
     if not len(saved) or constant(saved):
@@ -379,16 +385,17 @@ def smaller(savings: ArrayLike, level: float) -> bool:
 
 
 def unseen(gains: Floats, depth: float) -> float:
-    """The largest share of seeds in which the candidate may collapse by half of `depth` or more.
+    """Return an upper bound on the share of seeds in which the candidate collapses by half of `depth` or more.
 
-    But for a chance of `SURELY`; where it did in none of n `gains` it is about 4/n (Clopper and Pearson 1934).
+    The bound fails with a chance of at most `SURELY`. If none of n `gains` is such a collapse it is about 4/n (Clopper
+    and Pearson 1934).
     """
     worse = int((gains < -depth / 2).sum())
     return float(special.bdtri(worse, len(gains), SURELY)) if worse < len(gains) else 1.0
 
 
 def overturned(gain: float, gains: Floats, depth: float) -> bool:
-    """Whether so many collapses of this `depth` as may be `unseen` would outweigh the typical gain.
+    """Whether collapses of this `depth`, in as many seeds as `unseen` allows, would outweigh the typical gain.
 
     Never where the incumbent collapsed too: `Gains.objection` then compares how often they did.
     """

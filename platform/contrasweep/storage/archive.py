@@ -40,7 +40,10 @@ def _check_place(place: str) -> str:
 
 @stored
 class About:
-    """Why trials were archived, which ones, and the searches (arm -> digest) that then started from the beginning."""
+    """Content of about.json: why trials were archived, which ones, and the searches that started anew.
+
+    `searches` maps arms to digests.
+    """
 
     reason: str
     trials: tuple[Name, ...] = ()
@@ -50,7 +53,11 @@ class About:
 
 @stored
 class Move:
-    """Places below a study that move to archive/`when`, or back; what is written there; whether all is copied."""
+    """A move of files to archive/`when`, or back. It is written first, so that it is finished after a crash.
+
+    `places` lie below the study's folder, `about` is written beside them (None: they move back). `copied`: the copies
+    are complete, and the originals may be deleted.
+    """
 
     when: Name
     places: tuple[Annotated[str, pydantic.AfterValidator(_check_place)], ...]

@@ -78,7 +78,7 @@ class Retention:
 
     @property
     def each_counts(self) -> bool:
-        """Whether a checkpoint that is not the newest any more may have to stay."""
+        """Whether a checkpoint may have to stay after a newer one was written."""
         return self.keep in ("best", "all")
 
     def score(self, row: Mapping[str, float]) -> float | None:
@@ -151,7 +151,7 @@ class Checkpoints:
                     self._delete(old)
 
     def conclude(self, keep: Keep, check: Callable[[], object] = lambda: None) -> None:
-        """Leave of a trial that is done what stays of it: its best checkpoint with `best`, nothing with `none`."""
+        """Delete the checkpoints that a finished trial need not keep: all but the best, or all with `none`."""
         newest = self._newest if self._known else self.latest()
         if newest is None or keep in ("newest", "all") or (keep == "best" and newest.best is None):
             return

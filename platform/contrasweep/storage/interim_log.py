@@ -106,7 +106,7 @@ class LookLog:
 
     @property
     def over(self) -> bool:
-        """Whether all of alpha is spent."""
+        """Whether alpha is spent, so that no look is left."""
         return bool(self.looks) and self.looks[-1].time >= 1
 
     @property

@@ -25,7 +25,7 @@ class ListedStore(ABC):
         yield from (key for key, _, _ in self.entries(prefix))
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """The sizes that the server lists, by key."""
+        """Bytes of each object whose key begins with `prefix`, by key, as the server lists them."""
         return {key: size for key, _, size in self.entries(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:

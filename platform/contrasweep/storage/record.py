@@ -345,7 +345,7 @@ class Record:
         return value if self.status.counts and value is not None and math.isfinite(value) else None
 
     def was_seen(self, metric: str) -> bool:
-        """Whether it told something of its method: it was trained, or has failed by its method after a report."""
+        """Whether the record tells something of the method: it was trained, or failed by its method after a report."""
         return self.status.trained or (metric in self.metrics and not self.missing)
 
     def to_json(self) -> bytes:

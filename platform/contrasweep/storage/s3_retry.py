@@ -66,7 +66,7 @@ WRONG_REQUEST = (
 
 
 class Allowance:
-    """Until when one attempt may take, on the monotonic clock."""
+    """Deadline of one attempt of a call, on the monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
@@ -79,7 +79,7 @@ class Allowance:
 
 
 class Retry:
-    """Calls for one address. `patient`: its server answered before."""
+    """Repeats failed calls to one address. `patient`: the server has answered before, so an outage is waited out."""
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
         self.uri = uri
@@ -217,8 +217,8 @@ def is_local(error: Exception) -> bool:
 def is_retryable(error: Exception) -> bool:
     """Return whether the same call may succeed later.
 
-    Of what the server says, where it is busy or lost a part. Whatever else is raised on the way (by boto3, by urllib3
-    while it reads an error's body, by the socket) is the wire's, and may.
+    Answers of the server are retryable where it is busy or lost a part. All other errors (of boto3, urllib3 or the
+    socket) come from the connection, and are retryable.
     """
     if isinstance(error, raised.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

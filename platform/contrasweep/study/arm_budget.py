@@ -83,19 +83,19 @@ class Spending:
             self.longest = max(self.longest, record.step)
 
     def reopen(self, trial: str) -> None:
-        """An ended trial goes on."""
+        """Count an ended trial as running again."""
         self.hours.pop(trial, None)
         self.silent.pop(trial, None)
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many trials have ended, not counting lost hosts, and of all that ended none reported anything."""
+        """Whether many trials have ended (lost hosts not counted) and none of them ever reported anything."""
         count = sum(why != "outside" for why in self.silent.values())
         return count >= MOST_SILENT and not any(self.steps[trial] for trial in self.hours)
 
     @property
     def epochs(self) -> int:
-        """Steps of all trials of the arm, running ones by their last report."""
+        """Steps trained by all trials of the arm; for running trials, up to their last report."""
         return sum(self.steps.values()) + self._unreported
 
     @property
@@ -149,7 +149,7 @@ class SearchCost:
     on_gpus: bool = False
 
     def beside(self, budget: ArmBudget) -> str:
-        """Return what was spent beside the budget: `12 of 40 configurations, 96 epochs, 0.2 GPU-hours`.
+        """Return what was spent, and the budget, in words: `12 of 40 configurations, 96 epochs, 0.2 GPU-hours`.
 
         Where there is no GPU, it says hours of a slot (`slot-hours`).
         """

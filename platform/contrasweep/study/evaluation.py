@@ -76,7 +76,7 @@ class Evaluation:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What the names of its scores begin with, one for each dataset."""
+        """First parts of the names of its scores, one for each dataset: `mnist/`."""
         suffix = f"{self.function.rpartition(':')[2]}/" if self.function else ""
         return tuple(f"{dataset_name(name)}/{suffix}" for name in self.data) or (suffix,)
 

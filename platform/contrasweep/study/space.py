@@ -187,7 +187,7 @@ class Choice:
         return [canonical.dumps(option) for option in self.options].index(canonical.dumps(value))
 
     def grid(self, n: int) -> list[Any]:
-        """All options: a choice has no scale to thin out."""
+        """Return all options, whatever `n`: they have no order to pick evenly from."""
         return list(self.options)
 
     def holds(self, value: object) -> bool:
@@ -255,7 +255,7 @@ def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) ->
 
 
 def ordered(space: Space) -> list[str]:
-    """Names with each conditional after what it depends on; `SpecError` on a circle."""
+    """Return the parameters' names, conditional ones after those that their `when` names; `SpecError` on a circle."""
     done: list[str] = []
     waiting = list(space)
     while waiting:

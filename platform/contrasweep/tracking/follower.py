@@ -98,7 +98,7 @@ class Follower:
                     self._keep()
 
     def close(self, outcome: Outcome) -> None:
-        """Leave the study as it is; raise `TrackingError` where the tracker cannot be reached."""
+        """Tell the tracker the outcome and leave; raises `TrackingError` where the tracker cannot be reached."""
         self.target.end(self.ended, outcome)
         self._keep()
 

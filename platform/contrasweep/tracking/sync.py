@@ -57,7 +57,7 @@ TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
 
 
 class ToldTracker(Target):
-    """Tells the tracker that `build` makes: each trial from its first report on, and each report once."""
+    """Reports a study to the tracker that `build` makes. Each report is sent once, from the trial's first on."""
 
     def __init__(self, name: str, records: StudyRecords, build: Callable[[], Tracker]) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class ToldTracker(Target):
         self._kept = True
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Build the tracker, once."""
+        """Build the tracker at the first call."""
         if self.tracker is None:
             try:
                 self.told = dict(TOLD_FILE.read(self.records.store, self._key).trials)
@@ -84,11 +84,11 @@ class ToldTracker(Target):
         return self.told.get(record.trial_id) == record_digest(record)
 
     def doubt(self, trial_id: str) -> None:
-        """Tell a trial from its beginning again."""
+        """Forget which reports of a trial were sent, so that all are sent again."""
         self._last.pop(trial_id, None)
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
-        """Tell of the reports that are new."""
+        """Send the tracker the reports of a trial that are new."""
         tracker = self._built
         rows = files.reports
         used = files.system

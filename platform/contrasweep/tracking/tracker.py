@@ -203,17 +203,17 @@ class Target:
         return True
 
     def begin(self) -> None:
-        """The study runs."""
+        """Show the study as running."""
 
     def learn(self, records: Collection[Record]) -> None:
-        """These are records of the study."""
+        """Receive records of the study before they are shown."""
 
     def shows(self, record: Record) -> bool:
-        """Whether nothing is to be done for this record."""
+        """Whether the tracker already shows this record."""
         return False
 
     def doubt(self, trial_id: str) -> None:
-        """Take note that a call for this trial has failed, so that what the tracker has of it is asked again."""
+        """Forget what is known of a trial after a failed call, so that the tracker is asked again."""
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Show a trial that has no record, with its reports so far."""
@@ -222,11 +222,14 @@ class Target:
         """Show a trial that has a record."""
 
     def mend(self, record: Record, files: TrialFiles) -> int:
-        """Compare what `shows` a record with it, value by value, and add what is missing; return how many values."""
+        """Compare the run that shows this record with it, value by value.
+
+        Adds what is missing; returns how many values.
+        """
         return 0
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Nothing more comes now."""
+        """Receive the outcome; no more calls come."""
 
     def keep(self) -> None:
         """Keep in the storage what other processes need to know."""

@@ -114,7 +114,7 @@ class ArmSearch:
         self._restore()
 
     def next(self) -> Next | None:
-        """A trial to start now, or None: not now, or never again."""
+        """Return a trial to start now; None: no trial now, or none ever again."""
         self._promote()
         while not self.waiting and not self.closed and self._ask_more():
             self._promote()  # the end of asking may have let trials go on

@@ -22,7 +22,7 @@ class Next:
 
 
 class Finished:
-    """There are no more trials, now or later."""
+    """Answer of a source that will never have another trial."""
 
 
 class Source(ABC):
@@ -57,7 +57,7 @@ class Source(ABC):
         return True
 
     def done(self, record: Record) -> None:  # noqa: B027  # most sources need not know
-        """A trial has ended."""
+        """Receive the record of a trial that has ended."""
 
     def warnings(self) -> list[str]:
         """What a person should know when all trials have ended."""

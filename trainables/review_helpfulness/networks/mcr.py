@@ -112,7 +112,7 @@ class _Mix(torch.autograd.Function):
 
 
 class ClaimPool(nn.Module):
-    """Review nodes weighed by MLP([claim; x_i]), where the claim is the product's vector."""
+    """Pools review nodes x_i with weights from MLP([claim; x_i]), where the claim is the product's vector."""
 
     def __init__(self, dim: int, hidden: int = 64) -> None:
         super().__init__()

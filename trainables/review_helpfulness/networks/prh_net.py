@@ -21,7 +21,7 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
 
 
 class PRHNet(HelpfulnessModel):
-    """The product's sequence is its record: title, brand, category, description."""
+    """PRH-Net (Fan et al. 2019): review states attend to the product's record (title, brand, category, description)."""
 
     def __init__(self, options: PRHNetOptions, inputs: Inputs) -> None:
         super().__init__()

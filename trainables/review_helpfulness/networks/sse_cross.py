@@ -80,7 +80,7 @@ def swap_partners(
 
 
 class SSECross(HelpfulnessModel):
-    """Two item encoders and the score of their vectors and of the product of these."""
+    """SSE-Cross: encodes product and review, and scores their vectors and the product of these."""
 
     def __init__(self, options: SSECrossOptions, inputs: Inputs) -> None:
         super().__init__()

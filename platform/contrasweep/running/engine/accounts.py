@@ -42,7 +42,7 @@ class _Clock:
 
 
 class Overdue:
-    """Keeps the time of each running trial. `trial_s` and `report_s` are limits; None: there is none."""
+    """Clocks of running trials, with limits on a trial (`trial_s`) and between reports (`report_s`); None: no limit."""
 
     def __init__(self, trial_s: float | None = None, report_s: float | None = None) -> None:
         self.trial_s = trial_s
@@ -175,7 +175,7 @@ class Accounts:
         return bool(self.fault or self.budget.used_up())
 
     def begin(self, trial: Trial, notes: TrialNotes) -> ActiveTrial:
-        """Enter a trial that is handed out, perhaps once more."""
+        """Open the account of a trial that is handed out. It may have been handed out before."""
         active = self.active.setdefault(
             trial.id, ActiveTrial(trial, notes, self._seconds.get(trial.id))
         )
@@ -204,9 +204,9 @@ class Accounts:
         return True
 
     def lost_host(self, active: ActiveTrial) -> bool:
-        """Count a host that a trial has lost; whether the trial may lose another one.
+        """Count the loss of a trial's host; whether the trial may be tried on another.
 
-        It may not after `MAX_HOSTS_LOST` without getting further, for then the trial may be what ends them.
+        It may not after `MAX_HOSTS_LOST` losses without progress: the trial itself may be what kills them.
         """
         active.hosts_lost += 1
         return active.hosts_lost < MAX_HOSTS_LOST

@@ -146,20 +146,20 @@ def adapt(say: Callable[[str], object]) -> Callable[[], None]:
 
 
 def leave_callbacks_alone() -> None:
-    """Usage statistics are off, and counting callbacks for them would import MLflow, for seconds."""
+    """Switch off the counting of callbacks for Ray's usage statistics, which would import MLflow and take seconds."""
     if _all(CALLBACKS):
         _named("ray.air._internal.usage").tag_callbacks = lambda callbacks: False
 
 
 def keep_credentials() -> None:
-    """Tune would copy this process's AWS keys into its actors' environments, which Ray writes to readable logs."""
+    """Keep Tune from copying this process's AWS keys to its actors: Ray would write them to readable logs."""
     if _all(CREDENTIALS):
         cache = _named(_CACHE)
         cache.ENV_VARS_TO_PROPAGATE = cache.TRAIN_ENV_VARS_TO_PROPAGATE
 
 
 def forgive_lost_hosts() -> None:
-    """Let Tune count no failure for a host that is lost without notice, as it does for an announced loss."""
+    """Make Tune count no failure for a host that is lost without notice, as it already does after a notice."""
     if _all(PREEMPTED):
         ray.exceptions.RayActorError.preempted = property(
             lambda error: (
@@ -199,7 +199,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
 
 def ask_no_location() -> None:
-    """Tune asks each worker for its host as it begins a trial, and nobody reads the answer: a call more a trial."""
+    """Keep Tune from asking each worker for its host: one call less for each trial, as nobody reads the answer."""
     if _all(LOCATION):
         TuneTrial.set_ray_actor = lambda trial, actor: setattr(
             trial.temporary_state, "ray_actor", actor
@@ -245,7 +245,7 @@ def keep_places() -> Callable[[], None]:
 
 @contextlib.contextmanager
 def registry_read_once() -> Iterator[None]:
-    """Within it, Tune reads what is registered once; else it asks the GCS, and unpickles, several times a trial."""
+    """While open, Tune reads its registry of trainables once instead of from the GCS for every trial."""
     if not _all(REGISTRY):
         yield
         return
@@ -353,7 +353,7 @@ def call_actor(actor: Any) -> None:
 
 
 def forgive(trial: Any) -> None:
-    """Set the failures of a trial in Tune's account to zero, because the trial has made progress."""
+    """Reset Tune's count of a trial's failures, because the trial has made progress."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = 0
 

@@ -47,7 +47,10 @@ HOST_AND_PORT = re.compile(r"[^/]+:\d+")
 
 
 class RayWatch:
-    """Watches Ray from `start`, before it is connected, to `stop`, in a thread."""
+    """Watches Ray in a thread, and interrupts the main thread where Ray dies.
+
+    It runs from `start`, before the connection, to `stop`.
+    """
 
     def __init__(self, address: str) -> None:
         """Watch the cluster at `address`; `local` is a Ray that this process starts."""
@@ -69,9 +72,10 @@ class RayWatch:
             threading.Thread(target=self._work, name="ray-watch", daemon=True).start()
 
     def start_again(self) -> None:
-        """Forget what has been started: it is shut down, and Ray is started once more.
+        """Begin anew before a second try to start Ray: processes of the first try are not watched any more.
 
-        Raises `KeyboardInterrupt` where a signal has killed the GCS: somebody has ended it.
+        Raises `KeyboardInterrupt` where a signal has killed the GCS of the first try, since somebody has ended it on
+        purpose.
         """
         if any(
             _was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier
@@ -90,11 +94,11 @@ class RayWatch:
         self._poll_s = POLL_S
 
     def leave(self) -> None:
-        """Look no more: what dies from now on is shut down."""
+        """Stop to react: from now on Ray is shut down on purpose."""
         self._leaving.set()
 
     def stop(self) -> None:
-        """End the watch: Ray is shut down."""
+        """End the thread, after Ray was shut down."""
         self._stop.set()
 
     def unreachable(self, address: str) -> bool:

@@ -95,7 +95,7 @@ class TrialQueue:
         return None if running or may_grow else self._infeasible(self._leave(self.waiting[0]))
 
     def look(self) -> None:
-        """Take note of hosts that have joined."""
+        """Ask for hosts that have joined, and place trials on them from now on."""
         if (inventory := self.hosts.poll()) is not None:
             self.placements.grow(inventory)
 

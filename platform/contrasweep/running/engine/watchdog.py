@@ -34,7 +34,7 @@ STALLED_S = 5.0
 
 
 class Watchdog:
-    """Looks at the running trials once a second, from Tune's own loop. What takes time (stacks) is done beside it."""
+    """Checks the running trials once a second, in Tune's own loop. Slow checks, such as stacks, run in a thread."""
 
     def __init__(self, loop: TrialLoop) -> None:
         self.loop = loop

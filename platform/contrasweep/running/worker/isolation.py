@@ -57,7 +57,7 @@ Values = dict[str, Any]
 
 
 class State(NamedTuple):
-    """A state that a process has once; `library` must have been imported before it is read or written."""
+    """A global state of the process. It is read or set only once `library` has been imported."""
 
     name: str
     read: Callable[[], Any]

@@ -93,7 +93,7 @@ class Output:
         return self
 
     def abandon(self) -> None:
-        """Send nothing more: the log is that of a later attempt."""
+        """Stop writing: the log belongs to a later attempt."""
         self._abandoned = True
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class Run:
 
     @property
     def is_final(self) -> bool:
-        """Whether it shows a record."""
+        """Whether the run shows a finished trial's record."""
         return DIGEST_TAG in self.tags
 
     def forget(self) -> None:
@@ -184,7 +184,7 @@ class Server(Target):
             self.client.set_experiment_tag(self.experiment_id, key, view)
 
     def learn(self, records: Collection[Record]) -> None:
-        """Take the settings of these trials into the set of params that every run has."""
+        """Add the settings of these trials to the params that every run has."""
         keys = TrackedStudy.of(self.study.name, records).keys
         self.study = replace(self.study, keys=tuple(dict.fromkeys([*self.study.keys, *keys])))
 
@@ -197,7 +197,7 @@ class Server(Target):
         )
 
     def doubt(self, trial_id: str) -> None:
-        """Look again what MLflow has of a trial: a call has failed."""
+        """Forget what is known of a trial's run after a failed call, so that MLflow is asked again."""
         self._unsure.add(trial_id)
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:

@@ -21,20 +21,20 @@ class StoppingRule(ABC):
         self.folds[trial] = fold
 
     def on_end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
-        """An end changes nothing."""
+        """Do nothing: an end changes nothing."""
 
     def on_pause(self, trial: str) -> None:  # noqa: B027
         """Do nothing: a trial that such a rule stops is never resumed."""
 
     def on_search_end(self, configs: int) -> None:  # noqa: B027
-        """Nor does the number of configurations."""
+        """Do nothing: the number of configurations changes nothing."""
 
     def resumable(self) -> list[str]:
-        """None: what stops stays stopped."""
+        """Return []: a stopped trial stays stopped."""
         return []
 
     def is_paused(self, trial: str) -> bool:
-        """Never."""
+        """Return False: this rule never pauses a trial."""
         return False
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:

@@ -16,7 +16,7 @@ from contrasweep.tuning.searchers.searcher import Problem
 
 
 def distribution(parameter: Float | Int | Choice) -> Any:
-    """Optuna's form: choices and steps as indices, which need not be plain values nor divide the range."""
+    """Return Optuna's distribution of a parameter. Choices and steps become indices, since options may be any value."""
     from optuna import distributions
 
     if isinstance(parameter, Choice):
@@ -44,7 +44,7 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
 
 
 def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
-    """The value in Optuna's form."""
+    """Return a parameter's value as Optuna has it; see `distribution`."""
     if isinstance(parameter, Choice) or parameter.step is not None:
         return parameter.index(value)
     return int(value) if isinstance(parameter, Int) else float(value)
