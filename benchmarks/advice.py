@@ -59,8 +59,10 @@ def folds(rng: np.random.Generator, effect: float) -> Replicates:
     folds.
     """
     share = rng.choice([0.2, 0.5, 0.8])
-    own = math.sqrt(0.8) * rng.normal(size=(5, 1)) + math.sqrt(0.2) * rng.normal()
-    values = 2 * effect + math.sqrt(share) * own + math.sqrt(1 - share) * rng.normal(size=(5, 80))
+    fold_noise = math.sqrt(0.8) * rng.normal(size=(5, 1)) + math.sqrt(0.2) * rng.normal()
+    values = (
+        2 * effect + math.sqrt(share) * fold_noise + math.sqrt(1 - share) * rng.normal(size=(5, 80))
+    )
 
     def first(n: int) -> Contrast:
         names = np.repeat(range(5), n).tolist()
@@ -112,11 +114,11 @@ def study(name: str, seed: int) -> dict[str, Any] | None:
 
 def account_of(came: Sequence[dict[str, Any] | None]) -> Account:
     """Sum up the studies of one design, as `study` returns them."""
-    undecided = [one for one in came if one is not None]
+    undecided = [study_outcome for study_outcome in came if study_outcome is not None]
     account = Account(undecided=len(undecided), studies=len(came))
-    for one in undecided:
+    for study_outcome in undecided:
         for name in ("promised", "low", "high", "kept", "advised"):
-            getattr(account, name).extend(one[name])
+            getattr(account, name).extend(study_outcome[name])
     return account
 
 

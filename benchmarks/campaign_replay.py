@@ -162,7 +162,7 @@ def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
         means = torch.stack([z[:, y == c].mean(1) for c in range(classes)], dim=1)
         predicted = (embed(test.expand(len(seeds), -1, -1)) @ means.transpose(1, 2)).argmax(2)
     counts = torch.bincount(y, minlength=classes)
-    return [float(scores(one, truth, counts)[METRIC]) for one in predicted]
+    return [float(scores(labels_of_seed, truth, counts)[METRIC]) for labels_of_seed in predicted]
 
 
 class Pool:

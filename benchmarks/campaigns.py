@@ -71,12 +71,15 @@ class World:
     def candidates(self, rng: np.random.Generator) -> list[Candidate]:
         """Draw the candidates of one campaign, in the order in which they are tried."""
         good = rng.permutation(CANDIDATES) < round(self.good * CANDIDATES)
-        return [Candidate(self.effect if one else self.others, bool(one)) for one in good]
+        return [
+            Candidate(self.effect if is_good else self.others, bool(is_good)) for is_good in good
+        ]
 
     def arm(self, incumbent: Arm, candidate: Candidate) -> Arm:
-        own = self.first.collapses
+        collapses = self.first.collapses
         return Arm(
-            incumbent.quality + candidate.gain, own if candidate.good else max(self.failing, own)
+            incumbent.quality + candidate.gain,
+            collapses if candidate.good else max(self.failing, collapses),
         )
 
 
@@ -111,15 +114,15 @@ def referee(rule: Rule) -> Keeper:
             if world.fresh or screening is None:
                 screening = world.train(rng, incumbent, most)
                 trained = 0
-            own = world.train(rng, arm, most)
+            scores = world.train(rng, arm, most)
             for n in rule.screens():
-                said = rule.screen(own[:n] - screening[:n])
-                if said != "more":
+                answer = rule.screen(scores[:n] - screening[:n])
+                if answer != "more":
                     break
-            screened = own[:n] - screening[:n]
+            screened = scores[:n] - screening[:n]
             found.trials += n + max(0, n - trained)
             trained = max(trained, n)
-            if said == "stop":
+            if answer == "stop":
                 falls.append(Gains(screened).fell)
                 continue
             level = rule.granted(ledger)
@@ -127,10 +130,10 @@ def referee(rule: Rule) -> Keeper:
             # benchmarks.campaign_replay has none
             depth = arm.quality - CHANCE if getattr(world, "floor", 0.0) else 0.0
             known = [*falls, Gains(screened).fell]
-            own = world.train(rng, arm, looks[-1])
+            scores = world.train(rng, arm, looks[-1])
             theirs = world.train(rng, incumbent, looks[-1])
             for look, n in enumerate(looks):
-                differences = own[:n] - theirs[:n]
+                differences = scores[:n] - theirs[:n]
                 ruling = rule.confirm(
                     differences, level, look, screened=screened, falls=known, depth=depth
                 )
@@ -159,13 +162,13 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
         for candidate in world.candidates(rng):
             arm = world.arm(incumbent, candidate)
             scores = world.train(rng, incumbent, SEEDS) if world.fresh else scores
-            own = world.train(rng, arm, SEEDS)
+            arm_scores = world.train(rng, arm, SEEDS)
             found.trials += SEEDS * (2 if world.fresh else 1)
-            gains = own[:SEEDS] - scores[:SEEDS]
+            gains = arm_scores[:SEEDS] - scores[:SEEDS]
             if keeps(gains):
                 found.kept.append((*candidate, float(gains.mean())))
                 incumbent = arm
-                scores = own
+                scores = arm_scores
         return found
 
     return run
@@ -174,7 +177,10 @@ def one_by_one(keeps: Callable[[np.ndarray], bool]) -> Keeper:
 def best_of(world: World, rng: np.random.Generator) -> Campaign:
     """A rule that trains all candidates and keeps the best, if its mean is above the incumbent's."""
     candidates = world.candidates(rng)
-    means = [world.train(rng, world.arm(world.first, one), SEEDS).mean() for one in candidates]
+    means = [
+        world.train(rng, world.arm(world.first, candidate), SEEDS).mean()
+        for candidate in candidates
+    ]
     best = int(np.argmax(means))
     claim = float(means[best] - world.train(rng, world.first, SEEDS).mean())
     return Campaign([(*candidates[best], claim)] if claim > 0 else [], SEEDS * (CANDIDATES + 1))
@@ -236,20 +242,20 @@ def row(kind: str, campaigns: list[dict[str, Any]]) -> str:
     """One Markdown row: rates over campaigns. Only a candidate that is truly better counts as rightly kept."""
     truth, rule, noise, incumbent = KINDS[kind]
     good = CANDIDATES * TRUTHS[truth].get("good", 0.0) * len(campaigns)
-    kept = np.array([len(one["kept"]) for one in campaigns])
-    false = np.array([sum(not good for _, good, _ in one["kept"]) for one in campaigns])
-    gain = sum(gain for one in campaigns for gain, _, _ in one["kept"])
+    kept = np.array([len(campaign["kept"]) for campaign in campaigns])
+    false = np.array([sum(not good for _, good, _ in campaign["kept"]) for campaign in campaigns])
+    gain = sum(gain for campaign in campaigns for gain, _, _ in campaign["kept"])
     wrong = float((false > 0).mean())
     told = [
         f"{wrong:.3f} ± {math.sqrt(wrong * (1 - wrong) / len(campaigns)):.3f}",
         f"{false.mean():.2f}",
         f"{(false / np.maximum(1, kept)).mean():.3f}",
         f"{(kept - false).sum() / good:.3f}" if good else "-",
-        f"{sum(claim for one in campaigns for *_, claim in one['kept']) / gain:.2f}"
+        f"{sum(claim for campaign in campaigns for *_, claim in campaign['kept']) / gain:.2f}"
         if gain > 0
         else "-",
-        f"{np.mean([one['trials'] for one in campaigns]) / (2 * SEEDS * CANDIDATES):.2f}",
-        f"{np.mean([one['confirmations'] for one in campaigns]):.1f}"
+        f"{np.mean([campaign['trials'] for campaign in campaigns]) / (2 * SEEDS * CANDIDATES):.2f}",
+        f"{np.mean([campaign['confirmations'] for campaign in campaigns]):.1f}"
         if rule.startswith("referee")
         else "-",
     ]

@@ -70,8 +70,8 @@ class Row:
         return {
             "wrong": grown.wrong(None),
             "unsaid": any(
-                self.unsaid(*one)
-                for one in zip(grown.truths, grown.decisions, grown.evidence, strict=True)
+                self.unsaid(*comparison)
+                for comparison in zip(grown.truths, grown.decisions, grown.evidence, strict=True)
             ),
             "fixed": once.wrong(None),
             "decided": [grown.counts(None)["decided"][0], once.counts(None)["decided"][0]],
@@ -112,7 +112,7 @@ def rows(came: Mapping[str, Sequence[dict[str, Any]]], gains: bool) -> Iterator[
             continue
 
         def rate(which: str, known: Sequence[dict[str, Any]] = known) -> str:
-            share = float(np.mean([one[which] for one in known]))
+            share = float(np.mean([study[which] for study in known]))
             return f"{share:.3f} ± {2 * math.sqrt(share * (1 - share) / len(known)):.3f}"
 
         what = f"{row.looks} | {row.spending}"

@@ -98,11 +98,11 @@ def study(kind: str, number: int) -> dict[str, bool]:
             replace(sweep, search_seed=sweep.search_seed + 10 * number) for sweep in KINDS[kind]
         ]
         tables = (run(sweep, folder, kind, number) for sweep in sweeps)
-        said = [
+        errs = [
             any(pair.comparison.decision in DIRECTIONS for pair in table.answer.pairs)
             for table in tables
         ]
-    return {"first": said[0], "any": any(said)}
+    return {"first": errs[0], "any": any(errs)}
 
 
 def lines(came: dict[str, list[dict[str, bool]]]) -> list[str]:
@@ -119,7 +119,7 @@ def lines(came: dict[str, list[dict[str, bool]]]) -> list[str]:
     ]
     for kind, studies in came.items():
         n = len(studies)
-        rates = [np.mean([one[which] for one in studies]) for which in ("first", "any")]
+        rates = [np.mean([study[which] for study in studies]) for which in ("first", "any")]
         told = [f"{rate:.3f} ± {2 * np.sqrt(rate * (1 - rate) / n):.3f}" for rate in rates]
         text.append(f"| {kind} | {told[0]} | {told[1]} | {n} |")
     return text

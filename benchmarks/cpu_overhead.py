@@ -51,10 +51,10 @@ def trial_of(arm: Arm, data: str, storage: str, folds: int | None = None) -> Any
 def supcon(z: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.Tensor:
     """Khosla et al. 2020, equation 2."""
     z = F.normalize(z, dim=1)
-    own = torch.eye(len(z), dtype=torch.bool)
-    scores = (z @ z.T / temperature).masked_fill(own, -torch.inf)
+    diagonal = torch.eye(len(z), dtype=torch.bool)
+    scores = (z @ z.T / temperature).masked_fill(diagonal, -torch.inf)
     log_p = scores - scores.logsumexp(1, keepdim=True)
-    same = (labels[:, None] == labels) & ~own
+    same = (labels[:, None] == labels) & ~diagonal
     return -(log_p.masked_fill(~same, 0).sum(1) / same.sum(1).clamp(min=1)).mean()
 
 
@@ -105,9 +105,12 @@ def viewed(
     mean, std = (
         moment(pixels.float() / 255, dim=(0, 2, 3)).tolist() for moment in (torch.mean, torch.std)
     )
-    one = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
+    transform = v2.Compose([views, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)])
     for rows in torch.randperm(len(pixels))[: len(pixels) // batch * batch].split(batch):
-        yield torch.cat([torch.stack([one(pixels[row]) for row in rows]) for _ in range(2)]), rows
+        yield (
+            torch.cat([torch.stack([transform(pixels[row]) for row in rows]) for _ in range(2)]),
+            rows,
+        )
 
 
 def pairs(storage: str, epochs: int = 2) -> tuple[Callable[[], Any], ...]:

@@ -117,13 +117,13 @@ def reruns(kind: str, study: int) -> dict[str, bool]:
     (results,) = tables(kind)
     document = results.document
     redrawn = dict[str, int]()
-    said = False
+    errs = False
     for _ in range(times + 1):
         values = reported(study, redrawn)
         drawn = {i: replace(r, metrics=values(r)) for i, r in results.trial_records.items()}
         now = replace(results, document=document, trial_records=drawn)
         if any(pair.comparison.decision in DIRECTIONS for pair in now.answer.pairs):
-            said = True
+            errs = True
             break
         ids = [i for i, r in drawn.items() if r.arm == "a0"]
         if worst:
@@ -133,7 +133,7 @@ def reruns(kind: str, study: int) -> dict[str, bool]:
         document = trained_again(document, results.records, ids)
         for name in ids if worst else ["a0"]:
             redrawn[name] = redrawn.get(name, 0) + 1
-    return {"any": said}
+    return {"any": errs}
 
 
 LOOKS = "a look each; at most 4/3 alpha is said"
@@ -226,11 +226,11 @@ def cell(study: int, arm: int, size: int, correlation: float = 0.5) -> Any:
 
 
 def rows(by_kind: Mapping[str, Sequence[dict[str, bool]]]) -> Iterator[str]:
-    for kind, (_, _, before, said) in KINDS.items():
+    for kind, (_, _, before, after) in KINDS.items():
         if drawn := by_kind[kind]:
-            rate = float(np.mean([one["any"] for one in drawn]))
+            rate = float(np.mean([study["any"] for study in drawn]))
             error = 2 * math.sqrt(rate * (1 - rate) / len(drawn))
-            yield f"| {kind} | {rate:.3f} ± {error:.3f} | {before} | {said} | {len(drawn)} |"
+            yield f"| {kind} | {rate:.3f} ± {error:.3f} | {before} | {after} | {len(drawn)} |"
 
 
 def page(came: dict[str, list[Any]]) -> list[str]:

@@ -125,8 +125,8 @@ def errors(rng: np.random.Generator, studies: int) -> Iterator[tuple[str, str, f
                         values = at_random(rng, values, 0.2)
                     elif what != "none":
                         values = worst(values, 0.2)
-                    said = decided(values, cause, folds).values()  # type: ignore[arg-type]
-                    hits += any(verdict not in ("undecided", "none") for verdict in said)
+                    verdicts = decided(values, cause, folds).values()  # type: ignore[arg-type]
+                    hits += any(verdict not in ("undecided", "none") for verdict in verdicts)
                 yield f"{name}, gone: {what}", cause, hits / studies, studies
 
 

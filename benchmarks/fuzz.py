@@ -654,8 +654,8 @@ def fuzz_readings(count: Count, number: int, seed: int, folder: Path, keep: Keep
             and not outcome.traceback
         ):
             shown = json.loads(outcome.stdout)
-            said = shown["broken"] or shown["statuses"] != calm["statuses"]
-            if shown["table"] != calm["table"] and not said:
+            noticed = shown["broken"] or shown["statuses"] != calm["statuses"]
+            if shown["table"] != calm["table"] and not noticed:
                 count.note("silently different table", "; ".join(kinds))
 
 

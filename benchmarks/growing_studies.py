@@ -56,10 +56,12 @@ class Grown:
 
     def wrong(self, margin: float | None) -> bool:
         """Whether any verdict is false."""
-        for truth, said in zip(self.truths, self.decisions, strict=True):
-            if said in ("better", "worse") and (truth == 0 or (said == "better") != (truth > 0)):
+        for truth, decision in zip(self.truths, self.decisions, strict=True):
+            if decision in ("better", "worse") and (
+                truth == 0 or (decision == "better") != (truth > 0)
+            ):
                 return True
-            if said == "equivalent" and margin is not None and abs(truth) >= margin:
+            if decision == "equivalent" and margin is not None and abs(truth) >= margin:
                 return True
         return False
 
@@ -67,8 +69,8 @@ class Grown:
         """Whether any verdict is false; how many of the true differences were decided and of the equal arms equivalent,
         and how many there are of both."""
         pairs = list(zip(self.truths, self.decisions, strict=True))
-        decided = [said in ("better", "worse") for truth, said in pairs if truth]
-        equal = [said == "equivalent" for truth, said in pairs if not truth]
+        decided = [decision in ("better", "worse") for truth, decision in pairs if truth]
+        equal = [decision == "equivalent" for truth, decision in pairs if not truth]
         return {
             "wrong": self.wrong(margin),
             "decided": [sum(decided), len(decided)],
@@ -144,21 +146,25 @@ def grow(
             pairs.append(Compared((("task", str(c)),), str(a), str(b), evidence))
         look, _ = judge_look(pairs, stage, log, replicates, family, bounds=bounds)
         log = log.with_look(look)
-    said = [
+    decisions = [
         log.latest[(("task", str(c)),), frozenset((str(a), str(b)))].decision
         for c, a, b in compared
     ]
     share = float(counts.mean() / replicates.most)
     truths = tuple(float(means[c, a] - means[c, b]) for c, a, b in compared)
-    return Grown(share, truths, tuple(said), tuple(pair.evidence for pair in pairs))
+    return Grown(share, truths, tuple(decisions), tuple(pair.evidence for pair in pairs))
 
 
 def fixed(values: Any, means: Any, margin: float | None, folds: int | None = None) -> Grown:
     """The same study, looked at once with all of its replicates."""
     compared = [(c, a, b) for c in range(means.shape[0]) for a, b in ALL_PAIRS]
     evidence = [Evidence(contrast_of(values[c, a] - values[c, b], folds)) for c, a, b in compared]
-    said = [one.verdict for one in judge(evidence, Family(len(compared), 0.05, margin))]
-    return Grown(1.0, tuple(float(means[c, a] - means[c, b]) for c, a, b in compared), tuple(said))
+    verdicts = [
+        judgement.verdict for judgement in judge(evidence, Family(len(compared), 0.05, margin))
+    ]
+    return Grown(
+        1.0, tuple(float(means[c, a] - means[c, b]) for c, a, b in compared), tuple(verdicts)
+    )
 
 
 @dataclass(frozen=True)
@@ -297,7 +303,7 @@ def extension_row(name: str, studies: Sequence[dict[str, bool]]) -> str:
     """How often studies of a fixed size that were extended ended with a false verdict."""
     cells = []
     for which in ("counted", "uncounted"):
-        rate = float(np.mean([one[which] for one in studies]))
+        rate = float(np.mean([study[which] for study in studies]))
         cells.append(f"{rate:.3f} ± {2 * math.sqrt(rate * (1 - rate) / len(studies)):.3f}")
     most = (LOOK - LOOK ** (1 - len(EXTENSIONS[name]))) / (LOOK - 1) * 0.05
     return f"| {name} | {cells[0]} | {most:.3f} | {cells[1]} | {len(studies)} |"

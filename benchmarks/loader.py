@@ -79,7 +79,7 @@ def theirs(folder: Path, workers: int, view: int = 0) -> Iterator[Any]:
     """The same with ImageFolder, SupContrast's transforms and a DataLoader."""
     from torchvision import datasets, transforms
 
-    one = transforms.Compose(
+    transform = transforms.Compose(
         [
             transforms.RandomResizedCrop(view or PIXELS, scale=(0.08 if view else 0.2, 1.0)),
             transforms.RandomHorizontalFlip(),
@@ -89,7 +89,9 @@ def theirs(folder: Path, workers: int, view: int = 0) -> Iterator[Any]:
             transforms.Normalize(MEAN, STD),
         ]
     )
-    folder_of_views = datasets.ImageFolder(str(folder), lambda image: (one(image), one(image)))
+    folder_of_views = datasets.ImageFolder(
+        str(folder), lambda image: (transform(image), transform(image))
+    )
     loader = torch.utils.data.DataLoader(
         folder_of_views, BATCH, shuffle=True, num_workers=workers, drop_last=True
     )

@@ -1011,13 +1011,13 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
         if process.is_alive():
             process.kill()
             return None, ""
-        said = printed.read()
-    failed = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        output = printed.read()
+    failed = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
     if failed:
         return process.exitcode, failed[0].split(" - ")[0].partition(" ")[2]
     if process.exitcode != FAILED:
-        return process.exitcode, said[-300:]
-    return BROKEN, said[-300:]  # the process itself failed, and no test
+        return process.exitcode, output[-300:]
+    return BROKEN, output[-300:]  # the process itself failed, and no test
 
 
 def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
@@ -1131,7 +1131,7 @@ def run(
 
 def report(fates: dict[Mutant, tuple[str, str]], seconds: float) -> str:
     """The page of results."""
-    caught = sum(said == "caught" for said, _ in fates.values())
+    caught = sum(fate == "caught" for fate, _ in fates.values())
     lines = [
         "# Deliberate defects, and the tests that caught them\n",
         f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores shared with other work, Python "
@@ -1140,14 +1140,14 @@ def report(fates: dict[Mutant, tuple[str, str]], seconds: float) -> str:
         "alone (`-m 'not long'`).\n",
     ]
     for title, word in (("Survived", "survived"), ("Not run", "not run")):
-        left = [(mutant, why) for mutant, (said, why) in fates.items() if said == word]
+        left = [(mutant, why) for mutant, (fate, why) in fates.items() if fate == word]
         lines += [f"{title}:\n"] * bool(left)
         lines += [
             f"- {m.area}: {m.what} (`{m.file}`){': ' + why if why else ''}" for m, why in left
         ] + [""] * bool(left)
     lines += ["| area | defect | file | caught by |", "|---|---|---|---|"]
-    for mutant, (said, test) in fates.items():
-        by = test.removeprefix(f"{TESTS}/") if said == "caught" else said
+    for mutant, (fate, test) in fates.items():
+        by = test.removeprefix(f"{TESTS}/") if fate == "caught" else fate
         lines.append(
             f"| {mutant.area} | {mutant.what} | {mutant.file.removeprefix(f'{PLATFORM}/')} | {by} |"
         )

@@ -21,10 +21,10 @@ def fold_values(rng: np.random.Generator, seeds: int) -> Any:
 
     Half of the variance is the folds', correlated by 0.2, as Nadeau and Bengio assume for shared training rows.
     """
-    own = math.sqrt(0.8) * rng.normal(size=(1, 3, 1, 5)) + math.sqrt(0.2) * rng.normal(
+    fold_noise = math.sqrt(0.8) * rng.normal(size=(1, 3, 1, 5)) + math.sqrt(0.2) * rng.normal(
         size=(1, 3, 1, 1)
     )
-    return (own + rng.normal(size=(1, 3, seeds, 5))) / 2
+    return (fold_noise + rng.normal(size=(1, 3, seeds, 5))) / 2
 
 
 def contrast_of(differences: Any, folds: int | None) -> Contrast:
@@ -54,8 +54,8 @@ def other_methods(seed: int, studies: int) -> Iterator[tuple[str, ...]]:
 def _five_by_two(rng: np.random.Generator, effect: float) -> Any:
     """Differences [5 repeats, 2 folds] with the noise of `fold_values`: half of it of the fold, which correlates by 1/2
     with all others, as folds of half the data are taken to."""
-    own = math.sqrt(0.5) * rng.normal(size=(5, 2)) + math.sqrt(0.5) * rng.normal()
-    return effect + (own + rng.normal(size=(5, 2))) / math.sqrt(2)
+    fold_noise = math.sqrt(0.5) * rng.normal(size=(5, 2)) + math.sqrt(0.5) * rng.normal()
+    return effect + (fold_noise + rng.normal(size=(5, 2))) / math.sqrt(2)
 
 
 def calls(d: Any, halves: Any) -> dict[str, bool]:

@@ -250,8 +250,8 @@ def difference_lines(pool: Pool, design: Looked) -> list[str]:
         "| study | trials with looks | verdict | trials without | verdict |",
         "|---|---|---|---|---|",
         *(
-            f"| {i + 1} | {taken} | {said} | {all_} | {fixed} |"
-            for i, (taken, all_, said, fixed) in enumerate(rows)
+            f"| {i + 1} | {taken} | {verdict} | {all_} | {fixed} |"
+            for i, (taken, all_, verdict, fixed) in enumerate(rows)
         ),
         "",
         f"In the mean {with_looks:.0f} trials with looks and {without:.0f} without ({with_looks / without:.0%}).",

@@ -226,7 +226,7 @@ def measured(
 
 def _processor() -> float:
     every = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in every)
+    return sum(usage.ru_utime + usage.ru_stime for usage in every)
 
 
 class Requests(logging.Handler):

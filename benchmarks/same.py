@@ -71,11 +71,11 @@ def differences(
 ) -> Iterator[str]:
     """What differs, a line each."""
     for trial in sorted(before.keys() | after.keys()):
-        one = before.get(trial, {})
+        old = before.get(trial, {})
         other = after.get(trial, {})
-        for name in sorted(one.keys() | other.keys()):
-            if one.get(name) != other.get(name):
-                yield f"{trial}: {name}: {one.get(name)} before, {other.get(name)} now"
+        for name in sorted(old.keys() | other.keys()):
+            if old.get(name) != other.get(name):
+                yield f"{trial}: {name}: {old.get(name)} before, {other.get(name)} now"
 
 
 def compared(base: Path, names: list[str]) -> bool:
@@ -86,9 +86,11 @@ def compared(base: Path, names: list[str]) -> bool:
             continue
         found = []
         for tree in (base, ROOT):
-            own = tree / STUDIES / study.name
+            study_folder = tree / STUDIES / study.name
             with tempfile.TemporaryDirectory(prefix="same-") as storage:
-                found.append(numbers(tree, own if own.exists() else study, Path(storage)))
+                found.append(
+                    numbers(tree, study_folder if study_folder.exists() else study, Path(storage))
+                )
         told = list(differences(*found))
         values = sum(map(len, found[0].values()))
         print(

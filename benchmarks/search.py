@@ -133,8 +133,12 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
     reached: dict[str, int] = {}
     while not arm.over and not (found and found[-1][1] >= target):
         for i, place in enumerate(places):
-            if place is None and (given := arm.next()) is not None:
-                place = places[i] = [given.trial, given.notes, reached.get(given.trial.id, 0)]
+            if place is None and (following := arm.next()) is not None:
+                place = places[i] = [
+                    following.trial,
+                    following.notes,
+                    reached.get(following.trial.id, 0),
+                ]
             if place is None:
                 continue
             trial = place[0]

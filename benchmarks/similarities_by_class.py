@@ -67,12 +67,12 @@ def summaries(
     others = np.stack([near.noise_label.numpy() for near in replicates])
     found = {}
     for label in np.unique(labels):
-        own = labels == label
-        classes, counts = np.unique(others[:, own], return_counts=True)
+        in_class = labels == label
+        classes, counts = np.unique(others[:, in_class], return_counts=True)
         found[int(label)] = ClassSummary(
-            knn1=(votes[:, own] == label).mean(1),
-            target=np.median(target[:, own], axis=1),
-            noise=np.median(noise[:, own], axis=1),
+            knn1=(votes[:, in_class] == label).mean(1),
+            target=np.median(target[:, in_class], axis=1),
+            noise=np.median(noise[:, in_class], axis=1),
             nearest=int(classes[counts.argmax()]),
             nearest_share=float(counts.max() / counts.sum()),
         )

@@ -66,8 +66,8 @@ def main() -> None:
         load = os.getloadavg()[0]
         with tempfile.TemporaryDirectory() as folder:
             status, took, lines = stopped(Path(folder), number * options.step, options.tracking)
-        said = [line for line in lines if line.startswith("contrasweep:")]
-        right = status == 0 or (status == 130 and said == [LINE] and len(lines) == 1)
+        own_lines = [line for line in lines if line.startswith("contrasweep:")]
+        right = status == 0 or (status == 130 and own_lines == [LINE] and len(lines) == 1)
         rows.append(
             f"| {number * options.step:.1f} | {status} | {len(lines)} | {took:.1f} | {load:.0f} |"
         )

@@ -93,10 +93,10 @@ class Job:
 
     def died_of_memory(self) -> bool:
         """Whether the job was ended because memory ran out, as Ray says of it or it printed itself."""
-        said = Dashboard(self.address).read(
+        message = Dashboard(self.address).read(
             lambda answer: str(answer.get("message") or ""), "GET", self._path
         )
-        return out_of_memory.which(f"{said}\n{self.logs()}") is not None
+        return out_of_memory.which(f"{message}\n{self.logs()}") is not None
 
     def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
         """Write what the job prints, from its beginning, until it ends; return its last status.

@@ -80,8 +80,8 @@ def _parts(data: str, third: int) -> AblationGrid:
         name=f"fast-contrastive-parts-{data}",
         description="What each part of the fast recipe brings: the recipe with one part left out at a time",
         arms={
-            arm: Arm(TIMED, config=_WHOLE | {"epochs": epochs[arm]} | own)
-            for arm, own in _LEFT_OUT.items()
+            arm: Arm(TIMED, config=_WHOLE | {"epochs": epochs[arm]} | config)
+            for arm, config in _LEFT_OUT.items()
         },
         data=data,
         seeds=list(range(200, 208)),

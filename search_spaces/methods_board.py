@@ -68,8 +68,8 @@ def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:
         name=f"methods-{data}",
         description="The shipped methods under equal budgets: frozen features by nearest neighbours and linear probes",
         arms={
-            name: Arm(TIMED, config=base | own, space=rate | space)
-            for name, (own, space) in METHODS.items()
+            name: Arm(TIMED, config=base | config, space=rate | space)
+            for name, (config, space) in METHODS.items()
         },
         data=data,
         folds=5,

@@ -184,14 +184,16 @@ PAIRS = [
 
 def _middle(loss: str, similarity: str) -> MutableConfig:
     """Return the loss at the geometric middle of its search space; the rule is the same for every pair."""
-    own: MutableConfig = {"name": loss, "similarity": similarity}
+    settings: MutableConfig = {"name": loss, "similarity": similarity}
     if loss in CROSS_ENTROPY:
-        own["temperature"] = _mean(TEMPERATURE[similarity])
+        settings["temperature"] = _mean(TEMPERATURE[similarity])
     elif loss == "margin_contrastive":
-        own["m_pos"], own["m_neg"] = ((one.low + one.high) / 2 for one in PAIR_MARGINS[similarity])
+        settings["m_pos"], settings["m_neg"] = (
+            (bound.low + bound.high) / 2 for bound in PAIR_MARGINS[similarity]
+        )
     else:
-        own["margin"] = _mean(MARGIN[similarity])
-    return own
+        settings["margin"] = _mean(MARGIN[similarity])
+    return settings
 
 
 def _mean(one: Float) -> float:

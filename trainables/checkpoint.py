@@ -78,10 +78,11 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
         raise SpecError(
             "the checkpoint to start from holds no encoder", place="start", hint=hint
         ) from None
-    own = encoder.state_dict()
-    names = [*own, *(name for name in state if name not in own)]
+    expected = encoder.state_dict()
+    names = [*expected, *(name for name in state if name not in expected)]
     shapes = {
-        name: [list(s[name].shape) if name in s else "none" for s in (own, state)] for name in names
+        name: [list(s[name].shape) if name in s else "none" for s in (expected, state)]
+        for name in names
     }
     if wrong := [name for name, (here, there) in shapes.items() if here != there]:
         here, there = shapes[wrong[0]]

@@ -91,18 +91,21 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
         state = (
             state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
         )
-    own = module.state_dict()
+    expected = module.state_dict()
     wrong = [
-        name for name, value in own.items() if name not in state or state[name].shape != value.shape
+        name
+        for name, value in expected.items()
+        if name not in state or state[name].shape != value.shape
     ]
     if wrong:
         raise SpecError(
-            f"the file lacks {len(wrong)} of the {len(own)} tensors of this network, or has them in other shapes",
+            f"the file lacks {len(wrong)} of the {len(expected)} tensors of this network, or has them in other shapes",
             place="weights",
             value=file,
-            hint=f"the first is {wrong[0]} {list(own[wrong[0]].shape)}; the file has {', '.join(list(state)[:3])}, ...",
+            hint=f"the first is {wrong[0]} {list(expected[wrong[0]].shape)}; "
+            f"the file has {', '.join(list(state)[:3])}, ...",
         )
-    module.load_state_dict({name: state[name] for name in own})
+    module.load_state_dict({name: state[name] for name in expected})
 
 
 def _weights_file(file: str) -> Path:

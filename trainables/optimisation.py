@@ -322,8 +322,8 @@ class WithOwnRates:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Restore the state of each."""
-        for optimizer, own in zip(self.optimizers, state["each"], strict=True):
-            optimizer.load_state_dict(own)
+        for optimizer, part in zip(self.optimizers, state["each"], strict=True):
+            optimizer.load_state_dict(part)
 
 
 def is_torchs(name: str) -> bool:

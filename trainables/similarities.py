@@ -147,15 +147,15 @@ def find_similarity(name: str) -> Similarity:
 def own_similarity(path: str, *, signed: bool = False) -> Similarity:
     """The similarity at a dotted path; `SpecError` where there is none, or one that is not `signed` and should be."""
     function = import_path(path, kind="similarity")
-    own = bool(getattr(function, "signed", False))
-    if signed and not own:
+    is_signed = bool(getattr(function, "signed", False))
+    if signed and not is_signed:
         raise SpecError(
             "this loss needs a similarity where 0 means unrelated",
             value=path,
             hint="set its attribute signed = True",
         )
     description = (getattr(function, "__doc__", "") or path).strip().split("\n")[0]
-    return Similarity(path, description, function, -math.inf, math.inf, signed=own)
+    return Similarity(path, description, function, -math.inf, math.inf, signed=is_signed)
 
 
 def check_similarity(path: str) -> None:

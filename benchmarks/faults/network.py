@@ -74,9 +74,9 @@ if __name__ != "__main__":  # the program imports nothing of ours
                 _ip("netns", "delete", self.namespace)
 
         def _start(self, name: str, words: list[str], prefix: tuple[str, ...] = ()) -> None:
-            own = self.inside if name == "a" else self.host
+            namespace = self.inside if name == "a" else self.host
             prefix = ("ip", "netns", "exec", self.namespace) if name == "a" else ()
-            super()._start(name, [*words, f"--node-ip-address={own}"], prefix)
+            super()._start(name, [*words, f"--node-ip-address={namespace}"], prefix)
 
 
 def _ip(*words: str) -> None:

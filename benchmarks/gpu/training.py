@@ -69,8 +69,8 @@ def resumed(context: Context) -> Iterator[Section]:
                 section.checks.append(Check(f"{way}: reports that differ", differing, 0.5))
 
 
-def _until(one: Trial, epoch: int, keep: Path) -> Iterator[object]:
-    reports = train(one)
+def _until(trial: Trial, epoch: int, keep: Path) -> Iterator[object]:
+    reports = train(trial)
     for report in reports:
         yield _numbers(report)
         if report.step == epoch:

@@ -88,7 +88,7 @@ class DataError(ContrasweepError):
 
 
 class NotStagedError(DataError):
-    """A known dataset is not staged. The `command` stages it and needs `requires`; `looked` says where it was searched."""
+    """A known dataset is not staged: `command` stages it and needs `requires`; `looked` says where it was sought."""
 
     def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
         self.dataset = dataset

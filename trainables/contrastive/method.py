@@ -124,8 +124,8 @@ class Contrastive:
         if self.loss.weights is None:
             return optimizer
         rate = s.loss_learning_rate or s.learning_rate
-        own = s.optimizer.build(self.loss.weights.parameters(), rate)
-        return optimisation.WithOwnRates([optimizer, own], [1.0, rate / s.learning_rate])
+        loss_optimizer = s.optimizer.build(self.loss.weights.parameters(), rate)
+        return optimisation.WithOwnRates([optimizer, loss_optimizer], [1.0, rate / s.learning_rate])
 
     def _dim(self) -> int:
         """The dimension of the embeddings."""
@@ -161,14 +161,14 @@ class Contrastive:
         """Return what a checkpoint saves and restores."""
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
-        own = {} if self.loss.weights is None else {"loss": self.loss.weights}
+        loss_weights = {} if self.loss.weights is None else {"loss": self.loss.weights}
         return {
             "model": self.model,
             "optimizer": self.optimizer,
             **self.targets.parts,
             **learned,
             **average,
-            **own,
+            **loss_weights,
         }
 
     def epoch(self, report: int) -> dict[str, float]:

@@ -38,8 +38,8 @@ def multiple_negatives(scores: Scores, *, temperature: Temperature = 0.05) -> Sc
 
 def siglip(scores: Scores, *, temperature: Temperature = 0.1, bias: Cut = -10.0) -> Scalar:
     """SigLIP: -1/n sum_ij log sigmoid(z_ij (s_ij/t + b)), z_ii = 1, else -1 (Zhai et al. 2023, section 3.2)."""
-    own = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
-    return sigmoid.siglip(scores, own, ~own, temperature=temperature, bias=bias).mean()
+    diagonal = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    return sigmoid.siglip(scores, diagonal, ~diagonal, temperature=temperature, bias=bias).mean()
 
 
 LOSSES: Table[Callable[..., Tensor]] = Table(

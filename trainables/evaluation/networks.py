@@ -64,13 +64,13 @@ def train(
     model = _model(source, config, storage).to(device).eval()
     name = config["function"]
     function = import_path(name, kind="function") if name else None
-    own = f"{name.rpartition(':')[2]}/" if name else ""
+    prefix_of_function = f"{name.rpartition(':')[2]}/" if name else ""
     metrics = {"evaluated": 1.0}
     items = FrameRow()
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
-        parts = {f"{other.name}/{own}": other for other in others}
-        for prefix, other in parts.items() if parts else [(own, None)]:
+        parts = {f"{other.name}/{prefix_of_function}": other for other in others}
+        for prefix, other in parts.items() if parts else [(prefix_of_function, None)]:
             if function is None:
                 scored = _protocol(model, other, source, device, given="file" in config)
             else:
@@ -97,9 +97,9 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
     """The network in the checkpoint that the evaluation is of."""
     records = StudyRecords(storage, source.study)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
-        given = "file" in config
+        from_elsewhere = "file" in config
         of = config["source"]
-        place = records.given(of) if given else records.key(of, "checkpoint")
+        place = records.given(of) if from_elsewhere else records.key(of, "checkpoint")
         saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
             raise SpecError(
@@ -108,7 +108,7 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
                 value=config["source"],
                 hint="evaluate the study again",
             )
-        if given:
+        if from_elsewhere:
             loaded = import_path(source.trainable, kind="function")(Path(folder, config["file"]))
         else:
             load = import_path(loader_path(source.trainable, source.config), kind="loader")

@@ -192,11 +192,11 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     first = list(encoder.parameters(recurse=False))
     found = list[list[nn.Parameter]]()
     for module in _blocks(encoder):
-        own = list(module.parameters())
-        if any(parameter.ndim > 1 for parameter in own):
-            found.append(own)
+        parameters = list(module.parameters())
+        if any(parameter.ndim > 1 for parameter in parameters):
+            found.append(parameters)
         else:
-            (found[-1] if found else first).extend(own)
+            (found[-1] if found else first).extend(parameters)
     return [first + found[0], *found[1:]] if found else [first]
 
 

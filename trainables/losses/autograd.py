@@ -45,8 +45,8 @@ class _WeightedSum(torch.autograd.Function):
     ) -> Tensor:
         gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
         total = z.new_zeros((), dtype=torch.float64)
-        for one in tiles:
-            total += tile(z, one, gradient)
+        for rows in tiles:
+            total += tile(z, rows, gradient)
         if shared:
             distributed.sum_up([total] if gradient is None else [total, gradient])
         if gradient is not None:

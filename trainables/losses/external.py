@@ -128,9 +128,9 @@ def build(
         return ExternalLoss(path, partial(target, **parameters))
     taken = _names_taken(target)
     sizes = {**dict.fromkeys(DIMS, dim), **dict.fromkeys(CLASSES, classes)}
-    given = {name: value for name, value in sizes.items() if name in taken}
+    accepted = {name: value for name, value in sizes.items() if name in taken}
     with errors_named(f"{path} cannot be built"):
-        loss: Any = target(**(given | parameters))
+        loss: Any = target(**(accepted | parameters))
     weights = (
         loss if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()) else None
     )

@@ -31,10 +31,10 @@ def proxy_anchor(
     s is the cosine of an embedding and a class's proxy, m `margin`, a `scale`; P+ are classes of the batch.
     """
     scores = cosine(embeddings, proxies)
-    own = F.one_hot(labels, len(proxies)).bool()
-    pull = torch.logsumexp((-scale * (scores - margin)).masked_fill(~own, -torch.inf), 0)
-    push = torch.logsumexp((scale * (scores + margin)).masked_fill(own, -torch.inf), 0)
-    return F.softplus(pull[own.any(0)]).mean() + F.softplus(push).mean()
+    is_class = F.one_hot(labels, len(proxies)).bool()
+    pull = torch.logsumexp((-scale * (scores - margin)).masked_fill(~is_class, -torch.inf), 0)
+    push = torch.logsumexp((scale * (scores + margin)).masked_fill(is_class, -torch.inf), 0)
+    return F.softplus(pull[is_class.any(0)]).mean() + F.softplus(push).mean()
 
 
 def arcface(
@@ -53,10 +53,12 @@ def arcface(
     """
     cosines = cosine(embeddings, proxies)
     sines = (1 - cosines.square()).clamp(min=1e-12).sqrt()
-    own = cosines * math.cos(margin) - sines * math.sin(margin)
+    with_margin = cosines * math.cos(margin) - sines * math.sin(margin)
     if form == "code":
-        own = torch.where(cosines > -math.cos(margin), own, cosines - margin * math.sin(margin))
-    return _against_own(cosines, own, labels, scale)
+        with_margin = torch.where(
+            cosines > -math.cos(margin), with_margin, cosines - margin * math.sin(margin)
+        )
+    return _against_own(cosines, with_margin, labels, scale)
 
 
 def cosface(

@@ -126,7 +126,8 @@ def prepare(
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
     words = product_words, review_words
     vectors = [
-        torch.from_numpy(word_vectors(own, settings.word_dim, rng, known())) for own in words
+        torch.from_numpy(word_vectors(vocabulary, settings.word_dim, rng, known()))
+        for vocabulary in words
     ]
     characters = Characters.build(review_words.words)
     table = torch.from_numpy(characters.table(review_words))

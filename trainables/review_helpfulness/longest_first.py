@@ -45,11 +45,11 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
     A review is as long as the words that a ranker reads of it.
     """
-    own = Settings(**trial.config).resolve(trial.data)
-    read = RankerSettings(max_tokens=own.max_tokens, min_word_count=own.min_word_count)
+    settings = Settings(**trial.config).resolve(trial.data)
+    read = RankerSettings(max_tokens=settings.max_tokens, min_word_count=settings.min_word_count)
     test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]
     lengths = [len(tokens) for tokens in test.review_tokens]
-    threshold = threshold_of(trial.data, own.relevance_threshold)
+    threshold = threshold_of(trial.data, settings.relevance_threshold)
     ranked = per_product(
         labels=test.label, products=test.product, threshold=threshold, scores=lengths
     )

@@ -54,12 +54,14 @@ def threshold_of(data: Manifest, chosen: int | None) -> int:
 
     Raises `DataError` where the manifest's is none.
     """
-    own = data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen
-    if not isinstance(own, int) or own not in range(4):
+    threshold = (
+        data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen
+    )
+    if not isinstance(threshold, int) or threshold not in range(4):
         raise DataError(
-            f"{data.name}: its relevance_threshold must be a label from 0 to 3, got {own!r}; stage it again"
+            f"{data.name}: its relevance_threshold must be a label from 0 to 3, got {threshold!r}; stage it again"
         )
-    return own
+    return threshold
 
 
 @checked

@@ -181,12 +181,12 @@ def recalls(
 
     `pairs` holds query and row of `found` that belong together.
     """
-    own = pairs[:, 0] * len(found) + pairs[:, 1]
+    keys = pairs[:, 0] * len(found) + pairs[:, 1]
     near = []
     rows = torch.arange(len(queries), device=queries.device)
     for tile in torch.split(rows, max(1, TILE // len(found))):
         nearest = (queries[tile] @ found.T).topk(min(max(RECALL_AT), len(found))).indices
-        near.append(torch.isin(tile[:, None] * len(found) + nearest, own))
+        near.append(torch.isin(tile[:, None] * len(found) + nearest, keys))
     hits = torch.cat(near)
     return {k: hits[:, :k].any(1) for k in RECALL_AT}
 

@@ -66,7 +66,7 @@ class Decision:
 
     def sentence(self) -> str:
         """Return the decision in words."""
-        said = {
+        words = {
             "keep": f"is better than {self.incumbent} and is kept",
             "equivalent": f"is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, being simpler"
             if self.kept
@@ -74,7 +74,7 @@ class Decision:
             "discard": "is discarded",
             "undecided": "is undecided",
         }[self.verdict]
-        text = f"{self.candidate} {said}"
+        text = f"{self.candidate} {words}"
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
@@ -161,7 +161,7 @@ def called(ledger: Ledger, number: int) -> str:
 
 def confirmations(ledger: Ledger) -> list[Confirmation]:
     """All confirmations of a campaign, as `Rule.granted` takes them."""
-    return [Confirmation(*one) for one in ledger.confirmations]
+    return [Confirmation(*entry) for entry in ledger.confirmations]
 
 
 def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:

@@ -285,12 +285,12 @@ class Comparisons:
             )
             for row in self.comparisons
         ]
-        said = (
+        summary = (
             f"{plural(len(self.comparisons), 'comparison')}, {len(decided)} decided by their own studies; "
             f"{sum(row.remains for row in decided)} remain where all are one stream (LORD++, false discoveries at "
             "most .05 of what remains)"
         )
-        return [*text_table([head, *rows], rule=True, width=width), "", said, *self.skipped]
+        return [*text_table([head, *rows], rule=True, width=width), "", summary, *self.skipped]
 
 
 def comparisons_of(storage: str) -> Comparisons:

@@ -111,13 +111,15 @@ class Moco:
 
     def _masks(self, loss: ComposedLoss, labels: Ids, rows: Ids) -> tuple[Tensor, Tensor]:
         """Return which of the step's keys and of the queue's are positives and negatives of each query."""
-        own = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+        diagonal = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
         past = rows[:, None] == self.queue.rows
         if loss.loss.positives == "instances":
             nothing = torch.zeros_like(past)
-            return torch.cat([own, nothing], 1), torch.cat([torch.zeros_like(own), ~past], 1)
+            return torch.cat([diagonal, nothing], 1), torch.cat(
+                [torch.zeros_like(diagonal), ~past], 1
+            )
         same = labels[:, None] == torch.cat([labels, self.queue.labels])
-        again = torch.cat([(rows[:, None] == rows) & ~own, past], 1)
+        again = torch.cat([(rows[:, None] == rows) & ~diagonal, past], 1)
         return same & ~again, ~same & ~again
 
     def after_step(self, step: int) -> None:
@@ -182,10 +184,10 @@ class CrossBatchMemory:
             else (labels, self.memory.labels)
         )
         same = of_batch[:, None] == torch.cat([of_batch, of_memory])
-        own = torch.zeros_like(same)
-        own[:, : len(z)].fill_diagonal_(True)
+        own_copies = torch.zeros_like(same)
+        own_copies[:, : len(z)].fill_diagonal_(True)
         others = torch.cat([z.detach(), self.memory.embeddings.to(z)])
-        return loss.between(z, others, same & ~own, ~same)
+        return loss.between(z, others, same & ~own_copies, ~same)
 
     def after_step(self, step: int) -> None:
         """Put the batch into the memory, once the first `start` steps are over."""

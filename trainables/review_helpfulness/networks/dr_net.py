@@ -96,6 +96,7 @@ class DRNet(HelpfulnessModel):
         """||W_s^T P_t||_F^2 + ||W_s^T P_v||_F^2."""
         common = self.common.weight
         overlaps = [
-            (common.mT @ own.weight).square().sum() for own in (self.own_text, self.own_image)
+            (common.mT @ private.weight).square().sum()
+            for private in (self.own_text, self.own_image)
         ]
         return overlaps[0] + overlaps[1]
