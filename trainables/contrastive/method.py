@@ -176,7 +176,8 @@ class Contrastive:
         parts = self.settings.reports_per_epoch
         epoch = (report - 1) // parts + 1
         part = (report - 1) % parts
-        seeding.reseed(*self.key, epoch, *([part] if part else []))
+        key = (*self.key, epoch, part) if part else (*self.key, epoch)
+        seeding.reseed(*key)
         step, batches = self._batches(epoch, part)
         self.trained.train()
         measured: list[Tensor] = []

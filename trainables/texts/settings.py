@@ -75,10 +75,9 @@ class Settings(DualEncoderSettings):
         if data.kind != "text-pair":
             raise DataError(f"texts trains on text pairs; {data.name} is of kind {data.kind!r}")
         if self.positives != "views":
-            wanted = [
-                self.positive_class,
-                *([self.negative_class] if self.uses_hard_negatives else []),
-            ]
+            wanted = [self.positive_class]
+            if self.uses_hard_negatives:
+                wanted.append(self.negative_class)
             if missing := [name for name in wanted if name not in data.classes]:
                 raise DataError(
                     f"{data.name} has no class {missing[0]!r}; its classes are {', '.join(data.classes)}"

@@ -132,14 +132,18 @@ class Outlook:
             return [self.decided.sentence()]
         takes = amounts(None, self.gpu_hours, self.cost)
         left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
-        return [
+        lines = [
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it" + (f", about {takes}" if takes else ""),
             f"its confirmation would have a level of {self.level:.2g}",
-            *[f"a gain of {self.detects or 0:.2g} would be confirmed with a chance of about 80 %"]
-            * bool(self.detects),
-            *[f"left of the budget: {left}"] * bool(left),
         ]
+        if self.detects:
+            lines.append(
+                f"a gain of {self.detects:.2g} would be confirmed with a chance of about 80 %"
+            )
+        if left:
+            lines.append(f"left of the budget: {left}")
+        return lines
 
 
 def amounts(

@@ -280,7 +280,7 @@ def evaluate(
         "quiet": quiet,
     }
     options |= {"on": names, "function": function, "storage": storage}
-    if (checkpoint is None) == bool(model) or not (study or model):
+    if (checkpoint is not None) != bool(model) or not (study or model):  # one without the other
         hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
         raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
     if checkpoint is not None:
@@ -466,7 +466,7 @@ def mcp(
     from contrasweep.cli.mcp_server import Allowance, Tools, make_server
 
     limits = {} if gpu_hours is None else {"gpu_hours": gpu_hours}
-    if (allow == "run") != bool(limits):
+    if (allow == "run") != bool(limits):  # one without the other
         hint = "--allow run --gpu-hours 2"
         raise SpecError(
             "`--allow run` and a budget go together", place="--allow", value=allow, hint=hint

@@ -65,17 +65,19 @@ class Board:
         """What the board says, in sentences."""
         pairs = len(self.rows) - 1
         level = f"{self.alpha:g}"
-        tied = f"{len(self.ties)} others: {', '.join(self.ties[:8])}{', ...' if len(self.ties) > 8 else ''}"
+        first = "the first is the best"
+        if self.ties:
+            others = ", ".join(self.ties[:8]) + (", ..." if len(self.ties) > 8 else "")
+            first = f"{self.rows[0].arm} is not shown to be better than {len(self.ties)} others: {others}"
         needed = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
-        return [
+        lines = [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
-            f"{self.rows[0].arm} is not shown to be better than {tied}"
-            if self.ties
-            else "the first is the best",
+            first,
             f"to separate the first two with a chance of 80%: {needed} {self.unit}s",
-            *[f"without a rank, as one run tells nothing: {', '.join(self.single)}"]
-            * bool(self.single),
         ]
+        if self.single:
+            lines.append(f"without a rank, as one run tells nothing: {', '.join(self.single)}")
+        return lines
 
     def cells(self) -> list[list[str]]:
         """Return a head and a row an arm."""

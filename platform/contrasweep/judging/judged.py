@@ -98,10 +98,9 @@ class Judged:
     def to_text(self, width: int = 100) -> str:
         """Return the design, the table with its verdicts, and the advice, for a terminal."""
         parts = [self.design, self.columns, "", self.table.to_text(width).rstrip()]
-        return (
-            "\n".join([*parts, *(["", self.advice.to_text(width).rstrip()] if self.advice else [])])
-            + "\n"
-        )
+        if self.advice:
+            parts += ["", self.advice.to_text(width).rstrip()]
+        return "\n".join(parts) + "\n"
 
     def to_markdown(self) -> str:
         """Return the same in Markdown, for a README or an issue."""
@@ -369,13 +368,13 @@ def laid_out(
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
-    """Return the rows with a column a role, as texts; `SpecError` where an arm has no name or a run is there twice."""
-    for name in (n for n in roles.columns if n != roles.metric):
-        if (gone := frame[name].isna().to_numpy()).any():
+    """Return the rows with a column for each role, as text; `SpecError` for an empty entry or a repeated run."""
+    for name in roles.columns:
+        empty = frame[name].isna().to_numpy()
+        if empty.any() and name != roles.metric:
             rule = "each row has a value in a column with a role"
-            raise SpecError(
-                rule, place=f"{place}: row {int(gone.argmax()) + 1}, column {name}", value="nothing"
-            )
+            row = int(empty.argmax()) + 1
+            raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
     rest = [name for name in roles.pair if name not in roles.folds]
     parts = {
         "fold": roles.folds,
@@ -392,26 +391,19 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             runs[part] = arm_labels(frame, names)
     if roles.item or roles.pair:
         keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
-        if (twice := runs.duplicated(keys, keep=False)).any():
-            same = frame[
-                twice.to_numpy() & (runs[keys] == runs[keys][twice].iloc[0]).all(axis=1).to_numpy()
-            ]
-            apart = [
-                str(n)
-                for n in frame
-                if n not in roles.columns and same[n].astype(str).nunique() > 1
-            ]
-            hint = (
-                f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}"
-                if apart
-                else ""
-            )
-            raise SpecError(
-                "each run is there once",
-                place=place,
-                value=dict(runs[keys][twice].iloc[0]),
-                hint=hint or "drop one",
-            )
+        repeated = runs.duplicated(keys, keep=False)
+        if repeated.any():
+            # Columns in which the rows of the first repeated run differ may belong to the pair.
+            first = runs[keys][repeated].iloc[0]
+            same = frame[(repeated & (runs[keys] == first).all(axis=1)).to_numpy()]
+            unused = [name for name in frame if name not in roles.columns]
+            apart = [str(name) for name in unused if same[name].astype(str).nunique() > 1]
+            hint = "drop one"
+            if apart:
+                hint = (
+                    f"what tells them apart is a part of the arm or of the pair: {', '.join(apart)}"
+                )
+            raise SpecError("each run is there once", place=place, value=dict(first), hint=hint)
     return runs
 
 

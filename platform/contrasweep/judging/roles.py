@@ -100,7 +100,8 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
-    base = options["reference"] or next((name for name in labels if _is(name, BASE)), "none")
+    bases = [name for name in labels if _is(name, BASE)]
+    base = options["reference"] or (bases[0] if bases else "none")
     if base != "none":
         check_known(base, "arms", labels, "there is no such arm", place="--reference")
     return Roles(
@@ -163,7 +164,7 @@ def better(metric: str, place: str = "--mode") -> str:
     """Return the mode of a metric by its name, `max` or `min`. `SpecError` at `place` where it does not tell."""
     smaller = SMALLER.search(_plain(metric))
     larger = LARGER.search(_plain(metric))
-    if bool(smaller) == bool(larger):
+    if bool(smaller) == bool(larger):  # neither is known of it, or both
         hint = (
             "--mode max (larger is better) or --mode min"
             if place == "--mode"

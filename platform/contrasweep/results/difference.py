@@ -74,13 +74,11 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         first.check_known("arm", x, list(first.document.arms))
         other.check_known("arm", y, list(other.document.arms))
     both = first.document, other.document
-    whole = [
-        *_rows(
-            "study", *(_flat({k: v for k, v in d.spec.items() if k not in ELSEWHERE}) for d in both)
-        ),
-        *(() if arm_a or arm_b else _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in both))),
-        *_rows("data", *({data.name: data.digest[:12] for data in d.datasets} for d in both)),
-    ]
+    specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in both)
+    whole = [*_rows("study", *map(_flat, specs))]
+    if not (arm_a or arm_b):
+        whole += _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in both))
+    whole += _rows("data", *({data.name: data.digest[:12] for data in d.datasets} for d in both))
     found: dict[Entry, list[str]] = {entry: [] for entry in whole}
     diffs: dict[str, None] = {}
     for x, y in pairs:
@@ -89,7 +87,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
         for entry in entries:
             found.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
     rows = [
-        DifferenceRow(kind, "" if len(arms) == len(pairs) > 1 else ", ".join(arms), *rest)
+        # What differs in all of several arms is said of none of them.
+        DifferenceRow(kind, "" if 1 < len(pairs) == len(arms) else ", ".join(arms), *rest)
         for (kind, *rest), arms in sorted(
             found.items(), key=lambda item: get_args(Kind).index(item[0][0])
         )
@@ -152,7 +151,9 @@ def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, str]:
 def _values(values: Iterable[str]) -> str:
     texts = sorted(set(values))
     more = len(texts) - MAX_VALUES
-    return ", ".join([*texts[:MAX_VALUES], *[f"{more} more"] * (more > 0)])
+    if more > 0:
+        texts[MAX_VALUES:] = [f"{more} more"]
+    return ", ".join(texts)
 
 
 def _flat(declared: Mapping[str, object]) -> dict[str, str]:

@@ -32,11 +32,9 @@ class Requirement:
             found = cls(form, float(margin) if margin else 0.0)
         except ValueError:
             found = cls("")
-        if (
-            form not in FORMS
-            or (found.margin > 0) == (form == "better")
-            or not math.isfinite(found.margin)
-        ):
+        # `better` has no margin, the others need one.
+        fits = -math.inf < found.margin <= 0 if form == "better" else 0 < found.margin < math.inf
+        if form not in FORMS or not fits:
             hint = "better, not-worse:MARGIN or equivalent:MARGIN, with a margin above 0"
             raise SpecError(
                 "there is no such requirement", place="--require", value=text, hint=hint

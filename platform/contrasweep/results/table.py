@@ -553,9 +553,9 @@ class Table:
         """Return Markdown for a README or an issue: the best in bold, legend and verdicts below."""
         rows = self.text_rows()
         shown = [[self.cells.get((row, column)) for column in self.columns] for row in self.rows]
-        for cells, entries in zip(
-            [*shown, *([self.bottom()] if self.averages else [])], rows[1:], strict=True
-        ):
+        if self.averages:
+            shown.append(self.bottom())
+        for cells, entries in zip(shown, rows[1:], strict=True):
             for i, cell in enumerate(cells, start=len(self.row_factors)):
                 if cell is not None and cell.best:
                     entries[i] = f"**{self.cell_text(cell)}**{ARROWS[cell.mark]}"

@@ -77,10 +77,11 @@ def plan_evaluation(
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
-        cells[key] = Cell(record.arm, values, (*(cells[key].trials if key in cells else ()), trial))
-    if lacking := sum(record.status.counts for record in results.trial_records.values()) - len(
-        done
-    ):
+        before = cells[key].trials if key in cells else ()
+        cells[key] = Cell(record.arm, values, (*before, trial))
+    finished = [record for record in results.trial_records.values() if record.status.counts]
+    lacking = len(finished) - len(done)
+    if lacking:
         print(
             f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr
         )

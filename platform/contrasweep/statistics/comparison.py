@@ -592,9 +592,9 @@ class Comparison:
             )
         if self.evidence.common.seed_unknown:
             low, high = self.evidence.common.of_this_seed.interval(self.level)
-            ends = span(
-                self.difference, *((-high, -low) if self.turned else (low, high))
-            ).partition(" ")[2]
+            if self.turned:
+                low, high = -high, -low
+            ends = span(self.difference, low, high).partition(" ")[2]
             return f"{ends} is of this one seed"
         return ""
 

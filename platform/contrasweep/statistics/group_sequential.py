@@ -314,50 +314,55 @@ def judge_looks(
             seeds).
     """
     p = np.asarray(p_values, dtype=np.float64)
-    before = [False] * len(p) if decided is None else list(decided)
-    waits = [False] * len(p) if early is None else [not value for value in early]
-    tested = [
+    decided_before = [False] * len(p) if decided is None else list(decided)
+    too_early = [False] * len(p) if early is None else [not value for value in early]
+    latest = [
         int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p
     ]
-    repeated = [
+    repeated_ps = [
         1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
-        for row, look, wait in zip(p, tested, waits, strict=True)
+        for row, look, wait in zip(p, latest, too_early, strict=True)
     ]
     # Whoever was decided at an earlier look passes its share of alpha on, as Holm's procedure does.
-    passed = [0.0 if done else p_value for p_value, done in zip(repeated, before, strict=True)]
-    waiting = [1.0] * max(0, family.size - len(p))
-    left = family.levels(
-        sum(value <= family.alpha for value in family.adjusted([*passed, *waiting])[: len(p)])
+    counted_ps = [
+        0.0 if done else p_value for p_value, done in zip(repeated_ps, decided_before, strict=True)
+    ]
+    untested_ps = [1.0] * max(0, family.size - len(p))
+    level_left = family.levels(
+        sum(
+            value <= family.alpha
+            for value in family.adjusted([*counted_ps, *untested_ps])[: len(p)]
+        )
     )
     standings = []
-    for i, (difference, look) in enumerate(zip(differences, tested, strict=True)):
-        family_p = [*passed[:i], repeated[i], *passed[i + 1 :], *waiting]
+    for i, (difference, look) in enumerate(zip(differences, latest, strict=True)):
+        family_p = [*counted_ps[:i], repeated_ps[i], *counted_ps[i + 1 :], *untested_ps]
         adjusted = float(family.adjusted(family_p)[i])
         share = family.share(family_p, i)
-        same = None
+        equivalence = None
         if family.margin is not None and equivalence_p is not None:
-            same = (
+            equivalence = (
                 1.0
-                if look < 0 or waits[i]
+                if look < 0 or too_early[i]
                 else inflation * looks.repeated_p(equivalence_p[i][look], look)
             )
-            same = min(1.0, same * max(1, family.size))
+            equivalence = min(1.0, equivalence * max(1, family.size))
         decision: Decision = "open"
         if adjusted <= family.alpha:
             decision = "better" if (difference > 0) == (mode == "max") else "worse"
-        elif same is not None and same <= family.alpha:
+        elif equivalence is not None and equivalence <= family.alpha:
             decision = "equivalent"
         elif _futile(
             p[i],
             difference,
             looks,
-            left,
+            level_left,
             family.margin,
             None if standard_errors is None else standard_errors[i],
         ):
             decision = "futile"
         level = looks.level_at(share / inflation, max(0, look))
-        standings.append(Standing(adjusted, same, level, decision))
+        standings.append(Standing(adjusted, equivalence, level, decision))
     return standings
 
 

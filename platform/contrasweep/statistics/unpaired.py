@@ -57,8 +57,9 @@ class UnpairedContrast(Contrast):
     @property
     def smallest_p(self) -> float:
         """The smallest two-sided p of the permutation test; 1 where it does not judge."""
-        same = len(self.a) == len(self.b) <= MOST_RUNS
-        return 2 / math.comb(2 * self.n, self.n) if same else 1.0
+        if len(self.a) == len(self.b) and self.n <= MOST_RUNS:
+            return 2 / math.comb(2 * self.n, self.n)
+        return 1.0
 
     def test(self, level: float = 0.05) -> Test:
         """The test used at `level`."""
@@ -112,16 +113,16 @@ class UnpairedContrast(Contrast):
 
 def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
     """Return what the runs `a` [n] and `b` [m] say of the difference of their means."""
-    parts = [float(x.var(ddof=1)) if len(x) > 1 else 0.0 for x in (a, b)]
-    errors = [part / len(x) for part, x in zip(parts, (a, b), strict=True)]
-    spread = sum(
-        error**2 / (len(x) - 1) for error, x in zip(errors, (a, b), strict=True) if len(x) > 1
-    )
+    sides = (a, b)
+    variances = [float(x.var(ddof=1)) if len(x) > 1 else 0.0 for x in sides]
+    of_means = [variance / len(x) for variance, x in zip(variances, sides, strict=True)]
+    # Welch's degrees of freedom: squared variance of the difference over this sum
+    spread = sum(v**2 / (len(x) - 1) for v, x in zip(of_means, sides, strict=True) if len(x) > 1)
     return UnpairedContrast(
         float(a.mean() - b.mean()),
-        math.sqrt(sum(errors)),
-        sum(errors) ** 2 / spread if spread > 0 else max(1.0, len(a) + len(b) - 2.0),
-        Components(residual=sum(parts)),
+        math.sqrt(sum(of_means)),
+        sum(of_means) ** 2 / spread if spread > 0 else max(1.0, len(a) + len(b) - 2.0),
+        Components(residual=sum(variances)),
         Design(seeds=min(len(a), len(b)), unit="run"),
         (),
         tuple(map(float, a)),

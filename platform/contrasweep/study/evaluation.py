@@ -88,12 +88,10 @@ class Evaluation:
     @property
     def label(self) -> str:
         """What the name of its study says: `on-digits-mnist`, `with-robustness`."""
-        function = ["with", self.function.rpartition(":")[2]] if self.function else []
-        return re.sub(
-            "[^A-Za-z0-9._-]+",
-            "-",
-            "-".join([*(["on", *self.data] if self.data else []), *function]),
-        )
+        words = ["on", *self.data] if self.data else []
+        if self.function:
+            words += ["with", self.function.rpartition(":")[2]]
+        return re.sub("[^A-Za-z0-9._-]+", "-", "-".join(words))
 
 
 def dataset_name(name: str) -> str:

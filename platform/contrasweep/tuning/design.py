@@ -105,8 +105,9 @@ class SweepDesign:
             | ({"slots": self.study.slots} if self.study.slots else {}),
             self.search_folds,
             self.search_data.digest,
-            *([starts] if (starts := self.study.arms[arm].start_points) else []),
         ]
+        if self.study.arms[arm].start_points:
+            parts.append(self.study.arms[arm].start_points)
         return canonical.digest(parts, length=12)
 
     def trial(self, arm: str, config: Config, fold: int | None, seed: int) -> Trial:
