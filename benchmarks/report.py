@@ -111,11 +111,10 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
     rng = np.random.default_rng(int(trial.id[:12], 16))
     infeasible = trial.arm == "infonce" and trial.config["batch_size"] == 256
     failed = not infeasible and rng.uniform() < 0.02
-    rows = (
-        []
-        if infeasible
-        else [_row(trial, epoch, rng) for epoch in range(1, EPOCHS // (2 if failed else 1) + 1)]
-    )
+    rows = []
+    if not infeasible:
+        epochs = EPOCHS // 2 if failed else EPOCHS
+        rows = [_row(trial, epoch, rng) for epoch in range(1, epochs + 1)]
     began = 1.79e9 + trial.seed * 60.0
     if rows:
         records.write_metrics(
@@ -130,16 +129,18 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
             Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(
                 Path(folder), EPOCHS
             )
+    status = Status.DONE
+    error = None
     if failed:
+        status = Status.FAILED
         error = ERRORS[int(rng.integers(2))]
     elif infeasible:
+        status = Status.INFEASIBLE
         error = "it needs 96 GiB and the largest GPU has 80\n"
-    else:
-        error = None
     records.write(
         Record.of(
             trial,
-            status=Status.INFEASIBLE if infeasible else Status.FAILED if failed else Status.DONE,
+            status=status,
             metrics=rows[-1] if rows else {},
             step=len(rows),
             seconds=float(rng.uniform(40, 70)) if rows else 0.0,

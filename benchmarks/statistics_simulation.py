@@ -58,9 +58,9 @@ def cross_validations(rng: np.random.Generator, studies: int, repeats: int = 5) 
         for repeat in range(repeats):
             for fold, test in enumerate(np.array_split(rng.permutation(rows), 5)):
                 train = np.setdiff1d(np.arange(rows), test)
-                found[study, 5 * repeat + fold] = _hits(x[:, :5], y, train, test) - _hits(
-                    x[:, 5:], y, train, test
-                )
+                first = _hits(x[:, :5], y, train, test)
+                second = _hits(x[:, 5:], y, train, test)
+                found[study, 5 * repeat + fold] = first - second
     return found
 
 

@@ -16,7 +16,7 @@ StateDict = dict[str, Any]
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A model, an optimiser, a gradient scaler."""
+    """Anything with a state to save: a model, an optimiser, a gradient scaler."""
 
     def state_dict(self) -> StateDict:
         """Return the state: tensors and plain values."""

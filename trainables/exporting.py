@@ -50,9 +50,9 @@ class FromPixels(nn.Module):
 
 
 def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c size size"]:
-    """Scale images to `size` pixels a side, filtered where they shrink.
+    """Scale images to squares of `size` pixels, with antialiasing where they shrink.
 
-    0 is the shorter side of images that are not square.
+    A `size` of 0 is the shorter side of the images; square images then stay as they are.
     """
     # one layout, so that sums come out the same
     size = size or min(pixels.shape[2:])

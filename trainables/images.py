@@ -326,7 +326,7 @@ class Normalise:
         return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
 
     def joined(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
-        """Return the normal values of several stretches of images as one batch, copied once."""
+        """Return the normalised values of several batches of images as one batch; memory is copied once."""
         shape = parts[0].shape[1:]
         ambiguous = shape[0] == 1 or shape[1:].numel() == 1  # then torch.cat keeps rows first
         joined = torch.empty(
@@ -398,12 +398,13 @@ def batches(
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     """Yield one epoch in batches: the views of `size` images, all first views before second ones, and their rows.
 
-    There is a view for each of `policies`, in [0, 1] without `normalise`. Views are drawn from `key` (seed, fold,
-    epoch) for each place in `order`, so
-    they do not depend on `size`, and a row that is drawn twice looks different each time. The last, smaller batch is
-    left out (it is another in each epoch) unless it is the only one. `places` are the batches wanted, by number (None:
-    all), and `share` the part of each (its number and how many there are): the views of a part are those it has in the
-    whole batch. Images that are streamed are read and augmented by a thread, ahead of the batches that are asked for.
+    There is one view for each of `policies`, in [0, 1] without `normalise`. Views are drawn from `key` (seed, fold,
+    epoch) for each place in `order`. So they do not depend on `size`, and a row that is drawn twice looks different
+    each time. The last, smaller batch is left out (it has other rows in each epoch) unless it is the only one.
+
+    `places` are the numbers of the batches to yield (None: all). `share` is the part of each batch to yield, as (its
+    number, number of parts), with the views that these rows have in the whole batch. Streamed images are read and
+    augmented by a thread, ahead of the batch that is asked for.
     """
     stream = _batches(images, normalise, policies, order, size, key, places, share)
     ours = all(isinstance(policy, augmentations.Policy) for policy in policies)

@@ -94,7 +94,7 @@ def convert(module: nn.Module) -> nn.Module:
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sum over processes; so is its gradient."""
+    """Return the sum over all processes. Its gradient is summed over them too."""
     total: Tensor = _Sum.apply(values)
     return total
 

@@ -309,7 +309,7 @@ class WithOwnRates:
             optimizer.lr = value * ratio
 
     def step(self, gradients: list[Tensor]) -> None:
-        """Take a step with each."""
+        """Take a step with each optimizer, which gets its part of `gradients`."""
         start = 0
         for optimizer in self.optimizers:
             end = start + len(optimizer.parameters)
@@ -317,11 +317,11 @@ class WithOwnRates:
             start = end
 
     def state_dict(self) -> StateDict:
-        """The state of each."""
+        """Return the states of all optimizers."""
         return {"each": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Restore the state of each."""
+        """Restore the states of all optimizers."""
         for optimizer, part in zip(self.optimizers, state["each"], strict=True):
             optimizer.load_state_dict(part)
 

@@ -42,11 +42,11 @@ class Group:
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def method(self, own: loop.Method) -> loop.Method:
-        """Return `own` with epochs that all ranks train together."""
+        """Return `own` as a method whose epochs are trained by all ranks together."""
         return JoinedMethod(own, self) if self.ranks else own
 
     def begin(self, epoch: int) -> None:
-        """Have every rank begin an epoch."""
+        """Tell the other ranks to train this epoch."""
         for rank in self.ranks:
             assert rank.stdin is not None
             rank.stdin.write(b"%d\n" % epoch)
@@ -60,7 +60,10 @@ class Group:
         return ", ".join(f"rank {i} ended with exit code {code}" for i, code in ended)
 
     def await_loss(self) -> str:
-        """As `lost`; after a failed collective the rank that caused it may take a moment to end."""
+        """Return what `lost` returns, after a short wait.
+
+        After a failed collective, the rank that caused it may still be ending.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             for rank in self.ranks:
                 rank.wait(timeout=2)

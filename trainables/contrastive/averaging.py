@@ -52,7 +52,7 @@ class Averaged:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Follow the model by one step."""
+        """Update the average after a step of the model."""
         self.follower.update(self.source, self.decay)
         for mine, theirs in zip(self.model.buffers(), self.source.buffers(), strict=True):
             mine.copy_(theirs)

@@ -20,7 +20,7 @@ class Prototypes(nn.Module):
 
 
 class Centre(nn.Module):
-    """A running mean of the teacher's scores."""
+    """Running mean of the teacher's scores, which DINO subtracts from them."""
 
     value: Tensor
 

@@ -35,5 +35,5 @@ class LearnableTemperature(nn.Module):
 
     @torch.no_grad()
     def clip(self) -> None:
-        """Keep the temperature within its bound, after a step."""
+        """Keep the temperature at or above its lower bound; called after each step."""
         self.log_scale.clamp_(max=max(0.0, math.log(self.initial / LOWEST)))

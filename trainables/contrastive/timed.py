@@ -13,7 +13,7 @@ from contrasweep.trial import Report, Trial
 
 
 class Clock:
-    """The seconds so far, which a checkpoint keeps."""
+    """Counts the processor seconds of a training, across checkpoints."""
 
     seconds = 0.0
 

@@ -73,7 +73,7 @@ def search(
 def vote(
     similarities: Float[Tensor, "n k"], labels: Int[Tensor, "n k"], classes: int
 ) -> Int[Tensor, " n"]:
-    """The class with the largest summed similarity among the neighbours given; ties to the lowest label.
+    """Return the label [n] with the largest summed similarity among the given neighbours; the lowest label on ties.
 
     A class without a neighbour cannot win, even where all similarities are negative.
     """

@@ -22,7 +22,7 @@ def masks(ids: Ids) -> tuple[Square, Square]:
 
 
 def members(ids: Ids) -> tuple[Ids, Int[Tensor, " k"]]:
-    """The place of each row's id among the k ids there are, and how many rows each of these has."""
+    """Return, for each row, the index of its id among the k distinct ids, and the number of rows of each id [k]."""
     _, member, counts = torch.unique(ids, return_inverse=True, return_counts=True)
     return member, counts
 

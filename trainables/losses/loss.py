@@ -23,7 +23,7 @@ SIGNED = tuple(name for name, s in SIMILARITIES.items() if s.signed)
 
 
 class Terms(NamedTuple):
-    """For each anchor: the sum of its terms, their number, and the number of terms above zero."""
+    """Terms of a loss for each anchor: their sum, their number, and how many are above zero; [n] each."""
 
     total: Float[Tensor, " n"]
     number: Float[Tensor, " n"]

@@ -63,7 +63,7 @@ Counts = Int[Tensor, " 2"]
 
 
 class NegativeTally:
-    """Counts of negatives over the calls of a loss, on its device: nothing waits for them."""
+    """Counts negatives over the calls of a loss. Counts stay on the device, so that no call waits for it."""
 
     def __init__(self) -> None:
         self.counts: Counts | None = None

@@ -175,7 +175,10 @@ def latent(
 
 
 def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
-    """A bound on the dimensions that l of stages with maps of these sizes spans at `size`: enlarging adds none."""
+    """Return an upper bound on the dimensions that l spans at `size`, from stages with maps of these sizes.
+
+    Enlarging a map adds no dimension.
+    """
     return sum(math.prod(map(min, have, size)) for have in maps)
 
 

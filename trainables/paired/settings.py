@@ -44,7 +44,7 @@ Batches = Int[Tensor, "batches b"]
 
 
 def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
-    """Every row at most once an epoch; the rest of an incomplete batch is left out (BatchNorm dislikes it)."""
+    """Draw batches of distinct rows for one epoch. An incomplete last batch is left out, as it disturbs BatchNorm."""
     count = len(labels) // size
     return torch.randperm(len(labels), generator=generator)[: count * size].reshape(count, size)
 
@@ -62,11 +62,11 @@ def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Gener
 
 
 def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
-    """No anchor without a positive: rows travel in couples of their class, at the classes' own frequencies.
+    """Draw batches in which every row has another of its class, so that no anchor lacks a positive.
 
-    Where a class is odd in number its last row takes a second one of the class along, itself if it is the only
-    one (its two views then differ by augmentation alone). An odd batch is one row larger than its couples: that
-    row takes the class of one of them.
+    Rows are drawn in couples of one class, with the classes' own frequencies. In a class with an odd number of rows,
+    the last row takes an earlier one again, or itself if it is the only one (its two views then differ by augmentation
+    alone). An odd batch size adds one more row, of the class of one of the couples.
     """
     count = len(labels) // size
     couples = torch.cat(

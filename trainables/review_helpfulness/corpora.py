@@ -26,9 +26,8 @@ from contrasweep.trainables.review_helpfulness.vocabulary import (
 )
 from contrasweep.trial import Trial
 
-DEV_SHARE = (
-    0.2  # of the training products, where the dataset has no validation split: 16 of 80 per cent
-)
+# of the training products, where the dataset has no validation split: 16 of 80 per cent
+DEV_SHARE = 0.2
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ EVAL_BATCH_ROWS = 512
 
 @dataclass(frozen=True)
 class Pairs:
-    """The training pairs, as numbers of distinct sentences.
+    """Pairs of training sentences, as indices of distinct sentences.
 
-    `first` and `second` [n] are alike, `groups` [n] says which pairs are linked, and `against[s]` are the sentences
-    that contradict sentence s.
+    `first` and `second` [n] are the two sides, `groups` [n] says which pairs are linked, and `against[s]` are the
+    sentences that contradict sentence s.
     """
 
     sentences: list[str]

@@ -177,10 +177,11 @@ class TwoTower(DualEncoder[Batch]):
 def recalls(
     queries: Float[Tensor, "n d"], found: Float[Tensor, "m d"], pairs: Int[Tensor, "p 2"]
 ) -> dict[int, Bool[Tensor, " n"]]:
-    """Return for each k of `RECALL_AT` whether a query has one of its own among the k nearest by inner product.
+    """Return, for each k of `RECALL_AT`, whether a correct row is among the k nearest to each query by inner product.
 
-    `pairs` holds query and row of `found` that belong together.
+    `pairs` lists the correct ones: number of the query, number of the row of `found`.
     """
+    # a pair (query, row) as one number: query * m + row
     keys = pairs[:, 0] * len(found) + pairs[:, 1]
     near = []
     rows = torch.arange(len(queries), device=queries.device)

@@ -265,7 +265,7 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
 
 
 class CurrentCode:
-    """The code that trials would run now, worked out once for each trainable and what their configs name by path."""
+    """The code that trials would run now, found once for each trainable and each set of dotted paths in a config."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Keep the trainables that were given as functions, by their dotted path."""
@@ -281,7 +281,7 @@ class CurrentCode:
 
 
 def digest_of(modules: Mapping[str, str]) -> str:
-    """Return the digest of some code from its modules' digests."""
+    """Return the digest of code from the digests of its modules."""
     return short_digest("\n".join(f"{name} {modules[name]}" for name in sorted(modules)).encode())
 
 

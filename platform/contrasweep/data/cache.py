@@ -183,7 +183,7 @@ def _is_intact(folder: Path, what: str) -> bool:
 
 
 def evict(limit: int, keep: str = "") -> int:
-    """Remove entries, longest unused first, until the cache is within `limit` bytes; return the bytes removed.
+    """Remove the least recently used entries until the cache is within `limit` bytes; returns the bytes removed.
 
     Entries that a process is just opening are left.
     """

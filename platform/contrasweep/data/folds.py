@@ -125,7 +125,7 @@ RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
 
 
 def check(folds: Folds, rows: int, groups: int | None) -> None:
-    """Raise the `SpecError` of `assign` from counts alone: what a plan can know without the rows."""
+    """Raise the `SpecError` of `assign` as far as numbers of rows and groups tell, since a plan has no rows."""
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
     fill, what = (

@@ -47,7 +47,7 @@ class Ragged:
 
 
 class Dataset:
-    """Splits and parts of a staged dataset."""
+    """A staged dataset: opens its splits, and the training and test part of a fold."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest

@@ -39,7 +39,7 @@ class Durations:
     def makespan(
         self, footprints: Sequence[Footprint], seconds: Sequence[float | None]
     ) -> Makespan | None:
-        """Simulate trials to run, in this order; None where a duration is not known.
+        """Simulate how long these trials take, run in this order; None where a duration is not known.
 
         What a trial takes beside its training is the median of what it took so far.
         """

@@ -163,7 +163,7 @@ PEAKS_FILE = JsonFile(StudyPeaks, 2, "delete it, and it is written again from th
 
 
 class Learned:
-    """Peaks by cell and type of host, and the constants of the memory model that follow from them."""
+    """Measured peaks of memory by cell and type of host, and the memory model's constants that follow from them."""
 
     def __init__(self, peaks: Iterable[Peak] = ()) -> None:
         self.cells: dict[str, dict[str, Peak]] = {}
@@ -173,7 +173,7 @@ class Learned:
             self.add(peak)
 
     def add(self, peak: Peak) -> None:
-        """Join a peak with those of its cell and host, and fit the constants of its architecture to it."""
+        """Join a peak with that of its cell and host, and update the constants of its architecture."""
         hosts = self.cells.setdefault(peak.cell, {})
         hosts[peak.host] = hosts[peak.host].joined(peak) if peak.host in hosts else peak
         if peak.architecture:
@@ -200,10 +200,7 @@ def cell_key(trainable: str, config_text: str, data_digest: str) -> str:
 
 
 def peak_of(record: Record) -> Peak | None:
-    """Return the row of one record; None where it has nothing to teach.
-
-    That is a trial that did not train to an end, or was not measured.
-    """
+    """Return the measured peak of a finished trial; None where it was not measured, or did not train to an end."""
     if not record.status.trained or not (record.gpu_memory_gib or record.host_memory_gib):
         return None
     notes = record.notes
@@ -238,10 +235,10 @@ def forget(records: StudyRecords) -> None:
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
-    """Return what all studies in this storage have learned.
+    """Return the measured peaks and constants of all studies in this storage.
 
-    This one's rows are made again from its records where its file does not count as many as are `finished`: its driver
-    was killed before it could write.
+    For this study they are made anew from its records if its file counts fewer than `finished`: a driver was killed
+    before it could write.
     """
     if not finished:
         return learned_of(records, ())

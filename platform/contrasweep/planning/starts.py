@@ -260,9 +260,9 @@ def _check_arm(start: Start, arms: Collection[str]) -> None:
 
 
 def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:
-    """Check that the trials of a plan that are not `finished` can start: that networks and their code are there.
+    """Raise `ContrasweepError`, one line, where a trial that is not `finished` cannot start from its source.
 
-    Raises `ContrasweepError`, one line, for networks of other code than there is now, and for deleted checkpoints.
+    It cannot where the source's checkpoint is deleted, or was made by other code than there is now.
     """
     of_study: dict[str, list[Trial]] = defaultdict(list)
     for trial in plan.trials:

@@ -66,7 +66,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @cached_property
     def sample_trials(self) -> list[Trial]:
-        """Configurations from all over each arm's space."""
+        """Trials of configurations spread over each arm's space, by which hosts are chosen."""
         return [trial for arm in self.study.arms for trial in self.samples(arm)]
 
     @cached_property

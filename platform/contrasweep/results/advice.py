@@ -138,12 +138,12 @@ MAX_FORECASTS = 12
 
 @dataclass(frozen=True)
 class PowerForecast:
-    """What more replicates would come to for one undecided comparison.
+    """What more replicates would do for one undecided comparison.
 
-    `detectable` is the difference that is decided with a chance of 80 %, in units of the metric: now, and at each of
-    the advice's sizes and others. `degrees` are the degrees of freedom there. `chances` are those of a
-    decision at the sizes (none: not known), `enough` the sizes that decide it with 80 %, the cheapest first.
-    `enough_as_estimated` is the cheapest size that would, if the noise is as it is estimated; where `enough` is empty.
+    `detectable` is the difference decided with a chance of 80 %, in units of the metric: now, at each of the advice's
+    sizes, and at others. `degrees` are the degrees of freedom there. `chances` are those of a decision at the sizes
+    (none: not known), `enough` the sizes that reach 80 %, cheapest first. `enough_as_estimated` is the cheapest size
+    that would, if the noise is as estimated; used where `enough` is empty.
     """
 
     pair: Pair

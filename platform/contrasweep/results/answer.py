@@ -49,7 +49,7 @@ class Pair:
         return self.comparison.decided
 
     def place(self, names: DisplayNames) -> str:
-        """Return its place in the table, as it stands in front of a sentence; "" where it is over everything."""
+        """Return where in the table it is, for the start of a sentence; "" where it is over everything."""
         where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
         return f"{where}: " if where else ""
 
@@ -58,7 +58,7 @@ class Pair:
         return self.place(names) + self.comparison.sentence(names(self.a), names(self.b))
 
     def numbers(self) -> list[str]:
-        """Return difference, interval and p of one analysis, with as many digits as the verdict needs."""
+        """Return difference, interval and p as text, with as many digits as the verdict needs."""
         comparison = self.comparison
         difference, _, interval = comparison.span().partition(" ")
         p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")

@@ -51,7 +51,10 @@ class Compared:
 
 
 def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
-    """Judge the family of a study whose trials up to `stage` have ended, write the log, and return a line about it."""
+    """Judge the study's comparisons once the trials up to `stage` have ended; returns a line about it.
+
+    The look is written to the log.
+    """
     declared = plan.study.replicates
     assert declared is not None
     log = read_looks(records) or LookLog(declared.spending, declared.of)
@@ -121,7 +124,7 @@ _SAID = {
 
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
-    """Return the looks so far, this one, and those to come."""
+    """Return all looks of the study: those taken, the present one, and those to come."""
     before = [(look.replicates, look.time) for look in log.looks]
     ahead = [(n, spending_time(declared, log, n)) for n in declared.looks if n > stage.replicates]
     every = [*before, (stage.replicates, stage.time), *ahead]

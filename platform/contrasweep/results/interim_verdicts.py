@@ -188,7 +188,7 @@ class ExtensionVerdicts:
 
     @property
     def finished(self) -> bool:
-        """Never: it may be extended again."""
+        """Return False: the study may be extended again."""
         return False
 
     @property

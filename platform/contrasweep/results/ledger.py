@@ -274,11 +274,12 @@ class Ledger:
             for e in self.entries
             if isinstance(e, Decided) and e.stage == "confirm"
         }
-        return [
-            (grant.level, bool(end and end.kept), end.p if end and end.p is not None else 1.0)
-            for pair, grant in grants.items()
-            for end in [ends.get(pair)]
-        ]
+        found = []
+        for pair, grant in grants.items():
+            end = ends.get(pair)
+            p = 1.0 if end is None or end.p is None else end.p
+            found.append((grant.level, end is not None and end.kept, p))
+        return found
 
     @property
     def spent(self) -> Spent:

@@ -100,9 +100,9 @@ def _counted(
 
 
 def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
-    """Return by dotted key of a setting the arms that have it and none of whose trials ever read it.
+    """Return setting (dotted key) -> arms in which it is set but no trial ever read it.
 
-    Trials that failed or fit no host do not count: they may have ended before they came to it.
+    Trials that failed or fit no host do not count, since they may have ended before they read it.
     """
     trained = [record for record in records if record.status.trained]
     unused: dict[str, dict[str, None]] = {}  # setting -> arms

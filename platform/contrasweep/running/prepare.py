@@ -179,7 +179,7 @@ class NewSearches:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a run will do with the recorded trials; nothing has been changed yet."""
+    """What a run is going to do with the recorded trials. Nothing has been changed yet."""
 
     comparison: CodeComparison
     changed: Changed
@@ -284,10 +284,11 @@ def decide(
 def run_again(
     metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
 ) -> set[str]:
-    """Return the failed trials that run again: all of them with `retry_failed`, else those that may succeed now.
+    """Return the ids of failed trials that run again.
 
-    Their method is not to blame, and no search has gone on from their failure. Or they lacked the study's `metric`,
-    and the study or the code has changed since: `ContrasweepError` where all trials lacked it and nothing has changed.
+    With `retry_failed` these are all. Otherwise they are trials that failed for a cause outside their method, unless a
+    search has gone on from the failure, and trials that lacked the study's `metric`, if the metric or the code has
+    changed since. Raises `ContrasweepError` where all trials lacked the metric and nothing has changed.
     """
     again = {
         i

@@ -80,7 +80,7 @@ class StepResult(TypedDict, total=False):
 
 
 class RunContext:
-    """What all trials of a run have in common; every worker receives it once."""
+    """What all trials of a run share. Each worker receives it once."""
 
     def __init__(
         self,

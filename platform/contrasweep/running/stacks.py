@@ -24,7 +24,7 @@ FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
 def answer_signal() -> None:
-    """Let this process write the stacks of its threads to standard error at a signal."""
+    """Make this process write the stacks of its threads to standard error when it receives a signal."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # standard error may be closed
         if signal.getsignal(SIGNAL) is signal.SIG_DFL:
             faulthandler.register(SIGNAL, file=2, all_threads=True)

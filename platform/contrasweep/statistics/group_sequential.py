@@ -73,11 +73,11 @@ SPENDING: dict[str, Callable[[ArrayLike, ArrayLike], Floats]] = {
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks of a study so far, and as planned.
+    """The looks of a study: those so far and those planned.
 
-    `information` of each look, in any unit that grows (replicates); `times` are the shares of alpha's spending, by
-    default the information's share of the last look's. They part company where a study is extended: what was spent
-    stays spent, and the rest is spread over the looks to come.
+    `information` is that of each look, in any unit that grows, such as replicates. `times` are the shares of alpha's
+    spending, by default the information as a share of the last look's. They differ where a study is extended: what was
+    spent stays spent, and the rest is spread over the looks to come.
     """
 
     information: tuple[float, ...]
@@ -223,6 +223,7 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
     before = 0
     decided = np.zeros(T_PATHS, bool)
     for information, level in zip(looks.information, looks.nominal_levels(alpha), strict=True):
+        # Mean and sum of squared deviations of n seeds, updated by the mean and the deviations of the `new` ones.
         n = round(information)
         new = n - before
         following = rng.normal(size=T_PATHS) / math.sqrt(new)
@@ -271,10 +272,10 @@ POWER_WANTED = 0.8
 
 @dataclass(frozen=True)
 class Standing:
-    """A comparison after a look, by the data that it had when it was last tested.
+    """The state of a comparison after a look.
 
-    `p_value` is its repeated p adjusted over the family, `equivalence_p` the same of equivalence (None: no margin),
-    `level` the two-sided level at which that look tested it. `decision` is better, worse or equivalent exactly where
+    `p_value` is its repeated p, adjusted over the family; `equivalence_p` the same for equivalence (None: no margin).
+    `level` is the two-sided level at which the look tested it. `decision` is better, worse or equivalent exactly where
     the 1 - `level` interval says so.
     """
 

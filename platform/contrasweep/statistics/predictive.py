@@ -191,7 +191,7 @@ RANGE = (0.1, 0.9)
 
 @dataclass(frozen=True)
 class Prediction:
-    """The chance that `design` decides a comparison, and its `low` to `high` over what the noise may be."""
+    """The chance that `design` decides a comparison. `low` to `high` is its range over the plausible noise."""
 
     design: Design
     assurance: float

@@ -261,9 +261,11 @@ class Rule:
         n = len(d) + more
         level = self.look_level(level, max(0, math.ceil((n - self.looks()[0]) / self.step)))
         rng = np.random.default_rng(0)
+        # Each draw: weights of the present gains, by which `more` of them are drawn again as the seeds to come.
         shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
         following = d[(rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)]
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
+        # Then the test of `confirm` on all seeds of each draw: Walsh averages of those that have not collapsed.
         used = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
         critical = np.array([_critical(k, level) for k in range(n + 1)])[used.sum(axis=1)]
         i, j = _pairs(n)

@@ -60,9 +60,9 @@ def smallest_p(n: int) -> float:
 
 
 def attained_level(n: int, level: float) -> float:
-    """The level that the exact sign-flip test of n replicates attains; at most `level`.
+    """Return the level that the exact sign-flip test of n replicates attains; it is at most `level`.
 
-    It has as many of its 2^(n-1) p-values as `level` has room for: 0 where `smallest_p` is above it.
+    The test has 2^(n-1) possible p-values, in steps of 2 / 2^n. 0 where `smallest_p` is above `level`.
     """
     patterns: int = 2 ** (n - 1)
     return math.floor(level * patterns + 1e-9) / patterns

@@ -39,9 +39,8 @@ class Extra:
     gpus: Measure | None = None
     cost_per_hour: Measure | None = None
     unused_settings: tuple[Label, ...] | None = None
-    start_ended: Time | None = (
-        None  # `StartRef.ended` of a trial that started from another one's checkpoint
-    )
+    # `StartRef.ended` of a trial that started from another one's checkpoint
+    start_ended: Time | None = None
 
 
 @stored
@@ -106,9 +105,8 @@ class Checkpoints:
         self.store = store
         self.prefix = prefix.rstrip("/")
         self._known = self._no_prior_state = no_prior_state
-        self._newest: Saved | None = (
-            None  # what the marker names, once this object has read or written it
-        )
+        # what the marker names, once this object has read or written it
+        self._newest: Saved | None = None
 
     def save(
         self,

@@ -100,13 +100,13 @@ def kept_codes(records: StudyRecords) -> set[str]:
 
 
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
-    """The changes of code (digest before, digest after) under which trials are kept."""
+    """Return the accepted changes of code: pairs of old and new digest under which trials stay valid."""
     known = ACCEPTED_FILE.find(records.store, _key(records, "accepted.json"))
     return set(known.changes) if known else set()
 
 
 def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
-    """Keep trials under these changes of code from now on."""
+    """Record that trials made before these changes of code (old digest, new digest) stay valid."""
     known = accepted(records)
     if not known.issuperset(changes := set(changes)):
         content = AcceptedChanges(tuple(sorted(known | changes)))

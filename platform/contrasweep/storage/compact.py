@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
-RECOMPACT_FRACTION = (
-    0.1  # of the trials: whoever reads a growing study compacts it ever more rarely
-)
+# of the trials: whoever reads a growing study compacts it ever more rarely
+RECOMPACT_FRACTION = 0.1
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
 TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
 # that wait for an object store; that decode what a disk gives at once
@@ -273,7 +272,7 @@ def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.
 
 @dataclass(frozen=True)
 class Part:
-    """A compacted file: its key, and its rows of trials whose records are as they were when it was written."""
+    """A compacted file: its key, and the rows of trials whose records have not changed since it was written."""
 
     key: str
     rows: pa.Table
@@ -281,7 +280,7 @@ class Part:
 
     @property
     def full(self) -> bool:
-        """Whether it stays as it is when more trials are compacted."""
+        """Whether the file is large enough to be left as it is when more trials are compacted."""
         return len(self.trials) >= PART_TRIALS // 2
 
 

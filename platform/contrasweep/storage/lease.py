@@ -35,9 +35,8 @@ EXPIRY_S = 30.0
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
 MOST_ASKED = 1000  # how often a holder can be asked to stop
-RELEASE_TIMEOUT_S = (
-    5.0  # an interrupted run does not wait longer for a storage that does not answer
-)
+# an interrupted run does not wait longer for a storage that does not answer
+RELEASE_TIMEOUT_S = 5.0
 
 
 class StudyHeld(ContrasweepError):
@@ -60,7 +59,7 @@ class Holder:
 
     @classmethod
     def here(cls) -> "Holder":
-        """Return this process as a holder."""
+        """Return this process as the holder of a lease."""
         return cls(
             socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex
         )

@@ -29,7 +29,7 @@ class ListedStore(ABC):
         return {key: size for key, _, size in self.entries(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """The entity tags, by key."""
+        """Entity tag, by key, of each object `<folder><any>/<name>`, as the server lists them."""
         return {
             key: tag
             for key, tag, _ in self.entries(folder)

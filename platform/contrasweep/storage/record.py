@@ -244,17 +244,15 @@ class TrialNotes:
     """Facts on a trial from its search and its placement; None where one does not apply."""
 
     phase: Phase | None = None
-    candidate: Count | None = (
-        None  # number of the configuration in its arm's search, in the order of asking
-    )
+    # number of the configuration in its arm's search, in the order of asking
+    candidate: Count | None = None
     gpus: Measure | None = None  # GPUs or the share of one that it held; 0: none
     gpu_type: Label | None = None
     cost_per_hour: Measure | None = None  # of the part of a host that it held
     architecture: Label | None = None  # of its `contrasweep.cluster.memory.Workload`
     counted_gib: Measure | None = None  # GPU memory that the workload counts
-    refused_by: str | None = (
-        None  # of an infeasible trial: the hosts there were, none of which held it
-    )
+    # of an infeasible trial: the hosts there were, none of which held it
+    refused_by: str | None = None
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
         """Return both notes as one; values of `other` come first."""

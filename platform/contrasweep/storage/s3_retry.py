@@ -24,9 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_WAIT_S = 0.2
 MAX_WAIT_S = 10.0
-DENIED_ATTEMPTS = (
-    4  # keys that were just given take a second to be known; then a refusal is final, and said once
-)
+# keys that were just given take a second to be known; then a refusal is final, and said once
+DENIED_ATTEMPTS = 4
 MIN_BYTES_PER_S = 1e6
 
 NOT_FOUND = {"404", "NoSuchKey", "NotFound"}

@@ -55,10 +55,10 @@ class Store(Protocol):
         """Write an object's content to the local file `path`; `FileNotFoundError` if there is none."""
 
     def check_writable(self) -> None:
-        """`StorageError` that says why nothing can be written here; leaves nothing behind."""
+        """Raise `StorageError` with the reason where nothing can be written here. Leaves nothing behind."""
 
     def has_conditional_writes(self) -> bool:
-        """Whether of two that write the same object with `if_absent` only one can; leaves nothing behind."""
+        """Whether only one of two writers with `if_absent` can succeed on the same key. Leaves nothing behind."""
 
 
 def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> Store:
@@ -149,7 +149,7 @@ class LocalStore:
         yield from found
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """The sizes of the files."""
+        """Bytes of each file whose key begins with `prefix`, by key."""
         with self._asking("be listed", prefix):
             # a link may lead to nothing
             return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
@@ -199,7 +199,7 @@ class LocalStore:
             ) from None
 
     def has_conditional_writes(self) -> bool:
-        """Always: a link is made, or a file created, by one process only."""
+        """Return True: only one process can create a file or link of a name."""
         return True
 
     def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:

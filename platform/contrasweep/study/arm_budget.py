@@ -116,7 +116,7 @@ class Spending:
         return sum(self.hours.values()) / known if known else 0.0
 
     def room(self, configs: int, running: Iterable[str]) -> bool:
-        """Return whether one more configuration may start, after `configs` others.
+        """Return whether the budget has room for one more configuration, after `configs` others.
 
         The trials in `running` run now or are about to start.
         """

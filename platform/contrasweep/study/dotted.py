@@ -100,7 +100,7 @@ def leaves(*configs: Config) -> set[Leaf]:
 
 
 def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
-    """Return why two configs exclude each other, as the end of a sentence; "" where they do not."""
+    """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can."""
     others = sorted(other)
     for key, text in sorted(one):
         for known, known_text in others:

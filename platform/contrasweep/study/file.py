@@ -97,7 +97,7 @@ def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
 
 
 def named_by(study: Study, configs: Iterable[Config] = ()) -> list[object]:
-    """Return the values in which who declares a study names code: its own, and the `configs` that it comes to."""
+    """Return the values in which a study's author names code: the study's own, and the `configs` that it expands to."""
     return [to_plain(study), [arm.path for arm in study.arms.values()], *configs]
 
 

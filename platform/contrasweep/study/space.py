@@ -222,9 +222,9 @@ def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool
 
 
 def drawn_from(space: Space, config: Config) -> MutableConfig:
-    """Return the searched settings of a nested `config`, by the dotted keys of its `space`.
+    """Return the values that `config` has for the settings of `space`, by dotted key.
 
-    What a choice was resolved to is given as the option that it comes from.
+    A choice that was resolved to more settings is given as the option that it came from.
     """
     drawn = {}
     for name, parameter in space.items():

@@ -60,7 +60,7 @@ class Driver:
 
 
 def main() -> None:
-    """Follow until the driver has ended and all is shown."""
+    """Run followers for all trackers until the driver has ended and everything is shown."""
     # sent to all processes of a job; this one ends after the driver, which is told by them
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

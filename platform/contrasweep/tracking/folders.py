@@ -50,7 +50,7 @@ class TensorBoardTracker:
         self.writers[trial.id] = writer
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """Each metric as a scalar."""
+        """Write each metric as a scalar at this step."""
         for name, value in metrics.items():
             self.writers[trial_id].add_scalar(name, value, step, walltime=time)
 
@@ -124,7 +124,7 @@ class WandbTracker:
         return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """One step of the run."""
+        """Log the metrics as one step of the run."""
         self.runs[trial_id].log(dict(metrics), step=step)
 
     def finish(self, record: Record) -> None:

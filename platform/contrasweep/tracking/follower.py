@@ -49,7 +49,7 @@ NAMED = 3
 
 
 class Follower:
-    """Follows the storage of one study for one tracker."""
+    """Shows one study's storage on one tracker, as it grows."""
 
     def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
         """Follow the study of `records`; `whole`: keep all values, because `compare` will be called."""
@@ -69,10 +69,10 @@ class Follower:
         self._kept = time.monotonic()
 
     def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
-        """Look at the storage once, and show what is new, for about so many `seconds`.
+        """Read the storage once, and show what is new, for about `seconds` seconds.
 
-        Raises `TrackingError` where the tracker is away. The `last` look shows what trials reported that were
-        interrupted, too.
+        Raises `TrackingError` where the tracker cannot be reached. The `last` look also shows reports of trials that
+        were interrupted.
         """
         self._read_records()
         if not self._connected:
@@ -257,10 +257,15 @@ class Follower:
         self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
 
     def _mend(self, record: Record) -> tuple[str, int]:
-        mended: list[int] = []
+        mended = 0
         files = TrialFiles(self.records, record.trial_id)
-        self._try(record.trial_id, lambda: mended.append(self.target.mend(record, files)))
-        return record.trial_id, sum(mended)
+
+        def mend() -> None:
+            nonlocal mended
+            mended = self.target.mend(record, files)
+
+        self._try(record.trial_id, mend)
+        return record.trial_id, mended
 
     def _show_ended(self, record: Record) -> None:
         def show() -> None:
@@ -271,9 +276,9 @@ class Follower:
             self.waiting.pop(record.trial_id, None)
 
     def _try(self, trial_id: str, call: Callable[[], None]) -> bool:
-        """Return whether nothing more is to be tried for a trial.
+        """Call the tracker for a trial; return whether the trial needs no further try.
 
-        An error of its own is counted against it; that the tracker is away is raised.
+        An error of the trial counts against it. `TrackingError` is raised where the tracker cannot be reached.
         """
         if trial_id in self.refused:
             return True

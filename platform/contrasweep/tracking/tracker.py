@@ -94,7 +94,7 @@ class TrackedStudy:
 
     @classmethod
     def stored(cls, records: StudyRecords) -> Self:
-        """What study.json tells of a study."""
+        """Read it from the study's study.json."""
         document = records.document()
         if document is None:
             return cls(records.study, storage=records.storage)
@@ -199,7 +199,7 @@ class Target:
         """
 
     def is_reachable(self) -> bool:
-        """Whether it is there at all, after a call that failed."""
+        """Return whether the tracker answers at all; asked after a failed call."""
         return True
 
     def begin(self) -> None:
@@ -232,7 +232,7 @@ class Target:
         """Receive the outcome; no more calls come."""
 
     def keep(self) -> None:
-        """Keep in the storage what other processes need to know."""
+        """Write to the storage what other processes need to know, such as links."""
 
     def url(self, trial_id: str | None = None) -> str | None:
         """The page of a trial, or of the study; None where there is none."""

@@ -89,7 +89,7 @@ def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConf
 class ArmSearch:
     """The search of one arm, within its budget.
 
-    `infeasible` are trials that fitted no host and have a record of that: they run again, as far as the budget goes.
+    `infeasible` are trials whose record says that they fitted no host. They run again, as far as the budget goes.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ TARGETS: Table[type[Targets]] = Table(
 
 
 def looks_at_loss(targets: Component) -> bool:
-    """Whether the trial's loss is used at all."""
+    """Whether these targets use the trial's loss at all."""
     return getattr(targets.entry, "needs", "any") != "nothing"
 
 

@@ -100,7 +100,7 @@ class Batch:
             return Compared(loss(precise(embeddings), labels, rows), embeddings)
 
     def after_step(self, step: int) -> None:
-        """Do nothing."""
+        """Do nothing: there is no state to update."""
 
 
 def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

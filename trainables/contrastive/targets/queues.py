@@ -88,7 +88,7 @@ class Moco:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The momentum encoder and the queue."""
+        """Return what a checkpoint saves: the momentum encoder and the queue."""
         return {"momentum_encoder": self.encoder, "queue": self.queue}
 
     def step(
@@ -99,15 +99,16 @@ class Moco:
         half = len(views) // 2
         labels = labels[:half]
         rows = rows[:half]
-        own = self.model(views[:half]), self.encoder(views[half:])
+        first = self.model(views[:half])
+        second = self.encoder(views[half:])
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
-            queries, labels, rows = together(precise(own[0]), labels, rows)
-            (keys,) = together(precise(own[1]))
+            queries, labels, rows = together(precise(first), labels, rows)
+            (keys,) = together(precise(second))
             self.pending = keys, labels, rows
             others = torch.cat([keys, self.queue.embeddings.to(keys)]) if len(self.queue) else keys
             value = loss.between(queries, others, *self._masks(loss, labels, rows))
-        return Compared(value, torch.cat([precise(z) for z in own]))
+        return Compared(value, torch.cat([precise(first), precise(second)]))
 
     def _masks(self, loss: ComposedLoss, labels: Ids, rows: Ids) -> tuple[Tensor, Tensor]:
         """Return which of the step's keys and of the queue's are positives and negatives of each query."""
@@ -123,7 +124,7 @@ class Moco:
         return same & ~again, ~same & ~again
 
     def after_step(self, step: int) -> None:
-        """Let the momentum encoder follow, and put the step's keys into the queue."""
+        """Update the momentum encoder, and put the step's keys into the queue."""
         assert self.pending is not None
         self.encoder.update(self.model, self.momentum)
         self.queue.push(*self.pending)
@@ -159,7 +160,7 @@ class CrossBatchMemory:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The memory."""
+        """Return what a checkpoint saves: the memory."""
         return {"memory": self.memory}
 
     def step(
@@ -217,7 +218,7 @@ class Nnclr:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The predictor and the queue."""
+        """Return what a checkpoint saves: the predictor and the queue."""
         return {"predictor": self.trained, "queue": self.queue}
 
     def step(

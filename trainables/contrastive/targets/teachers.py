@@ -47,7 +47,7 @@ class Byol:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The momentum encoder and the predictor."""
+        """Return what a checkpoint saves: the momentum encoder and the predictor."""
         return {"momentum_encoder": self.encoder, "predictor": self.trained}
 
     def step(
@@ -64,7 +64,7 @@ class Byol:
         return Compared(value, torch.cat(embeddings))
 
     def after_step(self, step: int) -> None:
-        """Let the momentum encoder follow."""
+        """Update the momentum encoder."""
         self.encoder.update(self.model, rising(self.momentum, step, self.steps))
 
 
@@ -123,7 +123,7 @@ class Dino:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The teacher, the prototypes and the centre."""
+        """Return what a checkpoint saves: the teacher, the prototypes and the centre."""
         return {"momentum_encoder": self.teacher, "prototypes": self.trained, "centre": self.centre}
 
     def step(
@@ -147,7 +147,7 @@ class Dino:
         return Compared(value, embeddings)
 
     def after_step(self, step: int) -> None:
-        """Let teacher and centre follow."""
+        """Update the teacher and the centre."""
         assert self.pending is not None
         self.teacher.update(self.student, rising(self.momenta[0], step, self.steps))
         self.centre.value.lerp_(self.pending, 1 - self.momenta[1])
@@ -189,7 +189,7 @@ class Swav:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The prototypes."""
+        """Return what a checkpoint saves: the prototypes."""
         return {"prototypes": self.trained}
 
     def step(
@@ -207,7 +207,7 @@ class Swav:
         return Compared(value, embeddings)
 
     def after_step(self, step: int) -> None:
-        """Do nothing."""
+        """Do nothing: there is no state to update."""
 
 
 def swapped(targets: list[Tensor], scores: list[Tensor], temperature: float) -> Float[Tensor, ""]:

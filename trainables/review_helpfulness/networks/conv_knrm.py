@@ -49,7 +49,10 @@ def kernel_pooling(
 
 
 class ConvKNRM(HelpfulnessModel):
-    """Kernel-pooled matches of every n-gram size of the product with every one of the review, scored linearly."""
+    """Conv-KNRM (Dai et al.
+
+    2018): matches of product and review n-grams of all sizes, kernel-pooled and scored linearly.
+    """
 
     mus: Tensor
     sigmas: Tensor

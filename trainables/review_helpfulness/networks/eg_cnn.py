@@ -27,7 +27,7 @@ class _ReverseGradient(torch.autograd.Function):
 
 
 def reverse_gradient(x: Tensor) -> Tensor:
-    """x; its gradient comes back with the opposite sign."""
+    """Return `x` unchanged; in the backward pass its gradient changes sign."""
     return cast(Tensor, _ReverseGradient.apply(x))
 
 

@@ -107,7 +107,7 @@ class Fusion(nn.Module):
         self.convolution = nn.Conv1d(dim, dim, kernel_size=3, padding=1)
 
     def forward(self, streams: dict[str, Sequences]) -> Float[Tensor, "b z"]:
-        """Return z of size 5d."""
+        """Return the fused features z [b 5d] of the four streams."""
         text_p, roi_p, text_r, roi_r = (streams[name] for name in STREAMS)
         attend = self.attention
         # A gap within each attended pair as well: the second sequence begins where padding has pushed it.
@@ -171,7 +171,7 @@ class Proposed(HelpfulnessModel):
         self.score = nn.Linear(5 * dim, 1) if options.head == "linear" else nn.Sequential(*mlp)
 
     def encode(self, batch: Batch) -> dict[str, Sequences]:
-        """Return K_p, A_p, K_r, A_r (Eq. 2-4)."""
+        """Encode both sides: word states K_p, K_r and region states A_p, A_r, by name (Eq. 2-4)."""
         texts = {"text_p": (batch.text_p, batch.mask_p), "text_r": (batch.text_r, batch.mask_r)}
         images = {
             "roi_p": (batch.roi_p, batch.roi_mask_p),
@@ -186,7 +186,10 @@ class Proposed(HelpfulnessModel):
         }
 
     def interact(self, streams: dict[str, Sequences]) -> dict[str, Sequences]:
-        """Return H_p, V_p, H_r, V_r (Eq. 5-14); with `interaction` off the streams as they are."""
+        """Return text states H_p, H_r and region states V_p, V_r after cross-modal attention, by name (Eq. 5-14).
+
+        With `interaction` off they are `streams` unchanged.
+        """
         if not self.options.interaction:
             return streams
         out = {}

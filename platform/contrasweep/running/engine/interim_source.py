@@ -41,7 +41,7 @@ class InterimSource(Source):
 
     @property
     def plan(self) -> Plan:
-        """The plan, of a sweep with what its search has found by now."""
+        """The plan. That of a sweep includes the best configurations that its search has found so far."""
         if isinstance(self.inner, SweepSource) and isinstance(self.declared, SweepPlan):
             return replace(self.declared, best=self.inner.plan.best)
         return self.declared

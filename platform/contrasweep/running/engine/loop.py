@@ -296,10 +296,10 @@ class TrialLoop:
         *,
         cause: Cause | None = None,
     ) -> None:
-        """Write the record of a trial whose worker could not; its metrics are in the storage already.
+        """Write the record of a trial whose worker could not write one; its metrics are in the storage already.
 
         A record that the worker wrote before it was lost stands. `earlier` is what the checkpoint says of a trial that
-        ran under an earlier driver alone. `cause` is that of a failed trial; None: the method.
+        only an earlier driver ran. `cause` is that of a failed trial; None: the method.
         """
         if (active := self.accounts.active.get(trial_id)) is None:
             return

@@ -141,10 +141,12 @@ class Placements:
                 self.inventory.count(gpu.type) * gpu.speed
             )
 
-        free = (
-            o for o in options if not o.gpu or load[o.gpu] + o.share <= self.inventory.count(o.gpu)
-        )
-        return next(free, None) or min(options, key=waiting)
+        for option in options:
+            if not option.gpu or load[option.gpu] + option.share <= self.inventory.count(
+                option.gpu
+            ):
+                return option
+        return min(options, key=waiting)
 
 
 def bundles(described: TrialDescription) -> PlacementGroupFactory:

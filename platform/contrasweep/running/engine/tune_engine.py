@@ -187,7 +187,7 @@ class TuneEngine:
 
 
 class TuneSearcher(Searcher):  # type: ignore[misc]
-    """Which trial is next, as Tune asks for it."""
+    """Tells Tune which trial is next."""
 
     def __init__(self, loop: TrialLoop, context: RunContext) -> None:
         super().__init__(metric=None, mode=None)
@@ -234,7 +234,7 @@ class NoReporter(ProgressReporter):  # type: ignore[misc]
 
 
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
-    """Which trial goes on: stops what the source or a budget ends, and answers failures."""
+    """Tells Tune which trials go on: it stops those that the source or a budget ends, and answers failures."""
 
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()

@@ -123,9 +123,9 @@ class TrialAttempt:
             self.writer.drain()
 
     def store(self, snapshot: Snapshot) -> None:
-        """Store a checkpoint after the reports and scores that came before it, so that they agree.
+        """Write a checkpoint. The reports and scores before it are written first, so that they agree with it.
 
-        The checkpoint may have waited while this process was stopped, and another attempt has written since.
+        The checkpoint may have waited while this process was stopped; so it is checked that no later attempt has begun.
         """
         self.claim.check()
         self.reports.write(snapshot.reports, snapshot.items)
@@ -211,7 +211,7 @@ class CheckpointWriter:
         self.check()
 
     def abandon(self) -> None:
-        """Store nothing more."""
+        """Store nothing more, not even what waits."""
         with self._changed:
             self._waiting = None
         self.close()

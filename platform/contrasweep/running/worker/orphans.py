@@ -27,7 +27,10 @@ _held: list[int] = []
 
 
 def guard_children() -> None:
-    """Start the guard of this process, once. Nothing is guarded where there is no /proc."""
+    """Start the keeper process that ends this worker's children if the worker is killed; at most once.
+
+    Does nothing where there is no /proc.
+    """
     began = _began(os.getpid())
     if _held or not began:
         return

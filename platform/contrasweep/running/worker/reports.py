@@ -40,9 +40,8 @@ class Reports:
         self.step = saved.step if saved and self.rows else 0
         self.items: tuple[str, ...] = extra.items  # names of the latest scores
         self.artifacts: tuple[str, ...] = extra.artifacts  # names of all artifacts
-        self.scores: tuple[int, bytes] | None = (
-            None  # the latest of this attempt, encoded, after their step
-        )
+        # the latest of this attempt, encoded, after their step
+        self.scores: tuple[int, bytes] | None = None
         self._lock = threading.Lock()  # held while reports or scores are written
         self._rows_stored = 0  # how many of the rows are in the storage
         self._scores_stored = 0  # the step of the scores that are in the storage

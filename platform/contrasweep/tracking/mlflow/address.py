@@ -70,7 +70,7 @@ class TrackingAddress:
         return _sqlite_path(self._uri)
 
     def state(self) -> str:
-        """Return a text that is another one after a sqlite file was written to; "" for what has to be asked."""
+        """Return a text that changes when a sqlite file is written to; "" for stores that have to be asked."""
         if not self.is_sqlite or not self.sqlite_path.exists():
             return ""
         files = (self.sqlite_path, self.sqlite_path.with_name(f"{self.sqlite_path.name}-wal"))

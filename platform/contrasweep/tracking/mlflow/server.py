@@ -279,7 +279,7 @@ class Server(Target):
             self.client.set_terminated(self.parent_id, status, at)
 
     def keep(self) -> None:
-        """Keep in the storage where the runs are."""
+        """Write to the storage where the runs are."""
         write_links(
             self.records,
             self.uri,
@@ -290,7 +290,7 @@ class Server(Target):
     def describe_study(
         self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
     ) -> None:
-        """Figures, tables and the description of the study: on its own run, the text on the experiment too."""
+        """Write figures, tables and a description to the study's own run, and the description to the experiment."""
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
             self.client.log_artifact(self.parent_id, str(path), None if folder == "." else folder)

@@ -135,8 +135,14 @@ class FoldHalving:
         return statistics.fmean(known) if len(known) == self.folds else None
 
     def _at(self, trial: str, rung: float) -> float | None:
+        """Return a trial's value at `rung`; None where it may still come.
+
+        It is -inf for a trial that failed, and the last value of one that ended before the rung.
+        """
+        history = self.histories[trial]
         if self.ended.get(trial):
             return -math.inf
-        value = first_from(self.histories[trial], rung)
-        last = self.histories[trial].get(max(self.histories[trial], default=0))
-        return last if value is None and trial in self.ended else value
+        value = first_from(history, rung)
+        if value is None and trial in self.ended and history:
+            return history[max(history)]
+        return value

@@ -32,7 +32,7 @@ class Pruner(Protocol):
         """Take note that `trial` is about to start."""
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """What `trial` does, which has reported `value` at `step`."""
+        """Return what `trial`, which has reported `value` at `step`, does next."""
 
     def on_pause(self, trial: str) -> None:
         """Take note that `trial` has stopped as decided, now or before an interruption."""

@@ -43,11 +43,11 @@ class Searcher(Protocol):
         """
 
     def replay(self, config: MutableConfig) -> None:
-        """Take `config` as asked, as it was before an interruption or by somebody else."""
+        """Count `config` as asked for: it was, before an interruption or by another process."""
 
 
 class ListSearcher:
-    """Asks for the configurations given, each once, and learns nothing."""
+    """Suggests the configurations of a list, each once. It learns nothing from results."""
 
     def __init__(self, space: Space, fixed: Config, configs: Iterator[MutableConfig]) -> None:
         self.configs = configs
@@ -68,7 +68,7 @@ class ListSearcher:
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """What comes does not depend on values."""
+        """Do nothing: the list does not depend on values."""
 
     def replay(self, config: MutableConfig) -> None:
         """Skip it when the list comes to it."""
