@@ -483,13 +483,17 @@ def fuzz_files(count: Count, number: int, seed: int, folder: Path, keep: Keep) -
         tree = random_.choice(trees)
         if random_.random() < 0.25:
             tree = {**tree, "data": "digits-lt"}  # of others, which are not staged, less is planned
-        if (kind := random_.random()) < 0.3:
+        # What is mutated: the tree, the study, its text, or a tag in its text.
+        kind = random_.random()
+        if kind < 0.3:
             tree = mutated_tree(random_, tree)
         elif kind < 0.6:
             tree = mutated_study(random_, tree)
         text = yaml.safe_dump(tree, sort_keys=False, width=1000)
-        if kind > 0.6:
-            text = tagged(random_, text) if kind > 0.8 else mutated_text(random_, text)
+        if kind > 0.8:
+            text = tagged(random_, text)
+        elif kind > 0.6:
+            text = mutated_text(random_, text)
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
         storage = random_.choice(NAMES) if random_.random() < 0.02 else none
         words = ["plan", str(file), "--storage", storage, *(["--json"] if i % 7 == 0 else [])]
@@ -715,9 +719,8 @@ def run() -> int:
     output = options.output.resolve()
     counts = read_counts(output)
     counted = counts.setdefault(str(options.seed), {"files": Count(), "readings": Count()})
-    application.app = functools.partial(
-        get_command(application.app).main, prog_name="contrasweep"
-    )  # built once
+    # built once
+    application.app = functools.partial(get_command(application.app).main, prog_name="contrasweep")
 
     def write() -> None:
         kept = {

@@ -57,9 +57,7 @@ class Grown:
     def wrong(self, margin: float | None) -> bool:
         """Whether any verdict is false."""
         for truth, decision in zip(self.truths, self.decisions, strict=True):
-            if decision in ("better", "worse") and (
-                truth == 0 or (decision == "better") != (truth > 0)
-            ):
+            if (decision == "better" and truth <= 0) or (decision == "worse" and truth >= 0):
                 return True
             if decision == "equivalent" and margin is not None and abs(truth) >= margin:
                 return True

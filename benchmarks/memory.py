@@ -144,9 +144,8 @@ def against_gpu() -> list[str]:
 
 def against_cpu() -> list[str]:
     """The same model with host memory in place of the GPU's: what can be measured without one."""
-    context = multiprocessing.get_context(
-        "fork"
-    )  # torch is loaded once; a child begins at the same size each time
+    # torch is loaded once; a child begins at the same size each time
+    context = multiprocessing.get_context("fork")
     learned = Calibration()
     rows = []
     for i, (name, images, pixels) in enumerate(ON_CPU):

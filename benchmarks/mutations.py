@@ -1141,10 +1141,12 @@ def report(fates: dict[Mutant, tuple[str, str]], seconds: float) -> str:
     ]
     for title, word in (("Survived", "survived"), ("Not run", "not run")):
         left = [(mutant, why) for mutant, (fate, why) in fates.items() if fate == word]
-        lines += [f"{title}:\n"] * bool(left)
-        lines += [
-            f"- {m.area}: {m.what} (`{m.file}`){': ' + why if why else ''}" for m, why in left
-        ] + [""] * bool(left)
+        if left:
+            lines.append(f"{title}:\n")
+            lines += [
+                f"- {m.area}: {m.what} (`{m.file}`){': ' + why if why else ''}" for m, why in left
+            ]
+            lines.append("")
     lines += ["| area | defect | file | caught by |", "|---|---|---|---|"]
     for mutant, (fate, test) in fates.items():
         by = test.removeprefix(f"{TESTS}/") if fate == "caught" else fate

@@ -101,9 +101,8 @@ def counted_work() -> Iterator[Callable[[], Work]]:
                 self.moved += sum(x.numel() * x.element_size() for x in (*read, *written))
                 if (operations := flop_registry.get(overloads(func))) is not None:
                     self.operations += operations(*args, **(kwargs or {}), out_val=result)
-                elif func.name().startswith(
-                    "aten::mkldnn_rnn_layer"
-                ):  # an LSTM's, which the registry lacks
+                # an LSTM's, which the registry lacks
+                elif func.name().startswith("aten::mkldnn_rnn_layer"):
                     words, rows = args[0].shape[:2]
                     self.operations += 2 * words * rows * (args[1].numel() + args[2].numel())
             return result

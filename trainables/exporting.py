@@ -54,9 +54,8 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
 
     A `size` of 0 is the shorter side of the images; square images then stay as they are.
     """
-    # one layout, so that sums come out the same
     size = size or min(pixels.shape[2:])
-    pixels = pixels.contiguous()
+    pixels = pixels.contiguous()  # one layout, so that sums come out the same
     if tuple(pixels.shape[2:]) == (size, size):
         return pixels
     chunks = [

@@ -46,9 +46,8 @@ def prepare(device: "torch.device", threads: int = 1) -> None:
     """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
     torch.set_num_threads(threads)
     if device.type == "cuda":
-        os.environ.setdefault(
-            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-        )  # without it cuBLAS is not deterministic
+        # without it cuBLAS is not deterministic
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from contrasweep.trial import Report, Trial
     from contrasweep.version import __version__
 
-if not (
-    Path(__file__).parent / "cluster" / "__init__.py"
-).is_file():  # a checkout without symbolic links
+# a checkout without symbolic links
+if not (Path(__file__).parent / "cluster" / "__init__.py").is_file():
     # a program says one line
     _error = SystemExit if Path(sys.argv[0]).name in ("-m", "contrasweep") else ImportError
     raise _error(

@@ -92,9 +92,8 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     scheme, rest, end = match[1], *_parted(match[2], _END)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     shows_user = _USER_IS_SHOWN.match(scheme) is not None
-    at = rest.rfind(
-        "@"
-    )  # the last: passwords have slashes and at signs that should have been escaped
+    # the last: passwords have slashes and at signs that should have been escaped
+    at = rest.rfind("@")
     if _HOST.fullmatch(authority):  # so what follows is a path and a query, where an at sign is one
         at = re.split("[?#]", rest, maxsplit=1)[0].rfind("@") if shows_user and authority else -1
     elif at < 0:  # a text that was cut
@@ -131,7 +130,9 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         value = value.strip("=")
         after_secret = True
         parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN
-        hidden += [value or name] * (len(value or name) >= 8)  # a shorter one may be a word
+        secret = value or name
+        if len(secret) >= 8:  # a shorter one may be a word
+            hidden.append(secret)
     return f"{scheme}{shown}{where}{''.join(parts)}{end}", hidden
 
 

@@ -263,9 +263,8 @@ class Settings:
         """Return how many weights the loss itself has, for images of `shape`."""
         if not self.build_loss().has_weights:
             return 0
-        dim = self.projection.parameters.get(
-            "dim"
-        )  # of our heads; another's embeddings are counted
+        # of our heads; another's embeddings are counted
+        dim = self.projection.parameters.get("dim")
         if not isinstance(dim, int):
             with torch.no_grad():
                 dim = self.build_network(shape).eval()(torch.zeros(1, *shape)).shape[1]

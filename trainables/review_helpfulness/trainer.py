@@ -225,8 +225,12 @@ class PlateauSchedule:
 
     def step(self, value: float) -> None:
         """Take note of an epoch's `value` and set the next epoch's `lr`."""
-        better = value > self.best * (1 + 1e-4) if self.best > 0 else value > self.best
-        self.best, self.waited = (value, 0) if better else (self.best, self.waited + 1)
+        clearly = self.best * (1 + 1e-4) if self.best > 0 else self.best
+        if value > clearly:
+            self.best = value
+            self.waited = 0
+        else:
+            self.waited += 1
         if self.waited > self.patience:
             self.lr = self.lr * self.factor
             self.waited = 0

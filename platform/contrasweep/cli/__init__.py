@@ -160,9 +160,8 @@ def main() -> None:
     except typer.Abort:  # a question that was answered with no, or by nobody
         _fail("nothing was changed")
     except Exception as error:
-        if not hasattr(
-            error, "format_message"
-        ):  # what Click raises for wrong options, and Typer's own copy of Click
+        # what Click raises for wrong options, and Typer's own copy of Click
+        if not hasattr(error, "format_message"):
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stdout.write(f"{error.format_message()}\n")

@@ -219,7 +219,7 @@ class Tools:
         After that `status` and `table` tell of it.
         """
         study = self._declared(study)
-        flags = ["--extend"] * extend
+        flags = ["--extend"] if extend else []
         needed, before, limits = self._forecast(study, flags)
 
         def begin(left: Mapping[str, float]) -> "subprocess.Popen[bytes]":
@@ -228,7 +228,7 @@ class Tools:
                 for name, more in left.items()
             }
             sets = [f"--set={BUDGETS[name]}={cap:.9f}" for name, cap in caps.items()]
-            again = ["--retry-failed"] * retry_failed
+            again = ["--retry-failed"] if retry_failed else []
             return self._begin("run", "--quiet", *flags, *again, *sets, "--", study)
 
         return self._spend(
@@ -245,19 +245,15 @@ class Tools:
         """
         words = (self._declared(campaign), self._declared(candidate))
         outlook = self._command("decide", *words, flags=["--dry-run"])
-        trials = (
-            0
-            if outlook["decided"]
-            else outlook["screening_trials"] + outlook["confirmation_trials"]
-        )
-        unknown = trials * UNKNOWN_TRIAL_S / 3600
+        trials = outlook["screening_trials"] + outlook["confirmation_trials"]
+        gpu_hours = outlook["gpu_hours"]
+        if gpu_hours is None:
+            gpu_hours = trials * UNKNOWN_TRIAL_S / 3600
+        if outlook["decided"] or not trials:
+            gpu_hours = 0.0
         return self._spend(
             outlook["campaign"],
-            {
-                "gpu_hours": unknown
-                if outlook["gpu_hours"] is None
-                else outlook["gpu_hours"] * bool(trials)
-            },
+            {"gpu_hours": gpu_hours},
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
             lambda: self._spent_by(outlook["campaign"]),
             wait_seconds,
@@ -469,7 +465,9 @@ class Tools:
         stdout: int | IO[bytes],
         stderr: int | IO[bytes],
     ) -> "subprocess.Popen[bytes]":
-        common = ["--json"] * json_ + ([] if storage is None else [f"--storage={self.storage}"])
+        common = ["--json"] if json_ else []
+        if storage is not None:
+            common.append(f"--storage={self.storage}")
         try:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "contrasweep", command, *common, *words],

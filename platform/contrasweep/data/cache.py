@@ -101,9 +101,8 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
-        scratch = (
-            folder.parent / f".building-{folder.name}"
-        )  # one name: a killed builder's rest is swept here
+        # one name: a killed builder's rest is swept here
+        scratch = folder.parent / f".building-{folder.name}"
         discard(scratch)
         try:
             scratch.mkdir()

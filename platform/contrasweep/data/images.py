@@ -100,9 +100,8 @@ def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
 def _opened(data: bytes) -> Image.Image:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Pillow warns from 89 million pixels on; ours is an error
+            # Pillow warns from 89 million pixels on; ours is an error
+            warnings.simplefilter("ignore")
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception as error:
         raise BrokenImage(f"is not an image ({str(error) or type(error).__name__})") from None

@@ -365,9 +365,8 @@ def read_table(
     frame = frame.dropna(axis=1, how="all").rename(columns=lambda name: as_line(str(name)))
     if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
         raise SpecError("each column has a name of its own", place=place, value=twice)
-    for column in frame.columns[
-        frame.dtypes.astype(str) == "object"
-    ]:  # lists and the like are values as their text
+    # lists and the like are values as their text
+    for column in frame.columns[frame.dtypes.astype(str) == "object"]:
         frame[column] = frame[column].map(
             lambda value: value if pd.api.types.is_hashable(value) else str(value)
         )
@@ -396,9 +395,8 @@ def _of_file(path: Path) -> pd.DataFrame:
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
     """Return the metric as numbers, NaN where a run has none; `SpecError` at the first text that is no number."""
     column = frame[metric]
-    with errors_named(
-        "the metric is a number", f"{place}: column {metric}"
-    ):  # one of a thousand digits is too large
+    # one of a thousand digits is too large
+    with errors_named("the metric is a number", f"{place}: column {metric}"):
         values = pd.to_numeric(column, errors="coerce").astype("float64")
     wrong = (
         values.isna()

@@ -191,7 +191,9 @@ class StudyData:
         """Return what a reader must know of broken files, in a few lines."""
         lines = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
         more = len(self.broken) - MAX_NOTES
-        return lines + [f"left out: {plural(more, 'more broken file')}"] * (more > 0)
+        if more > 0:
+            lines.append(f"left out: {plural(more, 'more broken file')}")
+        return lines
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
         """Return every report of the table's trials, or of the trials `trial_ids`.
@@ -228,10 +230,12 @@ class StudyData:
     @cached_property
     def notices(self) -> list[str]:
         """A sentence for what stands out in the classes of the data, and for what finished trials say of themselves."""
-        logs = [
-            f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"
-        ] * bool(self.warned)
-        return [*self.document.data_notes, *notice_lines(self.done, self.axes, self.names), *logs]
+        lines = [*self.document.data_notes, *notice_lines(self.done, self.axes, self.names)]
+        if self.warned:
+            lines.append(
+                f"{len(self.warned)} of {len(self.planned)} trials have warnings in their logs"
+            )
+        return lines
 
     @property
     def warned(self) -> list[Record]:

@@ -48,9 +48,8 @@ class Interruption:
 
     def end_process(self) -> NoReturn:
         """Print the line and end at once: threads of Ray and MLflow may hang on a half-closed connection."""
-        below = (
-            "\x1b[?25h\n" if os.isatty(2) else ""
-        )  # a display that was drawn there had hidden the cursor
+        # a display that was drawn there had hidden the cursor
+        below = "\x1b[?25h\n" if os.isatty(2) else ""
         with contextlib.suppress(OSError):
             os.write(2, f"{below}contrasweep: {self}\n".encode())
         os._exit(INTERRUPTED)

@@ -132,12 +132,13 @@ class Noise:
         rows = [(n, *self.detectable(n)) for n in SEEDS]
         lines = [
             f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}",
-            *[f"deterministic  {steady}"] * self.paired,
+            *([f"deterministic  {steady}"] if self.paired else []),
             f"spread         {self.unpaired.deviation / math.sqrt(2):.3g} of runs (standard deviation)",
-            *[
-                f"               {self.alike:.3g} of the difference of two runs of a seed"
-                for _ in differ[:1]
-            ],
+            *(
+                [f"               {self.alike:.3g} of the difference of two runs of a seed"]
+                if len(differ)
+                else []
+            ),
             f"               {self.unpaired.deviation:.3g} of the difference of two runs of different seeds",
             f"A/A            {verdict}",
             "",

@@ -412,9 +412,8 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
 def _clipped(error: str) -> str:
     """An error text of at most `ERROR_BYTES`, without the middle of a longer one."""
-    data = error.encode(
-        errors="backslashreplace"
-    )  # a file's name may have characters that no JSON file may have
+    # a file's name may have characters that no JSON file may have
+    data = error.encode(errors="backslashreplace")
     if len(data) > ERROR_BYTES:
         kept = ERROR_BYTES // 2 - 50
         mark = f"\n--- {len(data) - 2 * kept:,} bytes are left out here\n"

@@ -135,9 +135,8 @@ class LocalStore:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise error
 
-        top = (
-            self.root / f"{prefix}_"
-        ).parent  # what lies in a folder `a` and in `ab` both begins with `a`
+        # what lies in a folder `a` and in `ab` both begins with `a`
+        top = (self.root / f"{prefix}_").parent
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
             for folder, _, files in os.walk(top, onerror=failed)
@@ -164,9 +163,8 @@ class LocalStore:
                 if not is_key(entry.name):
                     continue
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    at = os.stat(
-                        f"{entry.path}/{name}"
-                    )  # a file is replaced by another inode, never written in place
+                    # a file is replaced by another inode, never written in place
+                    at = os.stat(f"{entry.path}/{name}")
                     etags[f"{folder}{entry.name}/{name}"] = (
                         f"{at.st_ino}-{at.st_mtime_ns}-{at.st_size}"
                     )

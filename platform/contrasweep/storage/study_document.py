@@ -268,12 +268,13 @@ def declared_lines(document: StudyDocument) -> list[str]:
 
     Earlier studies that asked the same are named first.
     """
+    lines = []
     before = document.asked_before
-    named = ", ".join(before[:3]) + (f" and {len(before) - 3} more" if len(before) > 3 else "")
-    lines = [
-        f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"
-    ]
-    lines *= bool(before)
+    if before:
+        named = ", ".join(before[:3]) + (f" and {len(before) - 3} more" if len(before) > 3 else "")
+        lines.append(
+            f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"
+        )
     lines += [
         f"seed {seed} is left out: {reason}"
         for seed, reason in document.spec.get("excluded", {}).items()
@@ -292,17 +293,16 @@ def declared_lines(document: StudyDocument) -> list[str]:
         stands = ", ".join(
             f"{name} {_shown(document, name)}" for name in dict.fromkeys(fields) if name in VERDICT
         )
-        follow = [f"verdicts are of {stands}"] * bool(stands)
-        follow += [f"{'each' if entry.spent > 1 else 'this'} counts as a look"] * bool(entry.spent)
-        if (
-            document.family
-            and any(change.startswith("arms + ") for change in asked)
-            and not entry.spent
-        ):
-            follow.append(
+        parts = [line]
+        if stands:
+            parts.append(f"verdicts are of {stands}")
+        if entry.spent:
+            parts.append(f"{'each' if entry.spent > 1 else 'this'} counts as a look")
+        elif document.family and any(change.startswith("arms + ") for change in asked):
+            parts.append(
                 f"comparisons with other arms than {', '.join(document.family)} are exploratory"
             )
-        lines.append("; ".join([line, *follow]))
+        lines.append("; ".join(parts))
     return list(dict.fromkeys(lines))
 
 

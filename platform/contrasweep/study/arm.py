@@ -165,15 +165,12 @@ class Arm:
         for i, point in enumerate(self.start_points or []):
             whole = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole):
-                exist = {
-                    n: getattr(p, "step", None)
-                    for n, p in self.space.items()
-                    if spaces.active(p.when, whole)
-                }
-                names = (
-                    f"{n} (from {self.space[n].value(0)} in steps of {by})" if by else n
-                    for n, by in exist.items()
-                )
+                names = []
+                for name, parameter in self.space.items():
+                    if spaces.active(parameter.when, whole):
+                        by = getattr(parameter, "step", None)
+                        grid = f" (from {parameter.value(0)} in steps of {by})" if by else ""
+                        names.append(f"{name}{grid}")
                 raise SpecError(
                     "a start point has a value within its range for every searched setting, and nothing else",
                     place=f"start_points.{i}",

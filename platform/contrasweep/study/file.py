@@ -251,21 +251,15 @@ def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any
     path.
     """
     if isinstance(where, dict):
+        new = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
         beginnings = [key for key in where if isinstance(key, str) and _starts(key, path)]
-        key = max(
-            beginnings,
-            key=len,
-            default=".".join(path) if inside in ("axes", "zipped", "space") else path[0],
-        )
+        key = max(beginnings, key=len, default=new)
         return key, path[key.count(".") + 1 :]
     if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
         return int(path[0]), path[1:]
-    rule = (
-        "there is no such place in the study"
-        if isinstance(where, list)
-        else "a plain value has no fields"
-    )
-    raise SpecError(rule, place=place, value=path[0] if isinstance(where, list) else where)
+    if isinstance(where, list):
+        raise SpecError("there is no such place in the study", place=place, value=path[0])
+    raise SpecError("a plain value has no fields", place=place, value=where)
 
 
 def _starts(key: str, path: list[str]) -> bool:

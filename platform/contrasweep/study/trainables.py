@@ -62,27 +62,21 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
         if (arm.config or arm.space or axes)
         and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
     ]
-    commands = {name: arm for name, arm in study.arms.items() if arm.trainable == PATH}
-    unplaced = [_unplaced(name, arm, axes, study) for name, arm in commands.items()]
-    notes = [
-        _untrained(study),
-        _unasked(study),
-        *unplaced,
-        *map(_unreported, commands, commands.values()),
-    ]
-    notes += map(_unnamed, commands, commands.values())
-    if not arms:
-        return tuple(filter(None, notes))
-    which = (
-        f"arm {arms[0]}: its trainable has"
-        if len(arms) == 1
-        else f"arms {', '.join(arms)}: their trainables have"
-    )
-    return (
-        f"the settings of {which} no `settings`, so they cannot be checked; one that no trial reads is named after "
-        "the run",
-        *filter(None, notes),
-    )
+    notes = []
+    if arms:
+        which = f"arms {', '.join(arms)}: their trainables have"
+        if len(arms) == 1:
+            which = f"arm {arms[0]}: its trainable has"
+        notes.append(
+            f"the settings of {which} no `settings`, so they cannot be checked; one that no trial reads is named after "
+            "the run"
+        )
+    commands = [(name, arm) for name, arm in study.arms.items() if arm.trainable == PATH]
+    notes += [_untrained(study), _unasked(study)]
+    notes += [_unplaced(name, arm, axes, study) for name, arm in commands]
+    notes += [_unreported(name, arm) for name, arm in commands]
+    notes += [_unnamed(name, arm) for name, arm in commands]
+    return tuple(filter(None, notes))
 
 
 def can_search() -> bool:
@@ -138,8 +132,10 @@ def _unplaced(name: str, arm: Arm, axes: Collection[str], study: Study) -> str:
         command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
     )
     named = placeholders.names(command)
-    keys += ["seed"] * ("seed" not in named and len(study.all_seeds) > 1)
-    keys += ["fold"] * (not {"fold", "data"} & set(named) and study.folds is not None)
+    if "seed" not in named and len(study.all_seeds) > 1:
+        keys.append("seed")
+    if "fold" not in named and "data" not in named and study.folds is not None:
+        keys.append("fold")
     if keys:
         return (
             f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "

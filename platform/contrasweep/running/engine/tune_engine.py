@@ -260,9 +260,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         """
         loop = self.loop
         active = self.loop.accounts.active.get(trial.config["id"])
-        if (
-            active is not None and trial.status == "PENDING"
-        ):  # it waits for its next attempt: the same loss once more
+        # it waits for its next attempt: the same loss once more
+        if active is not None and trial.status == "PENDING":
             active.lost_waiting = True
         elif active is not None:
             error = _error_text(trial)

@@ -178,15 +178,13 @@ class Execution:
                 unused_settings=self._unused_settings(),
                 warnings=0 if self.output is None else self.output.warnings,
             )
-            if (
-                status.counts and attempt.retention.keep == "best"
-            ):  # before: a checkpoint that lost would come back
+            # before: a checkpoint that lost would come back
+            if status.counts and attempt.retention.keep == "best":
                 attempt.checkpoints.conclude("best", attempt.claim.check)
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")
-            if (
-                status.counts and attempt.retention.keep == "none"
-            ):  # after: until then it goes on from it
+            # after: until then it goes on from it
+            if status.counts and attempt.retention.keep == "none":
                 attempt.checkpoints.conclude("none")
         self.close()
         return record

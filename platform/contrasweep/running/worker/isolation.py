@@ -528,9 +528,8 @@ def _contents(module: ModuleType) -> Values:
                 found[name] = value, _digest(value, module)
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     for attribute, inner in list(vars(value).items()):
-                        if (
-                            attribute == "_value2member_map_"
-                        ):  # where an Enum keeps combinations that were asked for
+                        # where an Enum keeps combinations that were asked for
+                        if attribute == "_value2member_map_":
                             continue
                         if not attribute.startswith("__") or isinstance(inner, FunctionType):
                             found[f"{name}.{attribute}"] = inner, _digest(inner, module)

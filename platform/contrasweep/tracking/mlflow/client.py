@@ -53,9 +53,8 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
-    with FileLock(
-        Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"
-    ):  # not beside the file: it stays
+    # not beside the file: it stays
+    with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):
         if not path.exists() or not path.stat().st_size:
             _make_database(path)
         client = _open(uri)

@@ -268,7 +268,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
             f"attributes.status != '{s}'"
             for s in sorted({RUN_STATUS[s] for s in Status if not s.trained})
         ]
-        conditions += [f"tags.`phase` = '{Phase.CONFIRM}'"] * study.searches
+        if study.searches:
+            conditions.append(f"tags.`phase` = '{Phase.CONFIRM}'")
     if conditions:
         view["searchFilter"] = " AND ".join(conditions)
     return json.dumps(view | {"selectedColumns": columns})

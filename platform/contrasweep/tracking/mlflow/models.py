@@ -30,9 +30,8 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
     run = server.find(record.trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
-    name = re.sub(
-        r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}"
-    )  # which MLflow refuses
+    # which MLflow refuses
+    name = re.sub(r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}")
     entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
     translate_errors(_save, server.uri, module, entry.model_id, run.run_id, step)
     server.set_tags(run, {MODEL_TAG: str(step)})
@@ -44,9 +43,8 @@ def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: i
 
     # it warns of pickle, which is the choice made here
     logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)
-    needs = [
-        f"torch=={torch.__version__.split('+')[0]}"
-    ]  # stated: MLflow would find out by loading it elsewhere
+    # stated: MLflow would find out by loading it elsewhere
+    needs = [f"torch=={torch.__version__.split('+')[0]}"]
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri.reveal())  # `log_model` writes to the process's current store
     try:

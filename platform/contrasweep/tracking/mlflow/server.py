@@ -362,9 +362,8 @@ class Server(Target):
             "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
-        name = (
-            study.name if self.view == VIEW else f"{study.name} ({study.storage})"
-        )  # the experiment is another's
+        # the experiment is another's
+        name = study.name if self.view == VIEW else f"{study.name} ({study.storage})"
         entity = self.client.create_run(
             self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name
         )
