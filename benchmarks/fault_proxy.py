@@ -76,7 +76,7 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
                 )
                 return
             if fault == "half":
-                # by which S3 refuses it, and not each of the tests' servers
+                # S3 refuses a body that does not fit its Content-MD5; the servers of the tests may not.
                 if "Content-MD5" in self.headers:
                     self._answer(400, [], b"<Error><Code>BadDigest</Code></Error>")
                     return
@@ -147,7 +147,7 @@ def faulty_proxy(endpoint: str) -> Iterator[Faults]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that was killed
-    # `shutdown` waits for so long
+    # 0.02: seconds between two looks for a request to shut down
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     faults.endpoint = f"http://127.0.0.1:{server.server_port}"
     try:

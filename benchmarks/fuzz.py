@@ -689,7 +689,7 @@ def table(counts: dict[str, dict[str, Count]]) -> str:
 
 
 def read_counts(file: Path) -> dict[str, dict[str, Count]]:
-    """What was counted so far."""
+    """Counts of earlier runs: seed -> name -> count."""
     kept = json.loads(file.read_text()) if file.exists() else {}
     return {
         seed: {

@@ -102,7 +102,7 @@ class Declared:
 
 
 def evidence_of(a: Any, b: Any, folds: int | None) -> Evidence:
-    """What `report` makes of the values of two arms; [seeds], or [seeds, folds]."""
+    """Evidence of two arms as `report` computes it, from their values [seeds], or [seeds, folds]."""
     one_cell = np.zeros(a.size, np.intp)
     far = [tuple(map(str, np.flatnonzero(collapsed(v.ravel(), one_cell)))) for v in (a, b)]
     return Evidence(
@@ -154,7 +154,7 @@ def grow(
 
 
 def fixed(values: Any, means: Any, margin: float | None, folds: int | None = None) -> Grown:
-    """The same study, looked at once with all of its replicates."""
+    """Look once at the study, with all of its replicates."""
     compared = [(c, a, b) for c in range(means.shape[0]) for a, b in ALL_PAIRS]
     evidence = [Evidence(contrast_of(values[c, a] - values[c, b], folds)) for c, a, b in compared]
     verdicts = [

@@ -76,7 +76,7 @@ def ours(manifest: Manifest, view: int = 0) -> Iterator[Any]:
 
 
 def theirs(folder: Path, workers: int, view: int = 0) -> Iterator[Any]:
-    """The same with ImageFolder, SupContrast's transforms and a DataLoader."""
+    """Batches of both views by torchvision: ImageFolder, SupContrast's transforms and a DataLoader."""
     from torchvision import datasets, transforms
 
     transform = transforms.Compose(

@@ -143,7 +143,7 @@ def against_gpu() -> list[str]:
 
 
 def against_cpu() -> list[str]:
-    """The same model with host memory in place of the GPU's: what can be measured without one."""
+    """Lines that compare the memory model with measured host memory, where there is no GPU."""
     # torch is loaded once; a child begins at the same size each time
     context = multiprocessing.get_context("fork")
     learned = Calibration()

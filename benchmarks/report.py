@@ -243,7 +243,9 @@ class Requests(logging.Handler):
 
 
 async def read(page_file: Path) -> dict[str, float]:
-    """What a reader waits for, in milliseconds, on a laptop; and whether the page fits a phone."""
+    """Milliseconds that a reader waits in a browser, on a laptop, by action; and by how much the page is wider than a
+    phone.
+    """
     async with browser() as page:
         await page.resize(*LAPTOP)
         found = {"load, ms": 1000 * await page.open(page_file.as_uri())}
@@ -317,7 +319,7 @@ def main() -> None:
 
 
 def write(found: dict[str, Any], trials: int) -> None:
-    """The figures so far, with date and hardware."""
+    """Write the figures so far to the results page, with date and hardware."""
     lines = [
         f"| {kind} | {name} | {value:g} |"
         for kind, figures in found.items()

@@ -69,7 +69,7 @@ def numbers(tree: Path, study: Path, storage: Path) -> dict[str, dict[str, str]]
 def differences(
     before: dict[str, dict[str, str]], after: dict[str, dict[str, str]]
 ) -> Iterator[str]:
-    """What differs, a line each."""
+    """Yield a line for each number that differs."""
     for trial in sorted(before.keys() | after.keys()):
         old = before.get(trial, {})
         other = after.get(trial, {})

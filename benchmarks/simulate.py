@@ -157,10 +157,10 @@ HOST = 8
 
 
 def seconds_to_grow(waiting: int, join_s: int) -> int:
-    """Seconds until a cluster without hosts has `PLACES` of them, where so many trials wait at any time.
+    """Simulate how many seconds a cluster without hosts takes to have `PLACES` places, while `waiting` trials wait.
 
-    Each `STEP_S` seconds an autoscaler starts hosts of `HOST` places for those that wait, less the places that start
-    already. A host joins after `join_s`.
+    Each `STEP_S` seconds an autoscaler starts hosts with `HOST` places for the trials that wait, less the places that
+    are starting already. A host joins after `join_s`.
     """
     now = places = 0
     starting: list[tuple[int, int]] = []  # time of joining, places

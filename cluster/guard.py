@@ -54,7 +54,10 @@ def _gpu_limit(share: float) -> Iterator[None]:
 
 
 def fraction(share: float, total_gib: float) -> float:
-    """Return what torch's allocator may take of a GPU where `share` of it is given out; a whole one is not limited."""
+    """Return the fraction of a GPU's memory that torch's allocator may take, where the trial has `share` of the GPU.
+
+    A trial with a whole GPU is not limited.
+    """
     return 1.0 if share >= 1 else max(share / 2, share - CONTEXT_GIB / total_gib)
 
 

@@ -151,11 +151,12 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
     memories = {kind: model.memory_gib for kind, model in GPU_MODELS.items()}
     kinds = footprint.gpu_types or tuple(memories)
-    large = [
-        kind for kind in kinds if share(footprint, Gpu(kind, memories.get(kind, 0.0))) is not None
-    ]
-    any_type = not large or len(large) == len(memories)  # where none will, one of another name may
-    return wanted, {} if any_type else {ACCELERATOR_LABEL: f"in({','.join(large)})"}
+    gpus = [Gpu(kind, memories.get(kind, 0.0)) for kind in kinds]
+    large = [gpu.type for gpu in gpus if share(footprint, gpu) is not None]
+    # Where no known type is large enough, one of a name that is not known may be: any type is asked for.
+    if not large or len(large) == len(memories):
+        return wanted, {}
+    return wanted, {ACCELERATOR_LABEL: f"in({','.join(large)})"}
 
 
 def _autoscaled(nodes: Iterable[RayNode]) -> bool:

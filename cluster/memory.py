@@ -130,7 +130,7 @@ class Count:
 
     @property
     def gib(self) -> float:
-        """All of it in GiB."""
+        """Sum of the bytes, in GiB."""
         return (self.saved + self.parameters * (2 + self.optimizer_states) + self.resident) / GIB
 
 

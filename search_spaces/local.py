@@ -39,7 +39,7 @@ def _without(config: MutableConfig, *keys: str) -> MutableConfig:
 def arms(
     base: MutableConfig, names: tuple[str, ...] = PAPERS, trainable: str = PAIRS
 ) -> dict[str, Arm]:
-    """Return an arm for each of these systems on a common base."""
+    """Return an arm for each named system of the paper, with the settings of `base`."""
     return {name: Arm(trainable, config=base | SYSTEMS[name]) for name in names}
 
 
@@ -465,14 +465,15 @@ RECIPE: Space = {
 
 
 def _searched(base: MutableConfig, space: Space, names: tuple[str, ...]) -> dict[str, Arm]:
-    """Return arms that search `space`, without beta where a system has no l."""
+    """Return arms that search `space`; `beta`, the weight of the loss of l, only where a system has that loss."""
     searched = {}
     for name in names:
-        fixed = _without(base, *space) | (
-            SYSTEMS[name] if SYSTEMS[name]["beta"] == 0 else _without(SYSTEMS[name], "beta")
-        )
-        open_ = {key: value for key, value in space.items() if key not in fixed}
-        searched[name] = Arm(PAIRS, config=fixed, space=open_)
+        system = SYSTEMS[name]
+        if system["beta"] != 0:
+            system = _without(system, "beta")
+        fixed = _without(base, *space) | system
+        to_search = {key: value for key, value in space.items() if key not in fixed}
+        searched[name] = Arm(PAIRS, config=fixed, space=to_search)
     return searched
 
 

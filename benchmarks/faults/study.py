@@ -179,7 +179,7 @@ class FaultStudy:
         return Row("", lost=lost, twice=twice, repeated=repeated, runs=self.runs, studies=1)
 
     def message(self, since: int = 0, words: Collection[str] = MESSAGES) -> str:
-        """The first line of the output after so many bytes that says what happened, by one of `words`."""
+        """First line of the output, after `since` bytes, that contains one of `words`."""
         lines = self.output.read_bytes()[since:].decode(errors="replace").splitlines()
         return next((line.strip() for line in lines if any(word in line for word in words)), "")
 

@@ -55,7 +55,10 @@ class Context:
         return torch.cuda.max_memory_reserved() / 2**30 if self.cuda else None
 
     def seconds_each(self, step: Step, at_least_s: float = 0.3, repeats: int = 5) -> float:
-        """Median seconds of one call of `step` over `repeats` stretches of about `at_least_s` in all."""
+        """Median seconds of a call of `step`.
+
+        It is called in `repeats` series, which take about `at_least_s` seconds together.
+        """
         return self.interleaved({"": step}, at_least_s, repeats)[""]
 
     def interleaved(

@@ -79,7 +79,7 @@ def _shown(value: str | float | None) -> str:
 
 
 def write(folder: Path, head: dict[str, Any], sections: Iterable[Section]) -> tuple[Path, Path]:
-    """Write gpu.md and gpu.json into `folder`; their paths."""
+    """Write gpu.md and gpu.json into `folder`, and return their paths."""
     sections = list(sections)
     folder.mkdir(parents=True, exist_ok=True)
     facts = "; ".join(f"{name} {value}" for name, value in head.items())

@@ -183,7 +183,7 @@ class Table(Mapping[str, E], Generic[E]):
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """A component's field as `Table.setting` declares it, and what pydantic sees of it."""
+    """A field that holds a component, as `Table.setting` declares it: how pydantic checks and describes it."""
 
     table: Table[Any]
     default: str

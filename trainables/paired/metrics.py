@@ -47,7 +47,7 @@ def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
-    """Which classes are many, medium and few-shot by their training rows; a mask [k] each."""
+    """Return a mask [k] for many-shot, medium-shot and few-shot classes each, by their numbers of training rows."""
     return {
         "many": counts > MANY,
         "medium": (counts <= MANY) & (counts >= FEW),

@@ -183,7 +183,7 @@ def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
 
 
 def check_size(size: Sequence[int], classes: int) -> None:
-    """Raise `SpecError` unless l has a dimension for every class: fewer cannot hold K orthogonal classes."""
+    """Raise `SpecError` where the latent difference l has fewer dimensions than classes, which cannot be orthogonal."""
     dimensions = int(torch.Size(size).numel())
     if dimensions < classes:
         raise SpecError(

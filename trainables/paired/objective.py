@@ -84,7 +84,7 @@ class Objective:
         return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
-        """Cross-entropy weighted by class: over the summed weights of the batch, or over its size."""
+        """Return the cross-entropy weighted by class, divided by the batch's summed weights or by its size."""
         weights = self.weights.to(logits.dtype)
         if self.settings.wce.reduction == "torch_mean":
             return F.cross_entropy(logits, labels, weights)

@@ -112,7 +112,7 @@ def _third(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor
 
 @checked
 class Latent:
-    """How l is made of the differences of the encoder's stages (LOCAL, section 3.4)."""
+    """How the latent difference l is made from the differences of both sides' encoder stages (LOCAL, section 3.4)."""
 
     blocks: Literal["1-2-3-4", "2-3-4", "3-4", "4"] = "1-2-3-4"
     """The stages whose differences make l."""
@@ -124,7 +124,7 @@ class Latent:
 
 @checked
 class CrossEntropy:
-    """WCE, the weighted cross-entropy of the classifier."""
+    """Settings of WCE, the weighted cross-entropy of the classifier."""
 
     class_weights: Literal["balanced", "root", "effective_number", "none"] = "balanced"
     """`balanced` N/(K n_k), `root` its square root, `effective_number` (Cui et al. 2019, .9999), or `none`; counted on
@@ -135,7 +135,7 @@ class CrossEntropy:
 
 @checked
 class Classifier:
-    """An MLP with one hidden layer on r of both sides."""
+    """An MLP with one hidden layer on the features r of both sides."""
 
     hidden: Count = 512
     """Units of the hidden layer."""

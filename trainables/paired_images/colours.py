@@ -28,12 +28,15 @@ DARK = 0.01
 
 
 def count(channels: int) -> int:
-    """Return how many numbers an image of `channels` channels has: f."""
+    """Return f, the number of colour statistics of an image with so many channels."""
     return 2 * (2 + len(QUANTILES)) * (3 * channels - 1)
 
 
 class Colours(nn.Module):
-    """`levels` [LEVELS, f]: the quantiles of each number over the training part."""
+    """Colour statistics of images, transformed to a normal distribution over the training part.
+
+    `levels` [LEVELS, f] has the quantiles of each statistic there.
+    """
 
     levels: Tensor
 
@@ -43,7 +46,7 @@ class Colours(nn.Module):
 
     @classmethod
     def of(cls, sides: Sequence[UInt8[Tensor, "n c h w"]]) -> "Colours":
-        """Return the levels of a training part.
+        """Compute the quantiles of a training part.
 
         Both sides of its pairs share them, so that differences between the sides stay.
         """
@@ -55,7 +58,7 @@ class Colours(nn.Module):
         )
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
-        """The numbers of each side, normal over the training part."""
+        """Return the statistics of each side [n f], which are normally distributed over the training part."""
         return tuple(self._normal(torch.cat(same)) for same in zip(*_chunks(sides), strict=True))
 
     def _normal(self, numbers: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
@@ -71,7 +74,7 @@ class Colours(nn.Module):
 
 
 def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
-    """The numbers of each side, of values in [0, 1], before they are ranked."""
+    """Return the colour statistics of each side, for images in [0, 1], before they are made normal."""
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
     values = [
         torch.cat([side, _chromaticities(side)], 1).flatten(2)

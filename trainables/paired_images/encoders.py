@@ -166,9 +166,9 @@ def stage_side(side: int, stem: str, stage: int) -> int:
 
 
 def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
-    """Raise `SpecError` where the user's own encoder gives no maps for images of this `shape`, or too few for l.
+    """Raise `SpecError` where the user's own encoder gives no maps, or maps too small for the latent difference l.
 
-    Two black images go through it, on the CPU.
+    Two black images of this `shape` go through it, on the CPU.
     """
     if not isinstance(encoder.entry, ExternalStages):
         return

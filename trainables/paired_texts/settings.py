@@ -19,7 +19,7 @@ first to last; `dim` is the last one's features."""
 
 @checked
 class TextLatent(Latent):
-    """How l is made of the differences of the encoder's stages."""
+    """How the latent difference l is made from the differences between both sides' encoder stages."""
 
     size: Count = 16
     """D_L, the places of l."""
@@ -27,7 +27,7 @@ class TextLatent(Latent):
 
 @checked
 class WordDropout:
-    """Views of sentences."""
+    """Views of sentences: words are hidden at random."""
 
     word_dropout: Share = 0.1
     """The share of words that a training view hides on each side, independently."""

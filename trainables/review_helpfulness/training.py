@@ -93,11 +93,11 @@ def _loss(output: Any) -> Tensor:
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train `trial`, from the checkpoint folder `resume` if given. `step` is the epoch, from 1.
 
-    Every report: `loss` and its parts, `grad_norm`, `learning_rate`, `contrastive_rows` (mean B of a step), and the
-    validation part's `dev_map`, `dev_ndcg@3`, `dev_ndcg@5`, `dev_mrr`. The last one: `map`, `ndcg@3`, `ndcg@5` and
-    `mrr` of the test part, the same under a random order (`random_map`) and longest first (`length_map`), and with
-    `distances` those of Tables 7-8. Its items have one value per test product, in the order of the data; its artifact
-    `reviews.parquet` has the score of each test review.
+    Every report has `loss` and its parts, `grad_norm`, `learning_rate`, `contrastive_rows` (helpful rows of a step, on
+    average) and, of the validation part, `dev_map`, `dev_ndcg@3`, `dev_ndcg@5` and `dev_mrr`. The last report also has
+    `map`, `ndcg@3`, `ndcg@5` and `mrr` of the test part, the same for a random order (`random_map`) and for the longest
+    review first (`length_map`) and, with `distances`, those of Tables 7-8. Its items are one value for each test
+    product, in the order of the data. Its artifact `reviews.parquet` has the score of each test review.
     """
     from contrasweep.trainables import loop
     from contrasweep.trainables.review_helpfulness.corpora import load

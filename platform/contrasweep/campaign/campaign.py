@@ -206,7 +206,7 @@ class Campaign:
         )
 
     def declared(self) -> MutableConfig:
-        """Return what may not change while the campaign goes on, as plain values: no budget, noise or description."""
+        """Return the fields that may not change while the campaign goes on: all but budgets, noise and description."""
         fields = {
             k: v
             for k, v in to_plain(self).items()
@@ -382,7 +382,7 @@ class Referee:
         )
 
     def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
-        """What a decision would take, or `more` seeds for one that is undecided."""
+        """Return what a decision would cost, or `more` seeds for a candidate that is undecided."""
         noise = (
             read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
         )

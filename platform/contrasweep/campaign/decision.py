@@ -16,7 +16,7 @@ INCUMBENT = "incumbent"
 
 @dataclass(frozen=True)
 class More:
-    """What would decide an undecided candidate: `seeds` more, with the chance that they do, and what they take."""
+    """What would decide an undecided candidate: `seeds` more. It has the chance that they do, and what they cost."""
 
     seeds: int
     trials: int
@@ -102,10 +102,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a decision would take: `--dry-run`. GPU-hours and cost are None before the campaign's first trials.
+    """What a decision on a candidate would cost, as `--dry-run` shows it.
 
-    A gain of `detects` is confirmed with a chance of about 80 %, if runs of one seed have nothing in common (None: no
-    file of noise is declared).
+    GPU-hours and cost are None before the campaign's first trials. A gain of `detects` is confirmed with a chance of
+    about 80 %, if runs of one seed have nothing in common (None: no file of noise is declared).
     """
 
     campaign: str

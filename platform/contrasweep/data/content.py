@@ -63,7 +63,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Published:
-    """What a dataset is by its paper: rows of each split, classes, array columns. It is enough to plan for it."""
+    """A dataset as its paper describes it: rows of each split, classes, array columns. It is enough to plan with."""
 
     kind: str
     rows: Mapping[str, int]

@@ -163,7 +163,7 @@ class Manifest:
 
     @property
     def labelled(self) -> bool:
-        """Whether its rows can be tested on: images without classes are for pretraining alone."""
+        """Whether its rows have labels. Without them a dataset serves pretraining alone, and cannot be tested on."""
         return self.kind != "image" or bool(self.classes)
 
     @property

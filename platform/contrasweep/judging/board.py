@@ -62,7 +62,7 @@ class Board:
 
     @property
     def lines(self) -> list[str]:
-        """What the board says, in sentences."""
+        """Sentences on how far the ranking is certain."""
         pairs = len(self.rows) - 1
         level = f"{self.alpha:g}"
         first = "the first is the best"
@@ -80,7 +80,7 @@ class Board:
         return lines
 
     def cells(self) -> list[list[str]]:
-        """Return a head and a row an arm."""
+        """Return the head of the table and one row for each arm, as text."""
         head = ["rank", "from-to", "arm", "mean", "p of the next"]
         rows = [
             [
@@ -100,7 +100,7 @@ class Board:
         return "\n".join([self.design, self.columns, "", *self.lines, "", *table]) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the same in Markdown, for a README."""
+        """Return the design, the sentences and the table in Markdown, for a README."""
         return (
             "\n\n".join(
                 [
@@ -112,15 +112,15 @@ class Board:
         )
 
     def to_csv(self) -> str:
-        """Return a row an arm as CSV."""
+        """Return the ranking as CSV, one row for each arm."""
         return csv_text(pd.DataFrame(map(vars, self.rows)))
 
     def to_dict(self) -> dict[str, object]:
-        """Return what JSON has."""
+        """Return all fields for JSON."""
         return vars(self) | {"rows": [vars(row) for row in self.rows]}
 
     def to_html(self) -> str:
-        """Return a table whose rows draw the ranks that an arm may have."""
+        """Return the sentences and a table that draws the ranks which each arm may have."""
         head, *cells = self.cells()
         lines = (self.design, *self.lines)
         return render_fragment(

@@ -64,7 +64,7 @@ class Judged:
 
     @cached_property
     def advice(self) -> Advice:
-        """What would decide what is undecided."""
+        """Advice on what would decide the comparisons that are undecided."""
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
         design = max(designs, key=lambda d: (d.units, d.seeds))
         arms = {
@@ -103,7 +103,7 @@ class Judged:
         return "\n".join(parts) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the same in Markdown, for a README or an issue."""
+        """Return the design, the table with its verdicts and the advice in Markdown, for a README or an issue."""
         advised = f"\n{fenced(self.advice.to_text().rstrip())}\n" if self.advice else ""
         return f"{markdown_text(self.design)}\n\n{self.table.to_markdown().rstrip()}\n{advised}"
 
@@ -112,16 +112,16 @@ class Judged:
         return f"% {self.design}\n{self.table.to_latex()}"
 
     def to_html(self) -> str:
-        """Return a fragment of HTML with its own style."""
+        """Return a fragment of HTML, with its own style: design, table, verdicts and advice."""
         shown = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, self.columns))
         return f"{shown}{self.table.to_html()}{self.advice._repr_html_() or ''}"
 
     def to_csv(self) -> str:
-        """Return the comparisons as CSV, a row each."""
+        """Return the comparisons as CSV, one row for each."""
         return csv_text(self.table.comparisons().assign(design=self.design))
 
     def to_dict(self) -> dict[str, object]:
-        """Return what JSON has."""
+        """Return the verdicts and the table for JSON."""
         return {
             "source": self.name,
             "design": self.design,

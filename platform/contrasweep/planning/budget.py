@@ -60,7 +60,7 @@ class Spent:
 
 
 class BudgetRow(TypedDict):
-    """A budget's limit and what is spent of it, in the budget's units."""
+    """A budget's limit and how much of it is spent, in the budget's units."""
 
     limit: float
     spent: float
@@ -92,7 +92,7 @@ class Budget:
             )
 
     def started(self, trial_id: str, gpus: float) -> None:
-        """A trial begins or goes on, on `gpus` or a share of one (1 without any).
+        """Record that a trial begins or goes on, on `gpus` or a share of one (1 without any).
 
         What an earlier attempt of it trained stays counted.
         """

@@ -193,7 +193,7 @@ class GridPlan(PlanDisplay):
         return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int]:
-        """The number of the cell of each trial without a record, in the order of the trials."""
+        """Yield the number of the cell of each trial that is to run, in the order of the trials."""
         of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 
@@ -347,7 +347,7 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
 
 
 def too_many_folds(folds: int, data: Manifest) -> SpecError:
-    """The error of a dataset that has too few rows for so many folds."""
+    """Return the error for a dataset that has too few rows for so many folds."""
     hint = f"{data.name} has {data.rows('train')} training rows"
     return SpecError("there cannot be more folds than rows", place="folds", value=folds, hint=hint)
 

@@ -29,7 +29,7 @@ def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> 
 
 
 def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
-    """Return the dataset of a trial; `DataError` where none of `manifests` has its content."""
+    """Return the manifest of a trial's dataset; `DataError` where none of `manifests` has its content."""
     for manifest in manifests.values():
         if manifest.digest == record.data.digest:
             return manifest

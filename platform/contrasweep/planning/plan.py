@@ -105,7 +105,7 @@ class Plan(Protocol):
 
     @property
     def keys(self) -> list[str]:
-        """Dotted keys of all settings that any trial has."""
+        """Dotted keys of all settings that some trial has."""
 
     @property
     def stops_early(self) -> bool:
@@ -137,7 +137,7 @@ class Plan(Protocol):
         """Return a table with one row for each trial: trial_id, arm, the axes, fold, seed."""
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """The rows of a forecast beside the records `known`."""
+        """Return the rows of a forecast, given the finished records `known`."""
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
         """Return the number of the row of each trial to run, in the order of their start.

@@ -259,14 +259,14 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
 
 
 def power_lines(power: "PlannedPower | None") -> list[str]:
-    """What the study's question can decide."""
+    """Return a line on what the study's question can decide."""
     if not is_installed("scipy"):
         return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
     return [f"decides   {power.sentence}"] if power else []
 
 
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
-    """What the study's question cannot decide with this many replicates."""
+    """Return warnings on what the study's question cannot decide with this many replicates."""
     warnings = power.warnings if power else ()
     if study.replicates is not None and study.replicates.spending == "power":
         warnings += EARLY
@@ -313,7 +313,10 @@ class PlannedSize:
 def planned_sizes(
     power: "PlannedPower", trials: int | None, noise: "EarlierNoise | None" = None
 ) -> list[PlannedSize]:
-    """The study as declared (with `trials` trials; None: not known beforehand), twice and four times as large."""
+    """Return what the study decides as declared, and with twice and four times its replicates.
+
+    `trials` counts its trials as declared (None: not known beforehand).
+    """
     from contrasweep.statistics.power_of_designs import planned_power
 
     sizes = []

@@ -44,7 +44,7 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
 
 
 def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
-    """The same, after the looks of `log`."""
+    """Return which trials may run after the looks in `log`; see `stage`."""
     stopped = {
         cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes))
         for c in plan.cells

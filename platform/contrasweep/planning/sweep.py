@@ -170,7 +170,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         )
 
     def relocated(self, resolve: Resolve) -> "SweepPlan":
-        """The same sweep on its dataset, resolved by its name in the study."""
+        """Return the same sweep with its dataset resolved again by its name in the study."""
         return replace(self, data=resolve(self.study.data))
 
     def to_frame(self) -> "pd.DataFrame":

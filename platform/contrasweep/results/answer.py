@@ -112,7 +112,7 @@ class Answer:
 
     @property
     def heading(self) -> str:
-        """What is compared, what the verdicts hold for, and how it was tested; once for all sentences."""
+        """Heading of all sentences: what is compared, what the verdicts hold for, and by which test."""
         if not self.pairs:
             return ""
         first = next((p.comparison for p in self.pairs if p.judged), self.pairs[0].comparison)
@@ -168,7 +168,7 @@ class Answer:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know about the comparisons, each note once."""
+        """Notes on the comparisons that a reader needs, each once."""
         notes = list(dict.fromkeys(note for pair in self.pairs for note in pair.comparison.notes))
         return notes if self.decisive else []
 
@@ -183,7 +183,7 @@ class Answer:
         return [*lines, *(wrapped(f"Note: {note}.", width) for note in self.notes)]
 
     def rows(self) -> list[list[str]]:
-        """Return a head and a row for each comparison: where, which two, and what came of it."""
+        """Return a head and one row for each comparison: its place, the two values, and difference, interval and p."""
         head = [
             *(self.names(factor) for factor, _ in self.pairs[0].context),
             "a",
@@ -303,7 +303,7 @@ class Versus:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know about the comparisons, each note once."""
+        """Notes on the comparisons that a reader needs, each once."""
         return list(
             dict.fromkeys(
                 [*self.declared, *(note for answer in self.answers for note in answer.notes)]
@@ -311,7 +311,7 @@ class Versus:
         )
 
     def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
-        """Return a head and a row for each of these comparisons: where, and what came of it."""
+        """Return a head and one row for each of these comparisons: its place, difference, interval and p."""
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)

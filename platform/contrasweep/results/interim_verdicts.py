@@ -23,7 +23,10 @@ SAME_DATA = 1e-9
 
 
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
-    """Return what the first look at fewer than `pairs` pairs of trials that decided `a` against `b` said of it."""
+    """Return what an earlier look decided of `a` against `b`; None where none did.
+
+    It is the first look that decided anything with fewer than `pairs` pairs of trials.
+    """
     for number, (look, comparison) in enumerate(
         zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1
     ):
@@ -142,7 +145,7 @@ class InterimVerdicts:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that a reader of verdicts must know of the looks."""
+        """Return sentences on the looks, for readers of the verdicts."""
         if self.log is None or not self.log.looks:
             return [
                 f"the study grows up to {self.most} {self.unit} and had no look yet: no verdicts"
@@ -193,7 +196,7 @@ class ExtensionVerdicts:
 
     @property
     def unit(self) -> str:
-        """What its looks count."""
+        """Unit of the numbers that its looks state."""
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
@@ -213,7 +216,7 @@ class ExtensionVerdicts:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that a reader of verdicts must know of the looks."""
+        """Return sentences on the looks, for readers of the verdicts."""
         at = ", ".join(str(look.replicates) for look in self.log.looks)
         after = f"extended after its trials had ended (at {at} {self.unit}): " if at else ""
         most = (LOOK - LOOK**-self.looks) / (LOOK - 1)

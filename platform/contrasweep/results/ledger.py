@@ -283,10 +283,10 @@ class Ledger:
 
     @property
     def spent(self) -> Spent:
-        """What the campaign has trained.
+        """What the campaign has spent on training.
 
-        Decisions say what they took. What is under way, and the incumbents' screening trials, is counted from the
-        records, so that nothing is lost with a process that was killed.
+        For decisions, the ledger says it. For candidates under way and for the incumbents' screening trials it is
+        counted from the records, so that a killed process loses nothing.
         """
         decided = [entry for entry in self.entries if isinstance(entry, Decided)]
         settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
@@ -301,13 +301,13 @@ class Ledger:
         return sum(counted, Spent())
 
     def spent_on(self, asked: int) -> Spent:
-        """What the trials of a candidate have taken beyond what its decisions say."""
+        """Return what the trials of a candidate have spent beyond what its decisions count."""
         decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
         counted = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
         return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(counted)
 
     def measured(self, study: str) -> Spent:
-        """What the trials of a study that have ended took."""
+        """Return what the ended trials of a study have spent."""
         records = StudyRecords(self.storage, study)
         return Spent.of(compact.read_records(records, records.etags(), []).values())
 

@@ -17,7 +17,7 @@ MOST = 1000
 
 @stored
 class Note:
-    """The trial that a note is on, or "" for the study, and its text."""
+    """A note: the id of the trial that it is on ("" for the study), and its text."""
 
     trial: str
     text: Annotated[str, Field(max_length=LONGEST)]

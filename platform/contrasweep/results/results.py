@@ -206,9 +206,15 @@ class Results(StudyData):
         data = networks.data_of(
             record, networks.datasets(self.document, self.records.storage, named)
         )
-        settings = record.trainable, record.config
         trial = Trial(
-            record.study, record.arm, *settings, data, record.fold, record.seed, record.start
+            record.study,
+            record.arm,
+            record.trainable,
+            record.config,
+            data,
+            record.fold,
+            record.seed,
+            record.start,
         )
         with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
             return load(self.checkpoint(arm, name), trial)

@@ -188,7 +188,7 @@ class StudyData:
         self.broken.extend(error for error in broken if str(error) not in known)
 
     def broken_notes(self) -> list[str]:
-        """Return what a reader must know of broken files, in a few lines."""
+        """Return lines that name the broken files, for a reader of the results."""
         lines = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
         more = len(self.broken) - MAX_NOTES
         if more > 0:

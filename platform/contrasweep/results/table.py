@@ -431,7 +431,7 @@ class Table:
         ]
 
     def bottom(self) -> list[Cell | None]:
-        """Return the last row, of averages over all rows; empty where there is none."""
+        """Return the cells of the last row, averages over all rows; empty where there is none."""
         return [self.averages.get(column) for column in self.columns] if self.averages else []
 
     def row_labels(self) -> list[list[str]]:

@@ -54,7 +54,7 @@ def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
 
 
 def waits_for_task(pid: int) -> bool:
-    """Whether a worker of Ray on this host waits for the answer to a task, as far as py-spy may read its stack."""
+    """Return whether a Ray worker on this host waits for a task's answer; False where py-spy may not read its stack."""
     frames = frames_of(_spied(pid))[:4]
     return any(
         f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames

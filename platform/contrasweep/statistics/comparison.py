@@ -319,7 +319,7 @@ class Comparison:
 
     @property
     def decision(self) -> Verdict:
-        """What is decided of A: better, worse, equivalent or undecided, whatever the size of the difference."""
+        """The verdict on A without the size of the difference: better, worse, equivalent or undecided."""
         verdict: Verdict = "undecided" if self.judgement is None else self.judgement.verdict
         return TURNED.get(verdict, verdict) if self.turned else verdict  # type: ignore[return-value]
 
@@ -379,7 +379,7 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What the comparison generalises to."""
+        """What the comparison generalises to, such as `for new training sets of this size`."""
         return self.evidence.common.scope
 
     @property

@@ -61,7 +61,7 @@ class Noise:
 
     @cached_property
     def unpaired(self) -> UnpairedContrast:
-        """The difference as if no two runs had anything in common."""
+        """The difference of both sets of runs, taken as unpaired."""
         return unpaired_contrast(np.array(self.first), np.array(self.second))
 
     @cached_property
@@ -80,7 +80,7 @@ class Noise:
 
     @property
     def alike(self) -> float | None:
-        """The deviation of the difference of two runs of a seed; None where these are equal, or no seed is common."""
+        """Deviation of the difference of two runs with the same seed; None where they are equal or no seed is shared."""
         return float(self.differences.std(ddof=1)) if self.differences.any() else None
 
     def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:

@@ -280,7 +280,7 @@ def resized(design: Design, unit: Unit, count: int) -> Design:
 
 
 def count_of(design: Design, unit: Unit) -> int:
-    """How many seeds, repeats or folds a design has."""
+    """Return the number of seeds, repeats or folds of a design, as `unit` says."""
     return int(getattr(design, unit) or 0)
 
 

@@ -337,7 +337,7 @@ class Gains:
 
     @property
     def collapses(self) -> tuple[int, int]:
-        """Seeds that were left out: those in which the candidate, and those in which the incumbent, was far worse."""
+        """Numbers of seeds that were left out because the candidate, and because the incumbent, was far worse."""
         return int((self.all < -self.bound).sum()), int((self.all > self.bound).sum())
 
     @property

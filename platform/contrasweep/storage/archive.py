@@ -31,7 +31,7 @@ WHOLE_FILES = ("study.json", "plan.parquet")
 
 
 def _check_place(place: str) -> str:
-    """Return `place`, below a study, if it is a folder that may move, with a slash at its end, or such a file."""
+    """Return `place` if it is a folder (with a slash at its end) or file of a study that may move to the archive."""
     check_file_name(place.removesuffix("/"))
     if place.partition("/")[0] not in FOLDERS and place not in WHOLE_FILES:
         raise ValueError(f"{place!a} is outside of what moves")

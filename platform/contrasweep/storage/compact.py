@@ -285,7 +285,7 @@ class Part:
 
 
 def empty_rows(kind: str) -> pa.Table:
-    """No rows of a kind."""
+    """Return a table of this kind without rows."""
     content = (
         {"record": pa.array([], pa.large_binary())}
         if kind == RECORDS

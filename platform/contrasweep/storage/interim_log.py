@@ -66,7 +66,7 @@ class LookAt:
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:
-        """Return `low` and `high` of an interval, with None for an infinite one."""
+        """Return the ends of an interval for a file, with None for an infinite one."""
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 

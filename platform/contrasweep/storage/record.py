@@ -255,7 +255,7 @@ class TrialNotes:
     refused_by: str | None = None
 
     def joined(self, other: "TrialNotes") -> "TrialNotes":
-        """Return both notes as one; values of `other` come first."""
+        """Return both notes as one. Where both have a value, that of `other` counts."""
         stated: Any = other.to_dict()
         return replace(self, **stated)
 

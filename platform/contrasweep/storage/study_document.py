@@ -104,9 +104,10 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 
 
 def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
-    """Return what is compared of two declarations: all fields but the study's name and `free`; None is left out.
+    """Return the fields of a declaration that are compared with those of another.
 
-    Of evaluations these are the metrics that the study decides.
+    All but the study's name and `free` are; None is left out. Of `evaluate` only the metrics that the study decides are
+    compared.
     """
     scores = sorted(
         metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ())

@@ -265,7 +265,7 @@ class StudyBase(ABC):
 
 
 def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:
-    """Check that a metric takes the column of nothing else. Raises `SpecError`."""
+    """Raise `SpecError` where a metric has the name of another column of the table."""
     if metric in taken:
         raise SpecError(
             "no metric has this name, which is a column of every table",
@@ -280,7 +280,7 @@ def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> N
 
 
 def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
-    """Raise `SpecError` for a number of trials that is surely a mistake, and would take minutes to write down."""
+    """Raise `SpecError` for a number of trials that must be a mistake, since to list them takes minutes."""
     if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
         raise SpecError(
             f"a study has at most {MAX_CELLS:,} cells and {MAX_TRIALS:,} trials",

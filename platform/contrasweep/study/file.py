@@ -89,7 +89,7 @@ def load_declared(
 
 
 def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
-    """Return the fields, in which each `path=value` of `sets` was set."""
+    """Return a copy of the fields with each `path=value` of `sets` applied."""
     for text in sets:
         path, value = parse_set(text)
         _set(fields, path, value, f"--set {'.'.join(path)}")

@@ -35,7 +35,7 @@ def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -
 
 
 def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
-    """Return the fields of the parameter that Ray Tune's function `name` declares. `ValueError` where there is none."""
+    """Return the fields of our parameter for a call of Ray Tune's function `name`; `ValueError` for an unknown one."""
     if name in ("choice", "grid_search"):
         return {"type": "choice", "options": list(values[0])}
     if name not in TUNE:
@@ -46,7 +46,7 @@ def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
 
 
 def suggested(name: str, values: Sequence[Any], keywords: Config) -> MutableConfig:
-    """Return the fields of the parameter that Optuna's method `name` asks for."""
+    """Return the fields of our parameter for a call of Optuna's `trial.suggest_...`, whose name is `name`."""
     kind, *names = OPTUNA[name]
     fields: MutableConfig = {**dict(zip(names, values, strict=False)), **keywords}
     if kind == "choice":

@@ -80,7 +80,7 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
 
 
 def can_search() -> bool:
-    """Whether what searchers are built from is installed; a machine that only plans and submits may do without."""
+    """Whether the packages that searchers need are installed. A machine that only plans and submits may lack them."""
     return is_installed("optuna") and is_installed("scipy")
 
 

@@ -34,10 +34,11 @@ Page = Annotated[str, pydantic.AfterValidator(_check_page)]
 
 @stored
 class Links:
-    """The pages of a study and its trials.
+    """Addresses of the pages of a study and of its trials.
 
-    `tracking` is the store they are in, without its password; where it is no server, they are there while `contrasweep
-    ui` serves it. `shown` tells whether the store has changed since it was given all that the storage has.
+    `tracking` is the store that has them, without its password. If the store is no server, the pages can be opened
+    while `contrasweep ui` runs. `shown` is the store's state when it had all of the study, to see whether it has
+    changed since.
     """
 
     tracking: Label = ""

@@ -161,7 +161,7 @@ class EndedTrial:
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """From its record."""
+        """Take the facts from a trial's record."""
         return cls(record.status, record.ended, record.code)
 
 

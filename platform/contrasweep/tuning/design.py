@@ -111,7 +111,7 @@ class SweepDesign:
         return canonical.digest(parts, length=12)
 
     def trial(self, arm: str, config: Config, fold: int | None, seed: int) -> Trial:
-        """A trial of the confirmation."""
+        """Return a trial of the confirmation."""
         return self._trial(arm, config, self.data, fold, seed)
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
@@ -122,7 +122,7 @@ class SweepDesign:
         ]
 
     def samples(self, arm: str) -> list[Trial]:
-        """Return trials at both ends and in the middle of an arm's space, as its search may ask for them."""
+        """Return trials at both ends and in the middle of an arm's space: examples of what its search may try."""
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
         return [
             self._trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points

@@ -131,19 +131,19 @@ ABLATIONS: dict[str, MutableConfig] = {
 
 
 def arm(config: Config, model: Config, **more: Any) -> Arm:
-    """Return an arm of `config` in which `model` is set, on top of what `config` sets of it, and `more`."""
+    """Return an arm of `config` with the settings `model` added to its model, and `more` to the config."""
     return Arm(TRAINABLE, config={**config, "model": {**config.get("model", {}), **model}, **more})
 
 
 def model_arms(
     config: Config, models: Mapping[str, Config], names: Iterable[str] = MODELS
 ) -> dict[str, Arm]:
-    """Return one arm a model, named after it, with `config` and the model's settings of `models`."""
+    """Return an arm for each model in `names`, with `config` and the settings that `models` has for it."""
     return {name: arm(config, {"name": name, **models.get(name, {})}) for name in names}
 
 
 def called(*data: str) -> dict[str, str]:
-    """Return the labels of a study of these datasets: what people read in place of the dotted paths."""
+    """Return the labels of these datasets: dotted path -> name for people."""
     parts = {name: name.partition("?") for name in data}
     return {
         name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()
@@ -166,7 +166,7 @@ def main_table(
     seeds: list[int],
     **more: Any,
 ) -> AblationGrid:
-    """Return a study of eight models by test MAP, against the proposed one."""
+    """Return a study that compares eight models by test MAP with the proposed one."""
     arms = model_arms(config, models)
     about = "The proposed model and its seven baselines on {}, test MAP"
     return _study(name, about, arms, data, seeds, reference="proposed", **more)

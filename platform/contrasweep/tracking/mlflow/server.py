@@ -161,7 +161,7 @@ class Server(Target):
                 self._log(run, tags={PARENT_TAG: self.parent_id})
 
     def find(self, trial_id: str) -> Run | None:
-        """Ask for the run of a trial; None where it has none."""
+        """Ask MLflow for the run of a trial; None where it has none."""
         self.runs.pop(trial_id, None)
         for found in self._search(f"tags.{TRIAL_TAG} = '{trial_id}'"):
             self._keep(trial_id, found)
@@ -189,7 +189,7 @@ class Server(Target):
         self.study = replace(self.study, keys=tuple(dict.fromkeys([*self.study.keys, *keys])))
 
     def shows(self, record: Record) -> bool:
-        """Whether the trial's run shows just this record."""
+        """Whether the trial's run shows exactly this record."""
         run = self.runs.get(record.trial_id)
         record = compact.with_scores(record, self._evaluations)
         return (
@@ -616,7 +616,7 @@ def _dataset_input(dataset: DescribedDataset) -> Any:
 
 
 def source_tags() -> dict[str, str]:
-    """Return MLflow's tags of who started a run, and with which program."""
+    """Return MLflow's tags that say who started a run, and with which program."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a passwd entry
