@@ -123,7 +123,8 @@ MANIFESTS: dict[str, Manifest] = {}
 
 def score(arm: RealArm, seeds: Sequence[int], digest: str) -> list[float]:
     """Train an arm on each of these seeds and return the test scores, in the order of the seeds."""
-    s, (x, y, test, truth) = arm.settings(MANIFESTS[digest].name), split(digest)
+    s = arm.settings(MANIFESTS[digest].name)
+    x, y, test, truth = split(digest)
     draws = [np.random.default_rng(arm.random(seed)) for seed in seeds]
     sizes = [(x.shape[1], s.width), (1, s.width), (s.width, 16)]
     weights = [

@@ -1021,7 +1021,7 @@ def outcome(tree: Path, tests: Sequence[str], limit_s: float = LIMIT_S) -> tuple
 
 
 def _pytest(tree: str, tests: Sequence[str], printed: str) -> None:
-    """Run pytest in this process, which has imported nothing but what others have written, and end it."""
+    """Run pytest in this process, into which no module of ours is imported yet but this one; then end the process."""
     os.chdir(tree)
     sys.dont_write_bytecode = True
     sys.path[:] = [

@@ -33,14 +33,9 @@ def compare_paired(
         Design(seeds=n) if train_fraction is None else Design(folds=round(1 / (1 - train_fraction)))
     )
     frame = pd.DataFrame({"cell": 0, "a": a, "b": b, "failed_a": False, "failed_b": False})
-    frame = frame.assign(
-        fold=list(folds) if folds is not None else np.arange(n),
-        seed=list(seeds)
-        if seeds is not None
-        else np.arange(n)
-        if folds is not None or not design.folds
-        else 0,
-    )
+    if seeds is None:
+        seeds = np.arange(n) if folds is not None or not design.folds else np.zeros(n, int)
+    frame = frame.assign(fold=list(np.arange(n) if folds is None else folds), seed=list(seeds))
     evidence = paired_evidence(frame, design, mode=mode)
     assert evidence is not None
     return judged([evidence], Family(1, margin=smallest_difference), mode)[0]

@@ -133,14 +133,12 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
     reached: dict[str, int] = {}
     while not arm.over and not (found and found[-1][1] >= target):
         for i, place in enumerate(places):
-            if place is None and (following := arm.next()) is not None:
-                place = places[i] = [
-                    following.trial,
-                    following.notes,
-                    reached.get(following.trial.id, 0),
-                ]
             if place is None:
-                continue
+                following = arm.next()
+                if following is None:
+                    continue
+                place = [following.trial, following.notes, reached.get(following.trial.id, 0)]
+                places[i] = place
             trial = place[0]
             notes = place[1]
             step = place[2] + 1
@@ -148,7 +146,9 @@ def search(plan: SweepPlan, curves: Curves, storage: str, target: float) -> list
             status = Status.FAILED
             value = float("nan")
             if metrics is not None:
-                place[2], reached[trial.id], value = step, step, metrics[study.metric]
+                place[2] = step
+                reached[trial.id] = step
+                value = metrics[study.metric]
                 epochs += 1
                 going = arm.keep_going(trial.id, [{"step": step, study.metric: value}])
                 if step == declared.config["epochs"]:
@@ -234,10 +234,8 @@ def report(frame: pd.DataFrame, seconds: float) -> str:
     for method in METHODS:
         epochs = censored[method].to_numpy()
         reached = int(frame[frame["method"] == method]["epochs"].notna().sum())
-        (low, high), saved = (
-            contrast(epochs).interval(),
-            compare_paired([BUDGET] * len(epochs), epochs, mode="max"),
-        )
+        low, high = contrast(epochs).interval()
+        saved = compare_paired([BUDGET] * len(epochs), epochs, mode="max")
         paired = compare_paired(censored["random"], epochs, mode="max")
         beside = (
             ""

@@ -60,7 +60,8 @@ def main() -> int:
     for name in SOURCES:
         good, line = stage_and_verify(name, chosen.shared, chosen.storage)
         print(line, flush=True)
-        failed += not good
+        if not good:
+            failed += 1
     return 1 if failed else 0
 
 

@@ -70,11 +70,9 @@ def main() -> int:
         parser.error(
             f"--only: there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)} and `correctness`"
         )
-    chosen = (
-        ("cuda" if torch.cuda.is_available() else "cpu")
-        if options.device == "auto"
-        else options.device
-    )
+    chosen = options.device
+    if chosen == "auto":
+        chosen = "cuda" if torch.cuda.is_available() else "cpu"
     if chosen == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: this process sees no GPU")
     if chosen == "cpu" and not options.small:

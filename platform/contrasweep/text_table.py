@@ -35,7 +35,8 @@ def text_table(
         return [line for block in blocks for line in ("", *text_table(block, width=width))][1:]
     while spare > 0 and widths != whole:  # what is broken most gets one more
         widest = max(range(len(widths)), key=lambda i: whole[i] / max(1, widths[i]))
-        widths[widest], spare = widths[widest] + 1, spare - 1
+        widths[widest] = widths[widest] + 1
+        spare = spare - 1
     table = Table(
         box=SIMPLE_HEAD if rule else None,
         padding=(0, 1, 0, 0) if rule else (0, 2, 0, 0),

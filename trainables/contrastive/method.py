@@ -281,11 +281,9 @@ class Contrastive:
         """Return loss and gradients of a batch; `views` has all first views, then all second; `rows` are the images."""
         rows = rows.to(self.device)
         count = self.settings.n_views
-        labels, rows, (loss, tally) = (
-            self.train.labels[rows].repeat(count),
-            rows.repeat(count),
-            counted(self._loss()),
-        )
+        labels = self.train.labels[rows].repeat(count)
+        rows = rows.repeat(count)
+        loss, tally = counted(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):

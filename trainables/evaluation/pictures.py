@@ -157,7 +157,8 @@ def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str
 
 def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
     """Test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
-    (_, train_labels, of_train), (_, labels, of_test) = train, test
+    _, train_labels, of_train = train
+    _, labels, of_test = test
     hit = (train_labels[near] == labels[:, None]).cpu()
     first: dict[int, int] = {}  # the first image of each class whose nearest neighbour is right
     for query in torch.where(hit[:, 0])[0].tolist():

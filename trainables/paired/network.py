@@ -111,7 +111,8 @@ class Joint(nn.Module):
             return Outputs(
                 e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e
             )
-        (r_pre, r_post), (e_pre, e_post) = r.chunk(2), e.chunk(2)
+        r_pre, r_post = r.chunk(2)
+        e_pre, e_post = e.chunk(2)
         raw = e_pre - e_post
         z = F.normalize(raw, dim=1, eps=EPS) if self.settings.z_norm else raw
         logits = widened(self.classifier(torch.cat([r_pre, r_post], dim=1)))

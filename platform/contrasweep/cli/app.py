@@ -207,7 +207,8 @@ def run(
         print_json("report", reports.summary(results))
     if results.stopped:
         print(results.stopped, file=sys.stderr)
-    raise typer.Exit(3 if results.stopped else 0 if results.complete else 1)
+        raise typer.Exit(3)
+    raise typer.Exit(0 if results.complete else 1)
 
 
 def _print_results(

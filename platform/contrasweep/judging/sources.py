@@ -89,11 +89,8 @@ class At:
         if self.step is not None:
             found = whole.loc[column.index[column == self.step]].tail(1)
         else:
-            ends = (
-                column.index[:0]
-                if column.empty
-                else [column.idxmax() if self.mode == "max" else column.idxmin()]
-            )
+            best = pd.Series.idxmax if self.mode == "max" else pd.Series.idxmin
+            ends = column.index[:0] if column.empty else [best(column)]
             found = whole.loc[ends]
         if found.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
@@ -174,10 +171,8 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 def _wandb(path: Path) -> pd.DataFrame:
     """A W&B run: its history and summary, beside its settings."""
-    curve, (settings,) = (
-        _rows(path),
-        pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records"),
-    )
+    curve = _rows(path)
+    (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
     taken = {
         str(name): value
         for name, value in settings.items()
@@ -342,7 +337,8 @@ def read_table(
             name = path.stem
             frame = pd.DataFrame(read(place))
     elif path.is_dir():
-        name, (frame, curves) = path.resolve().name, read_folder(path, at)
+        name = path.resolve().name
+        frame, curves = read_folder(path, at)
     elif kind in SERVICES:
         with errors_named("the source cannot be read", place):
             frame = _stored(kind, address, name, at)

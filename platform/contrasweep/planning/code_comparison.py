@@ -64,11 +64,10 @@ class CodeComparison:
         others = self.others if all_ else self.pending()
         finished = sum(len(other.trial_ids) for other in others)
         unfinished = sum(len(other.unfinished) for other in others)
-        counts = (
-            [f"{finished} of {self.total} trials {'was' if finished == 1 else 'were'} made"]
-            if finished
-            else []
-        )
+        counts = []
+        if finished:
+            was = "was" if finished == 1 else "were"
+            counts.append(f"{finished} of {self.total} trials {was} made")
         if unfinished:
             counts.append(
                 f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun"

@@ -244,7 +244,8 @@ class Footprints:
         """Return the workload that the trainable declares for a trial; None where it declares none or fails."""
         cell = cell_of(trial)
         if cell not in self._workloads:
-            hook, self._workloads[cell] = getattr(self.trainables[trial.arm], "memory", None), None
+            hook = getattr(self.trainables[trial.arm], "memory", None)
+            self._workloads[cell] = None
             try:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:

@@ -430,11 +430,9 @@ def advice(
     family = known[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in known))
     tested = any(not pair.comparison.evidence.common.seed_unknown for pair in known)
-    look = (
-        1
-        if fresh
-        else 1 + tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
-    )
+    look = 1
+    if not fresh:
+        look += tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
     levels = tuple(first_level / LOOK ** max(0, number - 1) for number in (look - 1, look, 1))
     shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]

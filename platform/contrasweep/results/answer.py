@@ -67,16 +67,14 @@ class Pair:
         if before is not None:
             earlier = in_words(before.verdict, before.relevance(comparison.family.margin))
             verdict += f"; {earlier} at look {before.look}"
+        replicates = str(comparison.n)
+        if comparison.evidence.unpaired:
+            replicates += f" ({plural(comparison.evidence.pairs, 'pair')})"
         return [
             difference,
             interval or ("one replicate" if comparison.n == 1 else "–"),
             p if interval or comparison.p_value < 1 else "–",
-            f"{comparison.n}"
-            + (
-                f" ({plural(comparison.evidence.pairs, 'pair')})"
-                if comparison.evidence.unpaired
-                else ""
-            ),
+            replicates,
             verdict,
         ]
 
@@ -214,9 +212,10 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
         seeds = f" x {design.seeds} seeds" if design.seeds > 1 else ""
         return plural(contrast.n, "fold") + repeats + seeds
     if isinstance(contrast, UnpairedContrast):
-        first, second = (
-            len(x) for x in ((contrast.b, contrast.a) if turned else (contrast.a, contrast.b))
-        )
+        first = len(contrast.a)
+        second = len(contrast.b)
+        if turned:
+            first, second = second, first
         return f"{first} and {plural(second, 'run')}"
     items = f" x {plural(design.items, 'item')}" if design.items else ""
     return plural(contrast.n, design.unit) + items

@@ -58,7 +58,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     Raises:
         SpecError: There is no such study or arm, or the studies have no arm in common.
     """
-    (study_a, _, arm_a), (study_b, _, arm_b) = a.partition(":"), b.partition(":")
+    study_a, _, arm_a = a.partition(":")
+    study_b, _, arm_b = b.partition(":")
     first = Results.load(study_a, storage)
     other = Results.load(study_b, storage)
     shared = [arm for arm in first.document.arms if arm in other.document.arms]

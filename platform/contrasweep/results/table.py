@@ -437,12 +437,14 @@ class Table:
     def row_labels(self) -> list[list[str]]:
         """Return the labels of each row; a label is empty where it repeats that of the row above, except the last."""
         shown = []
-        rows = list(self.row_titles.values())
-        for row, above in zip(rows, [(), *rows], strict=False):
-            same = [bool(above) and row[: i + 1] == above[: i + 1] for i in range(len(row) - 1)]
-            shown.append(
-                ["" if hidden else name for name, hidden in zip(row, [*same, False], strict=False)]
-            )
+        above: Key = ()
+        for row in self.row_titles.values():
+            labels = list(row)
+            for i in range(len(row) - 1):
+                if row[: i + 1] == above[: i + 1]:
+                    labels[i] = ""
+            shown.append(labels)
+            above = row
         return shown
 
     def cell_parts(self, cell: Cell | None) -> tuple[str, str]:
@@ -515,9 +517,10 @@ class Table:
         Returns:
             The text.
         """
-        return self.cell_text(cell) + (
-            "" if cell is None else (" *" if cell.best else "") + ARROWS[cell.mark]
-        )
+        if cell is None:
+            return self.cell_text(cell)
+        star = " *" if cell.best else ""
+        return f"{self.cell_text(cell)}{star}{ARROWS[cell.mark]}"
 
     def to_text(self, width: int = 100) -> str:
         """Return the text for a terminal; a wider table is split by columns. Legend and verdicts stand below.

@@ -204,7 +204,8 @@ class Decision:
         """Archive the trials that run again, or accept their changes; return the ids of trials that run again."""
         ids = self._changed
         if self.selected:
-            searches = self.anew if not ids else NewSearches()
+            # Searches that start anew are archived once: with the trials of other code, where there are any.
+            searches = NewSearches() if ids else self.anew
             archive_trials(
                 records,
                 {*self.selected, *searches.trial_ids},

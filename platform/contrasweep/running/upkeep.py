@@ -55,9 +55,8 @@ def removable(
     """
     recorded = compact.read_records(records, records.etags())
     document = records.document()
-    arms = list(
-        dict.fromkeys([*(document.arms if document else ()), *(r.arm for r in recorded.values())])
-    )
+    declared = document.arms if document else ()
+    arms = list(dict.fromkeys([*declared, *(r.arm for r in recorded.values())]))
     if arm is not None:
         check_known(arm, "arms", arms, "there is no such arm in this study", place="--arm")
     if status is not None:

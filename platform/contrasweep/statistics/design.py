@@ -244,7 +244,7 @@ class Design:
 
     @property
     def overlap(self) -> float:
-        """Test rows over training rows, by which folds that share training rows vary together; 0 without folds."""
+        """Nadeau and Bengio's term for folds that share training rows: test rows by training rows; 0 without folds."""
         return 1 / (self.folds - 1) if self.folds else 0.0
 
     @property

@@ -184,7 +184,7 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     bounds = np.empty((len(one_sided), len(information)))
     spent = np.zeros_like(one_sided)
-    # of the score at the looks before, for studies that have not been decided [alphas, nodes]
+    # Nodes x [alphas, nodes], and the density there of the score of studies that no look so far has decided.
     x = density = np.empty(0)
     for look, now in enumerate(information):
         # The bound at this look lets those cross that the spending function pays for.

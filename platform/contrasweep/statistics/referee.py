@@ -133,7 +133,8 @@ class Rule:
             differences: Candidate minus incumbent, one number a seed (of several folds or datasets their mean); NaN
                 where the candidate failed for a cause of its own and the incumbent did not.
         """
-        gains, (first, second, last) = self._gains(differences), self.screens()
+        gains = self._gains(differences)
+        first, second, last = self.screens()
         if gains.seeds < first:
             return "more"
         if gains.seeds >= second and gains.collapses_p <= OBJECTIONS[1]:

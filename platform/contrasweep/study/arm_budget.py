@@ -75,10 +75,10 @@ class Spending:
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
-            outside = record.cause is not None and record.cause.outside
-            self.silent[record.trial_id] = (
-                "outside" if outside else "method" if record.status.failed else "infeasible"
-            )
+            why: Silence = "method" if record.status.failed else "infeasible"
+            if record.cause is not None and record.cause.outside:
+                why = "outside"
+            self.silent[record.trial_id] = why
         if record.status.counts:
             self.longest = max(self.longest, record.step)
 
@@ -172,7 +172,7 @@ class SearchCost:
 
 
 def hours_text(hours: float) -> str:
-    """Return hours with three digits; what is below a thousandth of an hour is said to be so."""
+    """Return hours with three digits, or that it is less than a thousandth of an hour."""
     return f"{hours:.3g}" if hours == 0 or hours >= 0.001 else "below 0.001"
 
 

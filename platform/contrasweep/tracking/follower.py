@@ -299,7 +299,8 @@ class Follower:
         self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
         if retryable and tries < MAX_TRIES:
             self._troubled = True
-            self._connected &= tries < 2  # somebody may have deleted the whole experiment
+            if tries >= 2:  # somebody may have deleted the whole experiment
+                self._connected = False
             return False
         self._refuse(trial_id, error)
         return True

@@ -259,7 +259,8 @@ class TrialLoop:
         """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
         if (active := self.accounts.active.get(trial_id)) is not None:
             keep_going = self.queue.source.keep_going
-            active.stopped |= not all(keep_going(trial_id, [row]) for row in reports)
+            if not all(keep_going(trial_id, [row]) for row in reports):
+                active.stopped = True
             if active.stopped:
                 return False
         return not self.accounts.closing()

@@ -98,7 +98,8 @@ class Watchdog:
         except Exception as error:  # its host may be cut off
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
-        (before, seen), now = self._waited.pop(trial_id, (-1.0, 0.0)), time.monotonic()
+        before, seen = self._waited.pop(trial_id, (-1.0, 0.0))
+        now = time.monotonic()
         active = self.loop.accounts.active.get(trial_id)
         if not waits or active is None or active.trial.arm in self._asking:
             return

@@ -140,7 +140,8 @@ def _set_loggers(value: Values) -> None:
             name, (0, True, False, [], [])
         )
         logger.setLevel(level)
-        logger.handlers[:], logger.filters[:] = handlers, filters
+        logger.handlers[:] = handlers
+        logger.filters[:] = filters
 
 
 def _matmul_precision() -> str:

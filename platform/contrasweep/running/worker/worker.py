@@ -98,7 +98,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
             "seconds": execution.seconds,
         }
         if stepped.record is not None:
-            result["done"], result[STATUS] = True, stepped.record.status
+            result["done"] = True
+            result[STATUS] = stepped.record.status
             result["record"] = stepped.record.to_json()
             # An error of CUDA leaves the process unusable for the next trial.
             self.cuda_failed = stepped.record.status.failed and "CUDA" in (
