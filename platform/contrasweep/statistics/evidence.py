@@ -171,15 +171,19 @@ class Evidence:
 
 
 def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float]:
-    """The interval of a contrast, whose ends that are 0 but for rounding are 0, as the test counts a tie.
+    """Return the interval of a contrast. An end that is 0 up to rounding is exactly 0, as the test counts ties.
 
     Where all differences are equal and too few for the sign-flip test, the interval is infinite.
     """
     if bound.n > 1 and bound.standard_error == 0 and smallest_p(bound.n) > alpha:
         return -math.inf, math.inf
     low, high = bound.interval(alpha, level)
-    zero = TIE * float(np.abs(bound.values).sum())
-    return 0.0 if abs(low) <= zero else low, 0.0 if abs(high) <= zero else high
+    rounding = TIE * float(np.abs(bound.values).sum())
+    if abs(low) <= rounding:
+        low = 0.0
+    if abs(high) <= rounding:
+        high = 0.0
+    return low, high
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The search budget, the same for every arm, and what each arm has spent of it, counted from its trials' files."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -123,18 +123,17 @@ class Spending:
         if self.hopeless:
             return False
         length = self.longest or max(self.steps.values(), default=0)
-        due = (
-            sum(max(0, length - self.steps.get(trial, 0)) for trial in running)
-            + length * self.folds
+        # Steps that running trials may still need, and those of one more configuration.
+        due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running)
+        due += length * self.folds
+        amounts = (
+            (self.budget.trials, configs, 1),
+            (self.budget.epochs, self.epochs, due),
+            (self.budget.gpu_hours, self.gpu_hours, due * self._pace),
         )
-        left: Mapping[str, tuple[float | None, float, float]] = {
-            "trials": (self.budget.trials, configs, 1),
-            "epochs": (self.budget.epochs, self.epochs, due),
-            "gpu_hours": (self.budget.gpu_hours, self.gpu_hours, due * self._pace),
-        }
         return all(
             limit is None or (spent < limit and spent + more <= limit * (1 + 1e-9))
-            for limit, spent, more in left.values()
+            for limit, spent, more in amounts
         )
 
 

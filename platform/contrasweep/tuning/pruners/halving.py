@@ -60,10 +60,10 @@ class FoldHalving:
         """Return `CONTINUE` below the next rung; at it `PAUSE` while the configuration may go on, else `STOP`."""
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
-        going = self._goes_on(trial)
-        (self.stopped.discard if going else self.stopped.add)(trial)
-        if going:
+        if self._goes_on(trial):
+            self.stopped.discard(trial)
             return CONTINUE
+        self.stopped.add(trial)
         return PAUSE if self.is_paused(trial) else STOP
 
     def on_pause(self, trial: str) -> None:

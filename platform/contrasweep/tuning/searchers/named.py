@@ -26,12 +26,9 @@ def _quasi_random(problem: Problem) -> Searcher:
 
     def points() -> Iterator[Any]:
         sobol = qmc.Sobol(max(1, len(problem.space)), rng=np.random.default_rng(problem.seed))
+        yield from sobol.random_base2(6)
         while True:
-            yield from (
-                sobol.random_base2(6)
-                if sobol.num_generated == 0
-                else sobol.random(sobol.num_generated)
-            )
+            yield from sobol.random(sobol.num_generated)
 
     return _listed(problem, points())
 
