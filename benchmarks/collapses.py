@@ -56,12 +56,13 @@ class Row:
         """Simulate the study of this seed with looks, and the fixed design on the same draws."""
         rng = np.random.default_rng(seed)
         first_step = LOOKS[self.looks]
-        rates = np.array([self.rate, self.rate * self.every, self.rate * self.every])
-        gone = rng.uniform(size=(1, 3, MOST)) < rates[:, None]
+        others = self.rate if self.every else 0.0
+        rates = np.array([self.rate, others, others])
+        collapsed = rng.uniform(size=(1, 3, MOST)) < rates[:, None]
+        # An arm that collapses less often is as much worse otherwise: but for the gain all means are equal.
         lower = (self.rate - rates) * (GOOD - CHANCE) - self.means[0] + self.means[0, 2]
-        values = np.where(gone, CHANCE, (GOOD - lower)[:, None]) + NOISE * rng.normal(
-            size=gone.shape
-        )
+        values = np.where(collapsed, CHANCE, (GOOD - lower)[:, None])
+        values = values + NOISE * rng.normal(size=collapsed.shape)
         replicates = Replicates(
             first=first_step[0], step=first_step[1], most=MOST, spending=self.spending
         )

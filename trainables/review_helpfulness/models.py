@@ -33,7 +33,7 @@ class BiMPMOptions:
 
 @checked
 class ConvKNRMOptions:
-    """Conv-KNRM."""
+    """Settings of Conv-KNRM, which matches n-grams by kernels."""
 
     filters: Count = 128
     """Of each convolution."""
@@ -52,7 +52,7 @@ class ConvKNRMOptions:
 
 @checked
 class EGCNNOptions:
-    """EG-CNN. The two domain losses fall away where products have one category only."""
+    """Settings of EG-CNN. Its two domain losses are not used where products have one category only."""
 
     filters: Count = 64
     """Of the word convolutions."""
@@ -76,7 +76,7 @@ class EGCNNOptions:
 
 @checked
 class PRHNetOptions:
-    """Options of PRH-Net."""
+    """Settings of PRH-Net, whose review attends to the product."""
 
     dim: Count = 128
     """Size of the BiLSTM states, both directions together."""
@@ -86,7 +86,7 @@ class PRHNetOptions:
 
 @checked
 class DRNetOptions:
-    """Adapted D&R-Net."""
+    """Settings of the adapted D&R-Net."""
 
     dim: Count = 128
     """Size d of all features."""
@@ -98,7 +98,7 @@ class DRNetOptions:
 
 @checked
 class SSECrossOptions:
-    """SSE-Cross."""
+    """Settings of SSE-Cross, which swaps texts and images of reviews in training."""
 
     dim: Count = 100
     """Size of each modality's vector."""
@@ -114,7 +114,7 @@ class SSECrossOptions:
 
 @checked
 class MCROptions:
-    """MCR."""
+    """Settings of MCR, which scores coherence within and between text and images."""
 
     dim: Count = 128
     """Size of the encoders' features; a multiple of 4."""
@@ -144,7 +144,7 @@ class MCROptions:
 
 @checked
 class ProposedOptions:
-    """The adaptive contrastive model. The contrastive options are those of `adaptive_contrastive_loss`."""
+    """Settings of the adaptive contrastive model. Its contrastive options are those of `adaptive_contrastive_loss`."""
 
     dim: Count = 128
     """Size d of all features; a multiple of `heads`."""

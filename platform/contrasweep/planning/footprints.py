@@ -124,18 +124,15 @@ class Footprints:
 
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial that needs least if none of `trials` fits a host; else None."""
-        cells = list({self.of(trial): trial for trial in trials}.values())
-        if any(map(self.options, cells)):
+        different = list({self.of(trial): trial for trial in trials}.values())
+        if any(map(self.options, different)):
             return None
-        return min(
-            cells,
-            key=lambda t: (
-                (least := self.of(t).footprint).gpu_memory_gib,
-                least.host_memory_gib,
-                least.cpus,
-            ),
-            default=None,
-        )
+
+        def need(trial: Trial) -> tuple[float, float, float]:
+            footprint = self.of(trial).footprint
+            return footprint.gpu_memory_gib, footprint.host_memory_gib, footprint.cpus
+
+        return min(different, key=need, default=None)
 
     def why_not(self, trial: Trial) -> str:
         """Why `trial` fits no host, and how its requirement is known."""

@@ -92,18 +92,7 @@ def redeclare(
     planned = planned_rows(records)
     check_log(plan.study.replicates, read_looks(records))
     _check_kept(plan, known, now, changed)
-    excluded = {
-        row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())
-    }
-    begun = {*recorded, *records.with_files()} if excluded else ()
-    # A seed that may be left out once its score is known is a score that may be left out.
-    if out := {row["seed"] for row in planned if row["trial_id"] in begun} & excluded:
-        raise SpecError(
-            "a seed is left out by name before any of its trials has begun",
-            place="excluded",
-            value=out,
-            hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
-        )
+    excluded = _newly_excluded(plan, records, planned, recorded)
     _check_present(
         plan, known, now, recorded, [row for row in planned if row["seed"] not in excluded]
     )
@@ -147,6 +136,26 @@ def _log(known: StudyDocument) -> tuple[Declared, ...]:
     """The log as far as it goes, which begins with the first declaration."""
     first = Declared(known.created, ", ".join(known.commands), 0, known.trials, spec=known.spec)
     return known.log or (first,)
+
+
+def _newly_excluded(
+    plan: Plan, records: StudyRecords, planned: list[FrameRow], recorded: Mapping[str, Record]
+) -> set[int]:
+    """Return the seeds of the table that `plan` leaves out; `SpecError` where a trial of one has begun."""
+    excluded = {
+        row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())
+    }
+    begun = {*recorded, *records.with_files()} if excluded else ()
+    # A seed that may be left out once its score is known is a score that may be left out.
+    out = {row["seed"] for row in planned if row["trial_id"] in begun} & excluded
+    if out:
+        raise SpecError(
+            "a seed is left out by name before any of its trials has begun",
+            place="excluded",
+            value=out,
+            hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
+        )
+    return excluded
 
 
 def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _chi2(rng: Any, degrees: float) -> Any:
 
 
 def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Of seeds on one split: the mean and the sum of squares of the seeds to come, put to those there are."""
+    """For seeds on one split: draw mean and variance, then the new seeds' mean and squares; join them with the old."""
     n = now.n
     new = design.seeds if fresh else max(1, design.seeds - now.n)
     known = now.components.residual

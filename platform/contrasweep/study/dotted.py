@@ -106,14 +106,12 @@ def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
         for known, known_text in others:
             if key == known:
                 return f"both set {key}"
-            inner, outer, named = (
-                (key, known, known_text) if len(key) > len(known) else (known, key, text)
-            )
-            if inner.startswith(f"{outer}."):
-                if not named:
-                    return (
-                        f"contradict each other: {outer} is a plain value, so there is no {inner}"
-                    )
-                if inner == f"{outer}.{NAME}":
-                    return f"both set {inner}"
+            # One key may lie inside the other, which is then a component by its name (a text), or a plain value.
+            inner, outer, is_text = key, known, known_text
+            if len(key) < len(known):
+                inner, outer, is_text = known, key, text
+            if inner.startswith(f"{outer}.") and not is_text:
+                return f"contradict each other: {outer} is a plain value, so there is no {inner}"
+            if inner == f"{outer}.{NAME}":
+                return f"both set {inner}"
     return ""
