@@ -1,5 +1,6 @@
 """The tutorials and notebooks as a reader does them: files written, commands run, outside of the repository."""
 
+import html
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from docs.site import first_look
 from drivers import ray_folder
 from nbclient import NotebookClient
 
@@ -108,6 +110,34 @@ def test_from_pictures_to_a_latex_table(tmp_path):
     table = (tmp_path / "table.tex").read_text()
     assert "\\toprule" in table and "\\label{tab:first}" in table
     assert "<title>" in (tmp_path / "report.html").read_text()
+
+
+def verdict_of_the_demo():
+    """What the page on verdicts says that the report of the demo begins with."""
+    page = " ".join((TUTORIALS / "verdict.md").read_text().split())
+    return re.search(r"first line\*\* reads: \*(.+?)\*", page)[1]
+
+
+def test_the_page_on_verdicts_and_the_report_on_the_site_say_the_same():
+    report = re.sub(r"<[^>]*>", " ", html.unescape(first_look()["demo"]))
+    assert verdict_of_the_demo() in " ".join(report.split())
+
+
+@pytest.mark.nightly
+def test_the_numbers_of_the_pages_are_those_of_this_commit(tmp_path):
+    """Pictures are of the same runs. Where this fails, `make pictures` and the pages are due."""
+    words = ["run", "contrasweep.search_spaces.demo:STUDY", "--tracking", "none"]
+    command = [sys.executable, "-m", "contrasweep", *words]
+    with ray_folder() as ray:
+        environment = os.environ | {"RAY_TMPDIR": str(ray)}
+        demo = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        printed = do("pictures.md", tmp_path, ray, leave_out=("contrasweep ui",))
+    assert verdict_of_the_demo() in " ".join(demo.split())
+    run = {line.rstrip() for line in printed["contrasweep run study.yaml"].splitlines()}
+    numbers = {line for line in shown("pictures.md") if re.search(r"\[.*\]", line)}
+    assert numbers and numbers <= run
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ TEMPLATES = Path(contrasweep.__file__).parent
 MAY = {
     "report": ["page.html"],
     "bundle": ["looked.zip"],
-    "sync": ["board", "mlflow.db", "mlflow.db-journal", ".tmp-*"],
+    "sync": ["board", "mlartifacts", "mlflow.db", "mlflow.db-journal", ".tmp-*"],
 }
 """What commands write into the current folder, because the user asks for it or by default."""
 CHANGING = {"run", "evaluate", "decide", "sync", "clean", "remove", "restore", "verify"}

@@ -322,9 +322,11 @@ def sync(
     What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
     """
     from contrasweep.results.results import Results
+    from contrasweep.running.publish import publish
     from contrasweep.tracking.kinds import checked_tracking, tracking_of
     from contrasweep.tracking.sync import follow as follow_study
     from contrasweep.tracking.sync import sync as bring_up
+    from contrasweep.tracking.tracker import TrackedStudy
 
     declared = reports.declared(study)
     results = Results.load(declared.name if declared else study, storage)
@@ -343,6 +345,8 @@ def sync(
         return
     complete = bool(results.statuses) and not results.pending
     done = list(bring_up(results.records, trackers, complete=complete))
+    if complete and not trackers.store.is_none:  # the table and notes too
+        publish(results, trackers, TrackedStudy.stored(results.records))
     if json:
         print_json("sync", {"trackers": done})
     else:

@@ -81,7 +81,7 @@ def note(
     ],
     storage: Storage = STORAGE,
 ) -> None:
-    """Write a note on a study, or on a trial of it. Reports show it, and MLflow after the next run.
+    """Write a note on a study, or on a trial of it. Reports show it, and MLflow after the next `run` or `sync`.
 
     It changes no trial and no verdict.
     """

@@ -34,6 +34,7 @@ from contrasweep.planning.power import (
 )
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import hours_text
 from contrasweep.study.grid import AblationGrid
 from contrasweep.study.sweep import Sweep
 from contrasweep.study.trainables import unchecked_settings
@@ -291,7 +292,7 @@ class Forecast:
             lines.append(f"          {COUNTED}")
         if inventory.gpus:
             lines.append(
-                f"GPU-hours {makespan.gpu_hours:.3g}; {makespan.utilisation:.0%} of the GPUs' time is given out"
+                f"GPU-hours {hours_text(makespan.gpu_hours)}; {makespan.utilisation:.0%} of the GPUs' time is given out"
             )
         if inventory.cost_per_hour:
             lines.append(

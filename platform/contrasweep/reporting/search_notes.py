@@ -74,9 +74,7 @@ def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
                 row["verdict"],
             )
         )
-    return (
-        (("arm", "setting", "share", "noise", "configurations", "verdict"), *rows) if rows else ()
-    )
+    return (("arm", "setting", "share", "noise", "trained whole", "verdict"), *rows) if rows else ()
 
 
 def percent(share: Any) -> str:
@@ -101,7 +99,7 @@ def _best(results: Results) -> tuple[tuple[str, ...], ...]:
     head = (
         "arm",
         *names,
-        "configurations",
+        "trained whole",
         f"{results.names(results.metric)} in the search",
         "confirmed",
     )

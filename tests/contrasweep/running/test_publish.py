@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 from made_up import declared, train
+from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm
+from contrasweep.cli.app import app
 from contrasweep.data.manifest import Folds, Manifest, Shard
 from contrasweep.planning.grid import make_plan
 from contrasweep.results.notes import add_note
@@ -66,6 +68,21 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(
     assert (again(), again()) == (1, 0), "a note is new"
     told = client.get_experiment_by_name("shown").tags["mlflow.note.content"]
     assert f"note on shown/{plan.trials[0].id[:8]}: all \\<b>odd\\</b> \\| so" in told
+
+
+@pytest.mark.slow
+def test_sync_alone_shows_the_table_and_what_users_note(mlflow_uri, tmp_path):
+    from mlflow import MlflowClient
+
+    grid = AblationGrid("synced", {"a": Arm(train), "b": Arm(train)}, "d", folds=5, seeds=[0])
+    plan, records = declared(make_plan(grid, lambda name: DATA), tmp_path / "runs")
+    for trial in plan.trials:
+        records.write(Record.of(trial, status=Status.DONE, metrics={"accuracy": 0.5}))
+    add_note(records, "too few seeds")
+    words = ["sync", "synced", "--storage", records.storage, "--tracking", mlflow_uri]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    shown = MlflowClient(mlflow_uri).get_experiment_by_name("synced").tags["mlflow.note.content"]
+    assert "too few seeds" in shown and "| a" in shown
 
 
 def test_the_state_of_a_server_or_a_missing_file_is_not_known(tmp_path):
