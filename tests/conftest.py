@@ -5,6 +5,7 @@ import os
 import pkgutil
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import filelock
@@ -28,6 +29,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes here im
 sys.dont_write_bytecode = False
 for name in ("COLUMNS", "LINES"):  # a test that needs a terminal of some size says which
     os.environ.pop(name, None)
+
+# What other code has decoded or staged on this machine is not this code's.
+CACHE = "" if "PYTEST_XDIST_WORKER" in os.environ else tempfile.mkdtemp(prefix="contrasweep-tests-")
+os.environ["CONTRASWEEP_CACHE"] = CACHE or os.environ["CONTRASWEEP_CACHE"]
 
 # Before anything imports them: types and shapes of calls in the trainables, in the processes of the tests alone.
 ROOT = Path(__file__).resolve().parents[1]
@@ -161,6 +166,8 @@ def pytest_collection_finish():
 
 
 def pytest_unconfigure():
+    if CACHE:
+        shutil.rmtree(CACHE, ignore_errors=True)
     gc.unfreeze()  # libraries complain at the end of what they find alive
 
 

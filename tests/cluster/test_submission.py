@@ -210,6 +210,8 @@ def test_where_a_uri_leads(monkeypatch):
     assert probe.host_and_port("s3://b/p") == ("s3.eu-west-1.amazonaws.com", 443)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
     assert probe.host_and_port("s3://b/p") == ("minio", 9000)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://ceph:7480")  # before that of all services
+    assert probe.host_and_port("s3://b/p") == ("ceph", 7480)
     assert probe.host_and_port("http://mlflow") == ("mlflow", 80)
     assert probe.host_and_port("postgresql+psycopg://db/mlflow") == ("db", 5432)
 

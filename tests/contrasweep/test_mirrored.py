@@ -23,9 +23,9 @@ SCORES += [[0.0], [0.05], [0.4]]
 
 
 def test_the_best_of_a_study_is_the_best_of_its_mirror_image(tmp_path):
-    plan = made(tmp_path, "max")
+    plan = made(tmp_path, "max", axes=(4, 8, 16))
     found = []
-    made(tmp_path, "min", mode="min")
+    made(tmp_path, "min", mode="min", axes=(4, 8, 16))
     stored = {mode: StudyRecords(str(tmp_path), mode) for mode in ("max", "min")}
     for record in stored["max"].read(stored["max"].finished()).values():
         mirrored = {name: 1 - value for name, value in record.metrics.items()}
@@ -36,7 +36,12 @@ def test_the_best_of_a_study_is_the_best_of_its_mirror_image(tmp_path):
         shown = overview(records, records.document())
         source = Sources(str(tmp_path)).of(start, plan.table_datasets[0], None, 0, {})
         found.append(
-            (shown.best_arm, source.id, *(results.best_trial(arm).trial_id for arm in "ab"))
+            (
+                shown.best_arm,
+                source.id,
+                *(results.best_trial(arm).trial_id for arm in "ab"),
+                *results.best()["batch_size"],
+            )
         )
     assert found[0] == found[1]
 

@@ -57,9 +57,7 @@ def drive_looks(
     source = InterimSource(
         planned, planned.source(records, prepared.finished), records, said.append
     )
-    while not isinstance(answer := source.next(), Finished):
-        if ended == stop_after:
-            return said, ended
+    while ended < stop_after and not isinstance(answer := source.next(), Finished):
         trial = answer.trial
         lost = failed(answer.trial)
         values = {} if lost else value(trial)

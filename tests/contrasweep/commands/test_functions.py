@@ -1,5 +1,6 @@
 """Plain functions, Optuna's objectives and Ray Tune's functions as trainables: they are other people's loops."""
 
+import builtins
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def plain(trial, resume=None):
             (folder / "step").write_text(str(step))
             cs.report(step, {"accuracy": step / 4}, checkpoint=folder)
         if trial.config.get("fails"):
-            raise ValueError("theirs")
+            raise getattr(builtins, trial.config["fails"])("theirs")
     finally:
         ENDED.append(step)
 
@@ -56,9 +57,11 @@ def test_a_plain_function_reports_ends_where_it_is_stopped_and_goes_on(tmp_path)
         cs.report(1, {})
 
 
-def test_an_error_of_a_plain_function_is_its_trials(tmp_path):
-    reports = generator(plain)(trial_of(tmp_path, folder=str(tmp_path), fails=True))
-    with pytest.raises(ValueError, match="theirs"):
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", ["ValueError", "SystemExit"])
+def test_an_error_of_a_plain_function_is_its_trials(tmp_path, error):
+    reports = generator(plain)(trial_of(tmp_path, folder=str(tmp_path), fails=error))
+    with pytest.raises(getattr(builtins, error), match="theirs"):
         list(reports)
     assert as_generator(generator(plain)) is not plain
 

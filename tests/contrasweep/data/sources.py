@@ -141,7 +141,8 @@ def webdataset(folder: Path) -> Path:
             for i in range(n):
                 members = {"png": png_bytes(), "cls": str(i % 3).encode(), "json": b'{"kind": 1}'}
                 for extension, data in members.items():
-                    info = tarfile.TarInfo(f"part/{i:04d}.{extension}")
+                    case = str.upper if i % 2 else str.lower
+                    info = tarfile.TarInfo(f"part/{i:04d}.{case(extension)}")
                     info.size = len(data)
                     archive.addfile(info, io.BytesIO(data))
     (folder / "classes.txt").write_text("cat\ndog\nowl\n")
@@ -155,10 +156,15 @@ def hugging_face(folder: Path) -> Path:
     for split, n in (("train", 7), ("validation", 3)):
         rows = {
             "image": [{"bytes": png_bytes(), "path": f"{i}.png"} for i in range(n)],
-            "label": [i % 2 for i in range(n)],
+            "coarse": [0] * n,
+            "fine": [i % 2 for i in range(n)],
         }
         features = datasets.Features(
-            {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+            {
+                "image": datasets.Image(),
+                "coarse": datasets.ClassLabel(names=["animal"]),
+                "fine": datasets.ClassLabel(names=["cat", "dog"]),
+            }
         )
         (folder / "data").mkdir(parents=True, exist_ok=True)
         data = datasets.Dataset.from_dict(rows, features=features)
@@ -280,5 +286,6 @@ SETTINGS = {
     "cifar100-lt": {"imbalance_factor": 2},
     "imagenet-lt": {"size": 16},
     "inaturalist-lt": {"size": 16},
+    "hugging-face": {"label": "fine"},
     "xbd": {"size": 16},
 }

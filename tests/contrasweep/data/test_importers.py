@@ -175,6 +175,15 @@ def test_a_source_that_is_already_long_tailed_is_kept_or_refused():
         labelled_images.long_tailed(labels, 10, 10)
 
 
+def test_lists_may_lie_elsewhere_than_their_images(tmp_path):
+    beside = staged("imagenet-lt", tmp_path)
+    (tmp_path / "lists").mkdir()
+    for path in (tmp_path / "source").glob("*.txt"):
+        path.rename(tmp_path / "lists" / path.name)
+    apart = staged("imagenet-lt", tmp_path, "again", lists=str(tmp_path / "lists"))
+    assert apart.splits == beside.splits
+
+
 def test_bundled_digits_are_scikit_learns(tmp_path):
     from sklearn.datasets import load_digits
 
@@ -580,7 +589,7 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
             np.asarray(datasets.Image().decode_example(row)) for row in theirs["train"]["image"]
         ]
         assert np.array_equal(train.array("image"), np.stack(pictures))
-        assert train.labels.tolist() == theirs["train"]["label"]
+        assert train.labels.tolist() == theirs["train"]["fine"]
     else:
         assert train.labels.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1]
         assert train.column("path").to_pylist()[6] == "train-001.tar/part/0000"
@@ -597,7 +606,8 @@ def test_images_of_archives_are_those_of_their_files(name, classes, tmp_path):
             r"part/0000 has no label 'json:colour' \(KeyError",
         ),
         ("hugging-face", {"image": "img"}, "set the column of images, --set image=NAME; .*image"),
-        ("hugging-face", {"label": "kind"}, "known columns of class numbers: label"),
+        ("hugging-face", {"label": "kind"}, "known columns of class numbers: coarse, fine"),
+        ("hugging-face", {"label": ""}, "set the column of class numbers, .*coarse.*fine"),
     ],
 )
 def test_what_is_not_in_an_archive_is_named(name, settings, message, tmp_path):

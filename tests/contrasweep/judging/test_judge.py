@@ -307,7 +307,14 @@ REFUSED = {
         lambda f: f[f["seed"] == 0],
         "one run of each arm, or none in common, tells nothing of the noise",
     ),
-    "nameless": ({}, lambda f: f.assign(seed=f["seed"].where(f["seed"] > 0)), "row 1, column seed"),
+    **{
+        role: (
+            {role: "x"},
+            lambda f: f.assign(x=f["seed"].where(f["seed"] > 0)),
+            "row 1, column x",
+        )
+        for role in ("arm", "pair", "item", "block")
+    },
     "empty": ({}, lambda f: f[:0], "a row for each run"),
     "reference": ({"reference": "c"}, lambda f: f, "--reference: there is no such arm"),
 }

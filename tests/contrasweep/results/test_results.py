@@ -192,6 +192,8 @@ def test_one_arm_against_another_overall_and_in_each_cell(study, tmp_path):
         assert pair.comparison.p_value == pair.comparison.raw_p == shown.comparison.raw_p
         assert pair.comparison.verdict == "exploratory", "the question is overall"
     assert results.versus("a", "b", at={"batch_size": 8}).cells == ()
+    equal = pd.DataFrame({"batch_size": [1, True, 1.0]}, dtype=object)
+    assert list(results.at(equal, {"batch_size": 1}).index) == [0, 2]
     assert results.versus(
         "a", "b", at={"batch_size": 8}
     ).overall.comparison.difference == pytest.approx(comparison.cells[0].comparison.difference)

@@ -109,7 +109,8 @@ def test_a_candidate_is_kept_only_where_its_interval_is_above_zero_whatever_the_
     )
     assert ruling.verdict != "equivalent" or max(-ruling.low, ruling.high) < margin
     assert ruling.low <= ruling.estimate <= ruling.high
-    assert (ruling.p <= RULE.look_level(0.05, 4)) == (ruling.low > 0)
+    level = RULE.look_level(0.05, 4)
+    assert (ruling.p <= level) == (ruling.low > 0) and ruling.confidence == 1 - 2 * level
     assert ruling.verdict != "keep" or ruling.low > 0
 
 

@@ -29,17 +29,20 @@ def correlated(rng, studies, n, rho):
 # Against published code
 
 
-def test_sign_flip_equals_scipys_exact_permutation_test():
+@pytest.mark.parametrize("n", [2, 5, 8, 9])
+def test_sign_flip_equals_scipys_exact_permutation_test_and_its_interval_excludes_0_from_p_on(n):
     rng = np.random.default_rng(0)
-    for n in (2, 5, 9):
-        d = rng.normal(0.4, 1, n)
+    for d in (rng.normal(0.4, 1, n), rng.integers(0, 3, n) - 0.5, rng.integers(-2, 4, n)):
         theirs = stats.permutation_test(
             (d, np.zeros(n)),
             lambda x, y: np.mean(x - y),
             permutation_type="samples",
             n_resamples=np.inf,
         )
-        assert sign_flip_p(d) == pytest.approx(theirs.pvalue)
+        p = sign_flip_p(d)
+        assert p == pytest.approx(theirs.pvalue)
+        excluded = [np.prod(sign_flip_interval(d, p - lower)) > 0 for lower in (0, 2**-n)]
+        assert excluded == [True, False]
 
 
 def test_reference_significance_of_product_scores(shared):

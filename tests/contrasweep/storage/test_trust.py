@@ -305,15 +305,16 @@ def test_links_and_pipes_in_a_folder_are_not_read(tmp_path):
     (store.root / "a" / "nowhere").symlink_to("nothing")
     os.mkfifo(store.root / "a" / "pipe")
     assert {"a/real", "a/link", "a/nowhere"} <= set(store.sizes("a/"))
-    for name, why in (
-        ("link", "it is a link"),
-        ("pipe", "no plain file"),
+    for key, why in (
+        ("a/link", "it is a link"),
+        ("a/pipe", "no plain file"),
         ("../secret", "leads out of it"),
+        (f"{tmp_path}/secret", "leads out of it"),
     ):
         with pytest.raises(StorageError, match=why):
-            store.read(f"a/{name}" if name != "../secret" else "../secret")
+            store.read(key)
         with pytest.raises(StorageError, match=why):
-            store.get_file(f"a/{name}" if name != "../secret" else "../secret", tmp_path / "to")
+            store.get_file(key, tmp_path / "to")
     with pytest.raises(StorageError, match=r"no plain file|cannot be read"):
         store.read("a")
 
@@ -517,7 +518,7 @@ DATASET = Manifest(
         ('"shape"', '"sharp"', r"columns\.image: .*an array column has a dtype and a shape"),
         ('"uint8"', "8", r"columns\.image: .*an array column has a dtype and a shape"),
         ("8,", "-8,", r"columns\.image: .*a shape is of sizes"),
-        ("8,", "9999999999999,", r"columns\.image: .*a shape is of sizes"),
+        ("8,", "1099511627776,", r"columns\.image: .*a shape is of sizes"),
         ('{\n   "groups": 5\n  }', "5", r"counts\.train: "),
         ('"groups": 5', '"classes": [5, 6]', "a number of rows for each class"),
         ('"groups": 5', '"classes": ["5"]', "a number of rows for each class"),

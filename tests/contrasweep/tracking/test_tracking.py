@@ -629,22 +629,27 @@ def test_what_was_deleted_in_the_ui_comes_back(study):
 
 
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
-def test_points_that_are_gone_come_back(study):
-    """Half of the values are deleted from MLflow's tables, and the digest in the run's tags still says that it shows
-    the record."""
+def test_points_and_params_that_are_gone_come_back(study):
+    """Half of the values are deleted from MLflow's tables, of another run a param, and the digest in their tags still
+    says that they show the record."""
     for trial in study.trials[:3]:
         study.record(trial)
     study.sync()
-    run_id = study.children()[study.trials[0].id].info.run_id
+    before = study.children()
+    ids = [before[trial.id].info.run_id for trial in study.trials[:2]]
     with sqlite3.connect(study.uri.removeprefix("sqlite:///")) as database:
-        database.execute("delete from metrics where run_uuid = ? and step % 2 = 0", (run_id,))
+        database.execute("delete from metrics where run_uuid = ? and step % 2 = 0", ids[:1])
+        database.execute("delete from params where run_uuid = ? and key = 'lr'", ids[1:])
     again = study.sync()
-    assert (again.added, again.mended, again.values, again.unchanged) == (0, 1, 2, 2)
+    assert (again.added, again.mended, again.values, again.unchanged) == (0, 2, 3, 1)
     assert "0 trials added" in str(
         again
-    ) and "1 completed (which lacked 2 values), 2 were there" in str(again)
+    ) and "2 completed (which lacked 3 values), 1 were there" in str(again)
     study.assert_shows(study.trials[0])
-    assert study.children()[study.trials[0].id].info.run_id == run_id
+    after = study.children()
+    for trial in study.trials[:2]:
+        then, now = before[trial.id], after[trial.id]
+        assert (now.info.run_id, now.data.params) == (then.info.run_id, then.data.params)
 
 
 def test_a_run_deleted_while_its_trial_trains_is_made_again(study):
@@ -1085,6 +1090,7 @@ def test_mlflow_is_used_by_its_public_names_alone():
 @pytest.mark.parametrize("study", ["sqlite"], indirect=True)
 def test_following_by_hand_ends_with_the_run(study):
     """`contrasweep sync STUDY --follow`: the study runs when it begins, and is over later."""
+    study.records.claim(StudyDocument(study.name, "accuracy", trials=len(study.trials)))
     study.train(study.trials[0], make_rows(study.trials[0])[:2])
     study.run(study.trials[:1])
     said = []
@@ -1095,7 +1101,7 @@ def test_following_by_hand_ends_with_the_run(study):
     wait_until(lambda: study.trials[0].id in study.children(), "the trial that runs")
     for trial in study.trials:
         study.record(trial)
-    study.run([], ended="complete")
+    study.run([], ended="interrupted")  # killed after its last trial: nothing is missing
     thread.join(240)
     assert not said and not thread.is_alive()
     for trial in study.trials:

@@ -9,9 +9,11 @@ from decimal import Decimal
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from made_up import nowhere
 from sweeps import ARMS, drive, finished, record_of, step_by_step, sweep, value_of
 
 from contrasweep import Arm, Float, SpecError
+from contrasweep.data.manifest import Folds, Shard
 from contrasweep.planning.planner import plan
 from contrasweep.reporting.trials import trials_of_sweep
 from contrasweep.results.search import start_notes
@@ -19,6 +21,7 @@ from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.base import NO_RESULT, StudyBase
+from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
 
@@ -33,6 +36,16 @@ def test_every_arm_gets_the_same_budget_in_turns(tmp_path):
     assert sorted(rest) == [(arm, fold, 1000) for arm in ("long", "short") for fold in (1, 2)]
     best = max((t for t, n in ended[:10] if t.arm == "long"), key=value_of)
     assert confirmed[-1].best["long"] == best.config
+
+
+def test_a_search_has_the_dev_split_in_the_place_of_the_test_split():
+    shards = {name: (Shard(name, 9, 1, "aa"),) for name in ("train", "dev", "test")}
+    for folds, tested in ((None, shards["dev"]), (3, None)):
+        data = dataclasses.replace(nowhere(), splits=shards, folds=folds and Folds(folds))
+        design = SweepDesign(sweep(folds=folds), data)
+        for trial in [*design.search_trials("long", {"lr": 0.1}), *design.samples("long")]:
+            assert trial.data.splits.get("test") == tested
+        assert design.trial("long", {"lr": 0.1}, None, 0).data.splits == shards
 
 
 @pytest.mark.parametrize("searcher", ["tpe", "cmaes", "nsga2", "quasi-random"])

@@ -1,6 +1,7 @@
 """Studies that are looked at as they grow: what gets more replicates, and that no look goes uncounted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from looks import drive_looks, noise
@@ -9,6 +10,7 @@ from sweeps import sweep
 from contrasweep import AblationGrid, Arm, Replicates, SpecError, StorageError
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
+from contrasweep.statistics.group_sequential import Looks
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.file import load_study, to_plain
@@ -74,6 +76,10 @@ def test_the_table_says_what_the_looks_decided(calm):
             one.decision if one.decision in ("better", "worse") else "undecided"
         )
         assert said.p_value == one.adjusted_p
+    first = min(log.looks[0].comparisons, key=lambda one: one.p_value)
+    planned = Looks.of(range(5, 31, 5))
+    p = planned.repeated_p(first.p_value, 0) * planned.t_inflation(0.05 / 3)
+    assert first.adjusted_p == pytest.approx(3 * p), "of three comparisons of seeds at six looks"
     assert "c is better than a" in text and "c is better than b" in text
     assert (
         "every interval and p allows for them" in text
@@ -90,7 +96,7 @@ def test_between_looks_there_are_estimates_and_no_verdicts(tmp_path):
     assert "better" not in text.replace("larger is better", "") and "had no look yet" in text
 
 
-@pytest.mark.parametrize("kill", [17, 30, 47])
+@pytest.mark.parametrize("kill", [17, 30, 47])  # 30: before the first look
 def test_killed_anywhere_it_takes_the_same_looks(calm, tmp_path, kill):
     storage, said, ended = calm
     first, done = drive_looks(grid(), tmp_path, value, stop_after=kill)
@@ -102,19 +108,6 @@ def test_killed_anywhere_it_takes_the_same_looks(calm, tmp_path, kill):
     ]
     assert looks[0] == looks[1]
     assert drive_looks(grid(), tmp_path, value) == ([], 0)
-
-
-def test_a_look_that_was_due_when_the_driver_died_is_taken_before_anything_is_trained(
-    calm, tmp_path
-):
-    """Killed between the last trial of a stage and its look: the log says so, whoever goes on."""
-    drive_looks(grid(), tmp_path, value, stop_after=30)
-    assert (
-        read_looks(StudyRecords(str(tmp_path), "looked-at")) is None
-        or len(log_of(tmp_path).looks) <= 1
-    )
-    drive_looks(grid(), tmp_path, value, stop_after=1)
-    assert len(log_of(tmp_path).looks) == 1
 
 
 def test_a_longer_study_goes_on_with_what_is_left_of_alpha(tmp_path):
@@ -195,16 +188,20 @@ def test_repeats_of_the_folds_are_added_and_the_first_partition_stays(tmp_path):
 
 
 def test_a_sweep_confirms_with_looks(tmp_path):
+    def value(trial):
+        return 0.5 + 0.1 * (trial.arm == "long") + 0.01 * noise(trial.id)
+
     study = sweep(replicates=Replicates(first=4, step=4, most=12), confirm_on="all")
-    said, _ = drive_looks(
-        study, tmp_path, lambda t: 0.5 + 0.1 * (t.arm == "long") + 0.01 * noise(t.id)
-    )
+    said, _ = drive_looks(study, tmp_path, value)
     frame = Results.load(study.name, str(tmp_path)).to_frame()
     assert said[-1].endswith("no cell goes on") and stands(log_of(tmp_path, study.name)) == {
         "longshort": "worse"
     }
     assert 2 * 3 * 4 <= len(frame) < 2 * 3 * 12 and frame["seed"].min() == 1000
     assert drive_looks(study, tmp_path, value) == ([], 0)
+    drive_looks(replace(study, trials_per_arm=7), tmp_path, value, extend=True)
+    log = log_of(tmp_path, study.name)
+    assert len(log.earlier) == len(said), "looks at other configurations are none at these"
 
 
 def test_a_log_that_was_tampered_with_is_refused(calm, tmp_path):
