@@ -6,16 +6,18 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
+from contrasweep.code.version import digest_of_module
 from contrasweep.commands import COMMAND, OPTIONS, metrics
 from contrasweep.config import Config, flatten, lookup
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import project_file, project_folders
+from contrasweep.imports import is_installed, project_file, project_files, project_folders
 from contrasweep.schema import checked
 
 OWN = (
@@ -37,6 +39,10 @@ FORMS = {"args": ("", "hydra"), "config": ("", "yaml", "wandb"), "data": ("", "i
 """The forms of placeholders that have several: `{args:hydra}`."""
 SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
+_ASSIGNMENT = re.compile(r"\w+=")
+_INTERPRETER = re.compile(r"python[\d.]*|(ba|z)?sh")
+"""Programs whose first word, after flags without a value, is a script."""
+_FLAG = re.compile(r"-[^-cmoWX]+")
 _PLAIN = re.compile(r"[\w./@%+-]+")
 """A value that Hydra takes as it is; any other is quoted."""
 
@@ -239,8 +245,19 @@ def _program(word: str) -> str | None:
     return word if shutil.which(word) else shutil.which(word, path=str(Path(sys.executable).parent))
 
 
+def scripts(words: Sequence[str]) -> list[str]:
+    """Return the words of a command that name what it runs: its program, and scripts for it."""
+    program, *rest = words
+    if program == "env":  # what it sets, then what runs
+        inner = list(dropwhile(_ASSIGNMENT.match, rest))
+        return scripts(inner) if inner and not inner[0].startswith(("-", "{")) else [program]
+    first = list(dropwhile(_FLAG.fullmatch, rest))[:1] if _INTERPRETER.fullmatch(program) else []
+    named = [word for word in rest if word.endswith(SCRIPTS) and " " not in word]
+    return [program, *(w for w in dict.fromkeys((*first, *named)) if w[0] != "-" and "{" not in w)]
+
+
 def _check_program(words: Sequence[str]) -> None:
-    program = words[0]
+    program, *named = scripts(words)
     if (
         not Path(program).is_absolute() and _program(program) is None
     ):  # else it may be another machine's
@@ -250,8 +267,20 @@ def _check_program(words: Sequence[str]) -> None:
             value=program,
             hint=f"it is looked for on the PATH, beside {sys.executable} and in {project_folders()[0]}",
         )
-    for word in words[1:]:
-        relative = not Path(word).is_absolute() and not word.startswith("-") and "{" not in word
-        if relative and word.endswith(SCRIPTS) and " " not in word and project_file(word) is None:
-            hint = f"it is looked for in {project_folders()[0]}"
+    after = list(dropwhile(_FLAG.fullmatch, words[words.index(program) + 1 :]))
+    if program == "python" and after[:1] == ["-m"] and not all(map(_is_module, after[1:2])):
+        hint = f"it is looked for in {project_folders()[0]} and where {sys.executable} imports from"
+        raise SpecError("there is no such module", place=COMMAND, value=after[1], hint=hint)
+    for word in named:
+        if not (Path(word).is_absolute() or project_files(word) or shutil.which(word)):
+            hint = f"it is looked for in and below {project_folders()[0]}"
             raise SpecError("there is no such script", place=COMMAND, value=word, hint=hint)
+
+
+def _is_module(name: str) -> bool:
+    """Whether `python -m name` has something to run; True where it cannot be known."""
+    if "{" in name or not is_installed("torch"):  # a machine that only plans and submits
+        return True
+    place = name.replace(".", "/")
+    here = (project_file(f"{place}{end}") for end in (".py", "/__main__.py"))
+    return any(here) or any(map(digest_of_module, (name, f"{name}.__main__")))

@@ -7,6 +7,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -76,6 +77,12 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
     notes += [_unplaced(name, arm, axes, study) for name, arm in commands]
     notes += [_unreported(name, arm) for name, arm in commands]
     notes += [_unnamed(name, arm) for name, arm in commands]
+    notes += [
+        f"the command of arm {name} names {word}, which is not on this machine"
+        for name, arm in commands
+        for word in placeholders.scripts(arm.config[COMMAND])
+        if word.startswith("/") and not Path(word).exists()
+    ]
     return tuple(filter(None, notes))
 
 

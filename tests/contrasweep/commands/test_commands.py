@@ -286,6 +286,15 @@ process.ended(600)
             "command: there is no such script, got 'trian.py'; it is looked for in",
         ),
         (
+            ["env", "A=1", "python", "-u", "train"],
+            {},
+            "command: there is no such script, got 'train'",
+        ),
+        (["bash", "run", "x"], {}, "command: there is no such script, got 'run'"),
+        (["env", "A=1", "trian"], {}, "command: there is no such program, got 'trian'"),
+        (["python", "-m", "trian.run"], {}, "command: there is no such module, got 'trian.run'"),
+        (["python", "-m", "json.tol"], {}, "command: there is no such module, got 'json.tol'"),
+        (
             [*PYTHON, "{seed}"],
             {"lr": 1, "seed": 2},
             "seed: the trial has a value of this name itself",
@@ -298,6 +307,30 @@ def test_a_command_that_cannot_run_is_refused_by_the_plan(project, command, conf
     with pytest.raises(SpecError) as caught:
         arms.build("a", Config(Arm(command=command, config=config).config))
     assert str(caught.value).startswith(f"arms.a.config.{says}")
+
+
+def test_a_script_of_another_machine_is_a_warning(project):
+    study = AblationGrid("s", {"a": Arm(command=["python", "/no/such.py"])}, "none")
+    assert "names /no/such.py, which is not on this machine" in "".join(unchecked_settings(study))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "-m", "json.tool"],
+        ["python", "-m", "inside.run"],
+        ["python", "-u", "plain"],
+        ["python", "{script}"],
+        ["python", "-c", "pass"],
+        ["env", "A=1", "bash", "-c", "x y.sh"],
+        ["env", "-u", "A", "python", "-m", "inside"],
+    ],
+)
+def test_what_a_command_runs_is_looked_for_only_where_its_words_say_it(project, command):
+    for file in ("inside/run.py", "plain"):
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).touch()
+    placeholders.check(command, {"script": "x"})
 
 
 @pytest.mark.parametrize(
