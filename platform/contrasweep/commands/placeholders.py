@@ -253,7 +253,7 @@ def scripts(words: Sequence[str]) -> list[str]:
         return scripts(inner) if inner and not inner[0].startswith(("-", "{")) else [program]
     first = list(dropwhile(_FLAG.fullmatch, rest))[:1] if _INTERPRETER.fullmatch(program) else []
     named = [word for word in rest if word.endswith(SCRIPTS) and " " not in word]
-    return [program, *(w for w in dict.fromkeys((*first, *named)) if w[0] != "-" and "{" not in w)]
+    return [program, *(w for w in dict.fromkeys((*first, *named)) if w[:1] != "-" and "{" not in w)]
 
 
 def _check_program(words: Sequence[str]) -> None:
