@@ -285,6 +285,13 @@ class Advice:
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
             + (", in the median of these comparisons." if len(forecasts) > 1 else ".")
         ]
+        evidence = [forecast.pair.comparison.evidence for forecast in forecasts]
+        if any(2 * max(len(e.collapsed_a), len(e.collapsed_b)) >= e.pairs for e in evidence):
+            lines.insert(
+                0,
+                "Mend the training first: of an arm here half of the trials or more collapsed, and more replicates "
+                "collapse too.",
+            )
         if any(
             forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])
             for forecast in forecasts

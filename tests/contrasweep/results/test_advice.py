@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from looks import drive_looks, noise
+from made_up import declared
 
 from contrasweep import AblationGrid, Arm, Replicates
 from contrasweep.planning.forecast import forecast
@@ -18,6 +19,7 @@ from contrasweep.results.results import Results
 from contrasweep.statistics.family import Family
 from contrasweep.statistics.predictive import detectable_difference
 from contrasweep.storage.interim_log import read_looks
+from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
 
 
@@ -127,6 +129,17 @@ def test_a_study_of_which_no_look_is_left_is_told_of_fresh_seeds(tmp_path):
     advice = results.advice()
     assert advice.fresh and advice.sizes[0].count == 16 and advice.sizes[0].trials == 16 * 3
     assert "declare a new study" in advice.to_text().replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(("collapsed", "said"), [(3, True), (2, False)])
+def test_an_arm_of_which_half_collapsed_is_to_be_mended_first(collapsed, said, tmp_path):
+    planned, records = declared(plan(grid(arms="ab"), storage=str(tmp_path)), tmp_path)
+    for trial in planned.trials:
+        stuck = trial.arm == "b" and trial.seed < collapsed
+        metrics = {"accuracy": value(trial), "collapsed": float(stuck)}
+        records.write(Record.of(trial, status=Status.DONE, metrics=metrics))
+    notes = Results.load("advised", str(tmp_path)).advice().notes()
+    assert notes[0].startswith("Mend the training first") == said and len(notes) > 1
 
 
 def test_following_the_advice_is_counted_as_a_look(tmp_path):
