@@ -154,13 +154,19 @@ def test_a_search_and_a_fair_table(tmp_path):
 def test_a_first_study_of_pairs(tmp_path):
     with ray_folder() as ray:
         commands = do("image-pairs.md", tmp_path, ray, leave_out=("contrasweep data stage",))
-    lines = {line.rstrip() for text in commands.values() for line in text.splitlines()}
+    printed = {line.rstrip() for text in commands.values() for line in text.splitlines()}
+    # Processors of other kinds round convolutions otherwise: .25 here is .26 there, and a p of .93 is .79.
+    number = re.compile(r"[-+]?\d+\.\d+")
 
-    # Processors of other kinds round convolutions otherwise, so scores differ in their last digits shown.
-    def without_numbers(texts):
-        return {re.sub(r"[-+]?\d+\.\d+", "#", text) for text in texts}
+    def scores(line):
+        return [float(text) for text in number.findall(re.sub("p = [0-9.]+", "", line))]
 
-    assert without_numbers(shown("image-pairs.md")) <= without_numbers(lines)
+    for line in shown("image-pairs.md"):
+        assert any(
+            scores(other) == pytest.approx(scores(line), abs=0.03)
+            for other in printed
+            if number.sub("#", other) == number.sub("#", line)
+        ), line
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in TUTORIALS.glob("*.md")))

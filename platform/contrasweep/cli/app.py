@@ -346,7 +346,7 @@ def sync(
     complete = bool(results.statuses) and not results.pending
     done = list(bring_up(results.records, trackers, complete=complete))
     if complete and not trackers.store.is_none:  # the table and notes too
-        publish(results, trackers, TrackedStudy.stored(results.records))
+        publish(results, trackers, TrackedStudy.stored(results.records), synced=True)
     if json:
         print_json("sync", {"trackers": done})
     else:

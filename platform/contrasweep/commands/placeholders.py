@@ -267,6 +267,7 @@ def _check_program(words: Sequence[str]) -> None:
             value=program,
             hint=f"it is looked for on the PATH, beside {sys.executable} and in {project_folders()[0]}",
         )
+    # `python` is this interpreter; what another one imports is not known here.
     after = list(dropwhile(_FLAG.fullmatch, words[words.index(program) + 1 :]))
     if program == "python" and after[:1] == ["-m"] and not all(map(_is_module, after[1:2])):
         hint = f"it is looked for in {project_folders()[0]} and where {sys.executable} imports from"

@@ -40,14 +40,15 @@ def publish(
     tracked: TrackedStudy,
     *,
     trained: Plan | None = None,
+    synced: bool = False,
     gap: str = "",
 ) -> Results:
     """Log files and models to the study's runs in MLflow; return the results with the URLs of the runs.
 
     Models, one for each arm, are logged only of a plan that was `trained`; else trackers are first brought up to what
-    the storage has. `gap` says what the tracker lacks after the run. A sqlite file that has shown all of this study,
-    and was not written to since, is left alone: to import MLflow takes longer than all else that a finished study
-    needs.
+    the storage has, unless they were `synced`. `gap` says what the tracker lacks after the run. A sqlite file that
+    has shown all of this study, and was not written to since, is left alone: to import MLflow takes longer than all
+    else that a finished study needs.
     """
     if trackers.is_none:
         return results
@@ -55,7 +56,7 @@ def publish(
     if trained is None and links.shown and links.shown == _shown(results, trackers):
         return replace(results, run_urls=links.runs)
     try:
-        if trained is None or results.evaluations:
+        if not synced and (trained is None or results.evaluations):
             sync(results.records, trackers, tracked, complete=True, compare=False)
         if not trackers.store.is_none:
             results = replace(results, run_urls=read_links(results.records).runs)
