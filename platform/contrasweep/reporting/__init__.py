@@ -16,12 +16,11 @@ from contrasweep.reporting import trials
 from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.formats import csv_text
 from contrasweep.reporting.page import html_report
-from contrasweep.reporting.paper import PaperTable
 from contrasweep.reporting.search_notes import search_notes
 from contrasweep.results.answer import Versus
 from contrasweep.results.notices import archived_changes, code_diff
 from contrasweep.results.results import Results
-from contrasweep.results.table import PLAIN, Table, TableStyle
+from contrasweep.results.table import PLAIN, Table, TableStyle, latex_of, markdown_of, text_of
 from contrasweep.shell import command_line
 from contrasweep.storage.archive import list_archived
 from contrasweep.terminal_text import write
@@ -90,11 +89,10 @@ def write_report(
     wanted: list[str | None] = [*metrics] or [None]
     tables = [results.table(rows or None, columns or None, name, style=style) for name in wanted]
     if for_paper:
-        paper = PaperTable(tables)
         forms = {
-            "text": lambda: paper.to_text(width),
-            "markdown": paper.to_markdown,
-            "latex": paper.to_latex,
+            "text": lambda: text_of(tables, width) + "\n",
+            "markdown": lambda: markdown_of(tables),
+            "latex": lambda: latex_of(tables),
         }
         write(forms[format]().encode(), output)
         return

@@ -357,9 +357,8 @@ class Versus:
         """Return a LaTeX table environment with a row for each comparison; it needs `booktabs`."""
         head, *rows = [latex_row(map(latex_text, row)) for row in self.rows(self.pairs)]
         heading = f"{self.heading}, {self.names(self.a)} - {self.names(self.b)}"
-        return latex_table(
-            ". ".join((heading, *self.declared)), "l" * (len(self.factors) + 5), [head], rows
-        )
+        layout = "l" * (len(self.factors) + 5)
+        return latex_table(heading, layout, [head], rows, below=self.declared)
 
 
 def versus(

@@ -117,15 +117,17 @@ def latex_table(
     head: Sequence[str],
     body: Sequence[str],
     *,
-    packages: str = r"\usepackage{booktabs}",
     label: str = "",
     wide: bool = False,
-    below: str = "",
+    below: Sequence[str] = (),
 ) -> str:
-    """Return a table of these lines; `caption` and `below` are plain text, `layout` is the argument of tabular."""
+    """Return a table of these lines.
+
+    `caption` and the lines `below` the table are plain text, `layout` is the argument of tabular.
+    """
     environment = "table*" if wide else "table"
     lines = [
-        f"% needs {packages}",
+        r"% needs \usepackage{booktabs}" + r" and \usepackage{siunitx}" * ("S[" in layout),
         rf"\begin{{{environment}}}",
         r"\centering",
         rf"\caption{{{latex_text(caption)}}}",
@@ -137,7 +139,9 @@ def latex_table(
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        *([rf"\par\smallskip{{\footnotesize {latex_text(below)}\par}}"] if below else []),
+        *([r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize"] if below else []),
+        *(latex_text(line) + r"\par" for line in below),
+        *([r"\end{minipage}"] if below else []),
         rf"\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ The table of a study: means with intervals, the best marked, what is missing sho
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -34,7 +34,7 @@ from contrasweep.results.rendering import (
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import COUNTING, Status
-from contrasweep.text_table import text_table
+from contrasweep.text_table import WIDTH, text_table
 
 Key = tuple[str, ...]
 MOST_DIGITS = 8
@@ -58,7 +58,7 @@ class TableStyle:
             the standard error of their mean as if they were independent (`mean-se`), or nothing (`mean`).
         digits: Digits after the point, 0 to 8. By default as many as show two digits of the typical half-width.
         percent: Show 0.912 as 91.2.
-        caption: What stands above the table. In LaTeX one line below it then says what numbers and marks are.
+        caption: What stands above the table. In LaTeX the verdicts are then left out below it.
         label: The label for LaTeX's references.
         wide: In LaTeX a table over both columns of the page, `table*`.
         names: What arms, axes, metrics and their values are called, beside the study's `labels`.
@@ -219,6 +219,10 @@ def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
     return ", but ".join(
         [*kinds[:1], *(f"{kind} ({', '.join(names[kind])})" for kind in kinds[1:])]
     )
+
+
+EMPTY = Cell(None, None, None, 0, {}, ())
+"""What stands in the row of averages for a metric that the study does not decide."""
 
 
 @dataclass(frozen=True)
@@ -484,25 +488,6 @@ class Table:
         """Return an HTML fragment with its own style; each cell opens on its replicates and their runs."""
         return render_fragment("table.html", table=self)
 
-    def text_rows(self, columns: Sequence[int] | None = None) -> list[list[str]]:
-        """Return head and body of the table as text.
-
-        Args:
-            columns: The numbers of the columns; None for all.
-
-        Returns:
-            The rows, each with as many entries.
-        """
-        chosen = range(len(self.column_titles)) if columns is None else columns
-        head = [*self.factor_titles[0], *(self.column_titles[i] for i in chosen)]
-        body = [
-            [*labels, *(self.marked_text(self.cells.get((row, self.columns[i]))) for i in chosen)]
-            for row, labels in self.row_titles.items()
-        ]
-        if bottom := self.bottom():
-            body.append([*self.bottom_labels, *(self.marked_text(bottom[i]) for i in chosen)])
-        return [head, *body]
-
     @property
     def bottom_labels(self) -> list[str]:
         """The labels of the row of averages."""
@@ -522,7 +507,7 @@ class Table:
         star = " *" if cell.best else ""
         return f"{self.cell_text(cell)}{star}{ARROWS[cell.mark]}"
 
-    def to_text(self, width: int = 100) -> str:
+    def to_text(self, width: int = WIDTH) -> str:
         """Return the text for a terminal; a wider table is split by columns. Legend and verdicts stand below.
 
         Args:
@@ -531,97 +516,15 @@ class Table:
         Returns:
             The text.
         """
-        blocks = []
-        rest = list(range(len(self.column_titles)))
-        while rest:
-            fitting = len(rest)
-            while (
-                fitting > 1
-                and max(map(len, text_table(self.text_rows(rest[:fitting]), rule=True))) > width
-            ):
-                fitting -= 1
-            blocks.append(
-                "\n".join(text_table(self.text_rows(rest[:fitting]), rule=True, width=width))
-            )
-            rest = rest[fitting:]
-        parts = [
-            wrapped(self.heading, width),
-            "\n\n".join(blocks),
-            "\n".join(wrapped(line, width) for line in self.legend),
-            "\n".join(self.answer.lines(width)),
-        ]
-        return "\n\n".join(part for part in parts if part)
+        return text_of([self], width)
 
     def to_markdown(self) -> str:
         """Return Markdown for a README or an issue: the best in bold, legend and verdicts below."""
-        rows = self.text_rows()
-        shown = [[self.cells.get((row, column)) for column in self.columns] for row in self.rows]
-        if self.averages:
-            shown.append(self.bottom())
-        for cells, entries in zip(shown, rows[1:], strict=True):
-            for i, cell in enumerate(cells, start=len(self.row_factors)):
-                if cell is not None and cell.best:
-                    entries[i] = f"**{self.cell_text(cell)}**{ARROWS[cell.mark]}"
-        lines = [f"**{markdown_text(self.heading)}**", "", *markdown_table(rows), ""]
-        lines += [markdown_item(marked_as(line, "**bold**")) for line in self.legend]
-        if self.verdicts:
-            lines += [
-                "",
-                markdown_text(self.verdicts[0]),
-                "",
-                *map(markdown_item, self.verdicts[1:]),
-            ]
-        return "\n".join(lines) + "\n"
+        return markdown_of([self])
 
     def to_latex(self) -> str:
-        """Return a LaTeX table environment, the legend as its caption; it needs `booktabs`."""
-        factors = len(self.row_factors)
-        entries = len(self.columns)
-        head = []
-        if self.column_factors:
-            over = latex_text(", ".join(self.factor_titles[1]))
-            head = [
-                rf"{'& ' * factors}\multicolumn{{{entries}}}{{c}}{{{over}}} \\",
-                rf"\cmidrule(lr){{{factors + 1}-{factors + entries}}}",
-            ]
-        head.append(latex_row(map(latex_text, [*self.factor_titles[0], *self.column_titles])))
-        body = [
-            latex_row(
-                [
-                    *map(latex_text, labels),
-                    *(self._latex_entry(self.cells.get((row, column))) for column in self.columns),
-                ]
-            )
-            for row, labels in zip(self.rows, self.row_labels(), strict=True)
-        ]
-        if bottom := self.bottom():
-            body += [
-                r"\midrule",
-                latex_row([*map(latex_text, self.bottom_labels), *map(self._latex_entry, bottom)]),
-            ]
-        answer = self.answer
-        verdicts = (
-            [f"{answer.heading}: " + "; ".join(answer.sentences())]
-            if answer.pairs and answer.decisive
-            else []
-        )
-        legend = (marked_as(line, "bold:") for line in self.legend)
-        caption = (
-            ". ".join([self.heading, *(line[0].upper() + line[1:] for line in legend), *verdicts])
-            + "."
-        )
-        return latex_table(caption, "l" * (factors + entries), head, body)
-
-    def _latex_entry(self, cell: Cell | None) -> str:
-        plain, rest = self.cell_parts(cell)
-        if cell is None or cell.low is None or math.isinf(cell.low):
-            return rf"\textit{{{latex_text(self.cell_text(cell))}}}"
-        mean = rf"\textbf{{{plain}}}" if cell.best else plain
-        return (
-            mean
-            + (rf"{{\scriptsize\ {latex_text(rest)}}}" if rest else "")
-            + LATEX_ARROWS[cell.mark]
-        )
+        """Return a LaTeX table environment, legend and verdicts below it; it needs `booktabs` and `siunitx`."""
+        return latex_of([self])
 
     def to_rows(self) -> list[FrameRow]:
         """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""
@@ -692,3 +595,191 @@ class Table:
 
     def _repr_html_(self) -> str:
         return self.to_html()
+
+
+def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
+    """Return the tables of several metrics, of the same rows, side by side, as `Table.to_text` returns one.
+
+    Args:
+        tables: The tables of one study.
+        width: The columns of the terminal; what is wider is split by columns.
+
+    Returns:
+        The text.
+    """
+    blocks = []
+    rest = _columns(tables)
+    while rest:
+        fitting = len(rest)
+        while (
+            fitting > 1
+            and max(map(len, text_table(_text_rows(tables, rest[:fitting]), rule=True))) > width
+        ):
+            fitting -= 1
+        lines = text_table(_text_rows(tables, rest[:fitting]), rule=True, width=width)
+        blocks.append("\n".join(lines))
+        rest = rest[fitting:]
+    parts = [
+        wrapped(_heading(tables), width),
+        *blocks,
+        "\n".join(wrapped(line, width) for line in legend_of(tables)),
+        *("\n".join(table.answer.lines(width)) for table in tables),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def markdown_of(tables: Sequence[Table]) -> str:
+    """Return the tables of several metrics, of the same rows, side by side in Markdown."""
+
+    def shown(table: Table, cell: Cell | None) -> str:
+        if cell is None or not cell.best:
+            return table.marked_text(cell)
+        return f"**{table.cell_text(cell)}**{ARROWS[cell.mark]}"
+
+    columns = _columns(tables)
+    body = _rows(tables, columns, shown, tables[0].row_titles.values())
+    lines = [
+        f"**{markdown_text(_heading(tables))}**",
+        "",
+        *markdown_table([_head(tables, columns), *body]),
+        "",
+        *(markdown_item(marked_as(line, "**bold**")) for line in legend_of(tables)),
+    ]
+    for heading, *sentences in (table.verdicts for table in tables if table.verdicts):
+        lines += ["", markdown_text(heading), "", *map(markdown_item, sentences)]
+    return "\n".join(lines) + "\n"
+
+
+def latex_of(tables: Sequence[Table]) -> str:
+    """Return the tables of several metrics as one table environment of LaTeX.
+
+    Means stand in columns of `siunitx`, their intervals beside them. The legend stands below the table and, where the
+    style has no caption, so do the verdicts.
+    """
+    first = tables[0]
+    factors = len(first.row_factors)
+    columns = _columns(tables)
+    head = []
+    spans = [(table.metric_title, len(table.columns)) for table in tables]
+    if len(tables) == 1:
+        spans = [(", ".join(first.factor_titles[1]), len(columns))] if first.column_factors else []
+    if spans:
+        rules = []
+        start = factors + 1
+        for _, wide in spans:
+            rules.append(rf"\cmidrule(lr){{{start}-{start + 2 * wide - 1}}}")
+            start += 2 * wide
+        over = " & ".join(_latex_span(latex_text(title), 2 * wide) for title, wide in spans)
+        head = [f"{'& ' * factors}{over} \\\\", " ".join(rules)]
+    titles = [
+        title if table.column_factors or len(tables) == 1 else ""
+        for table in tables
+        for title in table.column_titles
+    ]
+    names = map(latex_text, first.factor_titles[0])
+    head.append(latex_row([*names, *(_latex_span(latex_text(title)) for title in titles)]))
+    escaped = (list(map(latex_text, labels)) for labels in first.row_labels())
+    body = list(map(latex_row, _rows(tables, columns, _latex_entry, escaped)))
+    if any(table.averages for table in tables):
+        body.insert(-1, r"\midrule")
+    legend = (marked_as(line, "bold:") for line in legend_of(tables))
+    below = [line[0].upper() + line[1:] for line in legend]
+    if not first.style.caption:
+        answers = [table.verdicts for table in tables if table.answer.decisive]
+        below += [line for lines in answers for line in lines]
+    return latex_table(
+        _heading(tables),
+        "l" * factors
+        + "".join(
+            rf"S[table-format={_latex_format(table)},detect-weight]@{{\,}}l"
+            for table, _, _ in columns
+        ),
+        head,
+        body,
+        label=first.style.label,
+        wide=first.style.wide,
+        below=below,
+    )
+
+
+def legend_of(tables: Sequence[Table]) -> list[str]:
+    """Return the lines of the tables' legends, each once; what a metric lacks behind its name where metrics differ."""
+    differ = len({tuple(table.gaps) for table in tables}) > 1
+    lines = (
+        f"{table.metric_title}: {line}" if differ and line in table.gaps else line
+        for table in tables
+        for line in table.legend
+    )
+    return list(dict.fromkeys(lines))
+
+
+def _heading(tables: Sequence[Table]) -> str:
+    further = (replace(table, title="").heading for table in tables[1:])
+    return tables[0].style.caption or ", ".join([tables[0].heading, *further])
+
+
+def _columns(tables: Sequence[Table]) -> list[tuple[Table, Key, str]]:
+    """(table, column, title) of each column of cells."""
+    several = len(tables) > 1
+    return [
+        (
+            table,
+            column,
+            f"{table.metric_title} {title}" if several and table.column_factors else title,
+        )
+        for table in tables
+        for column, title in zip(table.columns, table.column_titles, strict=True)
+    ]
+
+
+def _rows(
+    tables: Sequence[Table],
+    columns: Sequence[tuple[Table, Key, str]],
+    shown: Callable[[Table, Cell | None], str],
+    labels: Iterable[Sequence[str]],
+) -> list[list[str]]:
+    """Labels and entries of each row; the last one, where there is one, is the row of averages."""
+    first = tables[0]
+    rows = [
+        [*titles, *(shown(table, table.cells.get((row, column))) for table, column, _ in columns)]
+        for row, titles in zip(first.rows, labels, strict=True)
+    ]
+    if any(table.averages for table in tables):
+        averages = (table.averages.get(column, EMPTY) for table, column, _ in columns)
+        entries = (
+            shown(table, cell) for (table, _, _), cell in zip(columns, averages, strict=True)
+        )
+        rows.append([*first.bottom_labels, *entries])
+    return rows
+
+
+def _head(tables: Sequence[Table], columns: Sequence[tuple[Table, Key, str]]) -> list[str]:
+    return [*tables[0].factor_titles[0], *(title for _, _, title in columns)]
+
+
+def _text_rows(
+    tables: Sequence[Table], columns: Sequence[tuple[Table, Key, str]]
+) -> list[list[str]]:
+    labels = tables[0].row_titles.values()
+    return [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
+
+
+def _latex_span(text: str, columns: int = 2) -> str:
+    return rf"\multicolumn{{{columns}}}{{c}}{{{text}}}"
+
+
+def _latex_entry(table: Table, cell: Cell | None) -> str:
+    mean, rest = table.cell_parts(cell)
+    if cell is None or not mean:
+        return _latex_span(rf"\textit{{{latex_text(rest)}}}")
+    behind = latex_text(rest) + LATEX_ARROWS[cell.mark]
+    return (r"\bfseries " if cell.best else "") + f"{mean} & {{\\scriptsize {behind}}}"
+
+
+def _latex_format(table: Table) -> str:
+    """The table-format of siunitx: digits before and after the point of the widest mean."""
+    cells = [*table.cells.values(), *table.averages.values()]
+    means = [mean for mean in (table.cell_parts(cell)[0] for cell in cells) if mean] or ["0"]
+    whole = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
+    after = max(len(mean.partition(".")[2]) for mean in means)
+    return f"{'-' * any(mean.startswith('-') for mean in means)}{whole}.{after}"

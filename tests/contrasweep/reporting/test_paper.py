@@ -81,10 +81,13 @@ def test_latex_has_a_number_and_an_interval_column_each(results, tmp_path):
     rows = [line for line in text.splitlines() if re.match(r"(0\.1|0\.5) &", line)]
     assert len(rows) == 2 and all(row.count("&") == 8 for row in rows)
     assert r"\caption{50 \% \& more}" in text and r"\label{tab:main}" in text
-    [below] = re.findall(r"^\\par\\smallskip\{\\footnotesize (.*)\\par\}$", text, re.MULTILINE)
+    below = text.partition(r"\footnotesize")[2].splitlines()
     assert (
-        below.startswith("Mean [95") and "bold: not shown to be worse than the best" in below
-    )  # the legend, in one line
+        below[1].startswith("Mean [95")
+        and r"Bold: not shown to be worse than the best arm\par" in below
+    )
+    assert "is better than" not in text  # with a caption of one's own, a table for a paper
+    assert "is better than" in written(results, tmp_path, "latex", "knn1,knn5")
     assert r"OCL \& co." in text
     assert r"\bfseries" in text  # the better arm
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_up import ENDS, made
 
 import contrasweep as cs
-from contrasweep.reporting.paper import PaperTable
+from contrasweep.results.table import legend_of
 
 
 def told(line):
@@ -47,7 +47,7 @@ def test_each_trial_that_is_not_in_a_table_is_counted_once(ends, question, axes)
             assert [told(line) for line in table.legend if "not in the table" in line] == [
                 lost
             ] * bool(lost)
-        lines = [line for line in PaperTable(tables).legend if "not in the table" in line]
+        lines = [line for line in legend_of(tables) if "not in the table" in line]
         by_metric = {line.partition(":")[0]: told(line) for line in lines}
         lost = {
             metric: found for metric in ("accuracy", "even") if (found := lacking(results, metric))

@@ -122,7 +122,8 @@ def shown_cells(text, form):
         return [NUMBER.findall(re.sub(r"<[^>]*>", "", cell)) for cell in cells]
     lines = text.splitlines()
     if form == "latex":
-        body = text[text.index(r"\midrule") :]
+        body = text[text.index(r"\midrule") :]  # the mean and what is behind it are two columns
+        body = body.replace(r" & {\scriptsize", " ").replace(r"\multicolumn{2}{c}", "")
         rows = [line.split(" & ") for line in body.splitlines() if line.endswith(r" \\")]
     elif form == "markdown":
         rows = [

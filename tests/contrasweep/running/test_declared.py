@@ -16,7 +16,6 @@ from contrasweep.cli.reports import declarations, summary
 from contrasweep.errors import SpecError
 from contrasweep.planning.planner import plan
 from contrasweep.reporting import render, render_comparison, write_files
-from contrasweep.reporting.paper import PaperTable
 from contrasweep.results.results import Results
 from contrasweep.running.declaration import FREE
 from contrasweep.running.prepare import check_plan
@@ -457,7 +456,7 @@ def test_every_form_of_a_table_has_the_sentence_and_the_log_is_listed(tmp_path):
         for form in ("text", "markdown", "latex")
     ]
     forms += [
-        PaperTable([results.table(style=paper)]).to_latex(),
+        results.table(style=paper).to_latex(),
         results.table().to_html(),
         write_files(results, tmp_path)[1],
     ]
