@@ -184,7 +184,7 @@ def filled(
         if only and only[1] == "args":
             done += _args(rest, only[2] or "", renamed or {})
         elif "{resume}" in word and trial.get("resume") is None:
-            if only and done[-1].startswith("-"):
+            if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()
         elif (
             home

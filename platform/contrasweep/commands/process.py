@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import IO
 
 from contrasweep.commands import supervisor
+from contrasweep.errors import ProcessLostError
 from contrasweep.terminal_text import printable
 
 LAST_LINES = 100
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
+"""Signals by which others end a command; a shell makes 128 + signal its status."""
 
 
 class CommandFailed(RuntimeError):
@@ -93,7 +96,7 @@ class Process:
             yield self.lines.popleft()
 
     def check(self) -> None:
-        """Raise `CommandFailed` where it ended with another status than 0."""
+        """Raise `CommandFailed` where it ended with another status than 0, `ProcessLostError` where it was killed."""
         status = self.returncode
         if status:
             self._reader.join(5.0)
@@ -104,7 +107,10 @@ class Process:
             lines = [line.strip() for line in reversed(self.tail) if line.strip()] or ["nothing"]
             error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
             last = next((found[1] for line in lines if (found := re.match(error, line))), lines[0])
-            raise CommandFailed(  # its last line is what a failure's line shows
+            killed = status in [s for number in FROM_OUTSIDE for s in (-number, 128 + number)]
+            raise (
+                ProcessLostError if killed else CommandFailed
+            )(  # its last line is what a failure's line shows
                 f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
                 f"ended with {how}; it printed last: {last}"
             )

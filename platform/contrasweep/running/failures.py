@@ -2,11 +2,13 @@
 
 import re
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 from contrasweep.commands import PATH
 from contrasweep.commands.metrics import WAYS
 from contrasweep.errors import choose_from
+from contrasweep.live.state import axes_as_text, cell_of
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
 from contrasweep.trial import Trial
@@ -20,10 +22,10 @@ OUR_ERRORS = re.compile(r"^contrasweep\.errors\.\w+: ")
 SHORT_ID = 8
 
 
-def failure_line(record: Record, storage: str) -> str:
+def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     """Return a failed trial as one line, with how it runs again.
 
-    `failed: ARM fold=0 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID`
+    `failed: ARM lr=0.1 fold=0 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID`
     """
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
@@ -31,12 +33,15 @@ def failure_line(record: Record, storage: str) -> str:
     whole = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
-    return f"failed: {replicate_of(record)}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"
+    return f"failed: {replicate_of(record, axes)}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"
 
 
-def replicate_of(trial: Trial | Record) -> str:
-    """Return a trial as people read it: `ARM fold=0 seed=1`."""
-    return f"{trial.arm}{'' if trial.fold is None else f' fold={trial.fold}'} seed={trial.seed}"
+def replicate_of(trial: Trial | Record, axes: Sequence[str]) -> str:
+    """Return a trial as people read it, with its values of `axes`: `ARM lr=0.1 fold=0 seed=1`."""
+    cell = " ".join(
+        filter(None, cell_of(trial.arm, axes_as_text(axes, trial.config, trial.data.name)))
+    )
+    return f"{cell}{'' if trial.fold is None else f' fold={trial.fold}'} seed={trial.seed}"
 
 
 def place_of(error: str) -> str:

@@ -18,6 +18,7 @@ from contrasweep.code import code_of, dotted_paths
 from contrasweep.commands import PATH, dataset, placeholders
 from contrasweep.commands.process import CommandFailed, Process
 from contrasweep.commands.trainable import train
+from contrasweep.errors import ProcessLostError
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
@@ -105,6 +106,15 @@ def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, 
     record = executed(trial, records)
     assert (record.status, record.step, record.metrics) == (Status.DONE, 3, {"accuracy": 0.75})
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.attempts == 2
+
+
+@pytest.mark.parametrize("end", ["kill -9 $$", "kill $$", "sh -c 'kill -9 $$'"])
+def test_a_command_that_others_kill_is_lost_and_has_not_failed(end, tmp_path):
+    process = Process(["bash", "-c", f"{end}; exit $?"], tmp_path, os.environ)
+    assert process.ended(300)
+    with pytest.raises(ProcessLostError, match="ended with"):
+        process.check()
+    process.stop()
 
 
 @pytest.mark.parametrize("script", [PRINTS, RANKS])
@@ -497,6 +507,7 @@ def test_a_plan_says_where_a_command_reports_nothing(project):
         (["x", "--lr", "{lr}", "{args}"], "x --lr 0.1 --cosine --widths 1 2 --loss.name ocl"),
         (["sh", "-c", "x {args}"], "sh -c 'x --lr 0.1 --cosine --widths 1 2 --loss.name ocl'"),
         (["x", "--resume", "{resume}", "--from={resume}", "--out", "{folder}"], "x --out /f"),
+        (["x", "--from", "{resume}/a=1.pt", "--n=1", "{resume}/b"], "x --n=1"),
         (["x", "{empty}", "--name={empty}"], "x --name="),
         (["x", "{config}", "{config:yaml}"], "x /c.json /c.yaml"),
         (

@@ -228,7 +228,11 @@ class TrialLoop:
             self._unreported = ""
         active = self.accounts.active.get(trial_id)
         if active:
-            self._notice(active.trial.arm, replicate_of(active.trial), early_notices(reports))
+            self._notice(
+                active.trial.arm,
+                replicate_of(active.trial, self.progress.axes),
+                early_notices(reports),
+            )
         return active is not None and self.accounts.reported(active, reports, seconds)
 
     def _notice(self, arm: str, trial: str, notices: Mapping[str, str]) -> None:
@@ -271,7 +275,7 @@ class TrialLoop:
         if (active := self.accounts.active.get(trial_id)) is not None:
             self.progress.lost(trial_id)
             self.progress.say(
-                f"again: {replicate_of(active.trial)}: {reason}; it resumes from its checkpoint"
+                f"again: {replicate_of(active.trial, self.progress.axes)}: {reason}; it resumes from its checkpoint"
             )
 
     def worker_recorded(self, trial_id: str, data: bytes) -> None:
@@ -325,10 +329,10 @@ class TrialLoop:
         self.placements.ended(record)
         self.progress.ended(record)
         if record.status.counts:
-            self._notice(record.arm, replicate_of(record), notices_of(record))
+            self._notice(record.arm, replicate_of(record, self.progress.axes), notices_of(record))
             self._compare_with_floors(record)
         if record.status.failed:
-            self.progress.say(failure_line(record, self.records.storage))
+            self.progress.say(failure_line(record, self.records.storage, self.progress.axes))
         self.compactor.trial_ended()
         if self._unreported in record.metrics:  # its last reports come with the record
             self._unreported = ""

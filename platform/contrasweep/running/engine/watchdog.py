@@ -107,8 +107,9 @@ class Watchdog:
             self._waited[trial_id] = heard, now
             return
         self._asking.add(active.trial.arm)
+        trial = replicate_of(active.trial, self.loop.progress.axes)
         self.loop.progress.say(
-            f"waits: {replicate_of(active.trial)} waits for a task or an actor of Ray. What a trial starts "
+            f"waits: {trial} waits for a task or an actor of Ray. What a trial starts "
             "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
             "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
         )
@@ -122,7 +123,7 @@ class Watchdog:
         logs = command_line("logs", records.study, trial_id[:SHORT_ID], storage=records.storage)
         self.loop.progress.hangs(trial_id, silence)
         self.loop.progress.say(
-            f"silent: {replicate_of(active.trial)}: {silence}{where}; see {logs}"
+            f"silent: {replicate_of(active.trial, self.loop.progress.axes)}: {silence}{where}; see {logs}"
         )
 
     def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:

@@ -208,15 +208,15 @@ def test_a_failure_in_a_line_names_the_own_code_and_what_to_do():
         "s",
         "a",
         "m:f",
-        {},
+        {"lr": 0.1},
         DatasetRef("d"),
         2,
         0,
         Status.FAILED,
         error=TRACEBACK.format(stdlib=stdlib),
     )
-    assert failure_line(record, "/st") == (
-        "failed: a fold=2 seed=0: ValueError: on purpose (method.py:12); all of it: "
+    assert failure_line(record, "/st", ["lr", "data"]) == (
+        "failed: a lr=0.1 data=d fold=2 seed=0: ValueError: on purpose (method.py:12); all of it: "
         "contrasweep logs s 01234567 --storage /st; again: --retry-failed"
     )
     assert place_of("no traceback") == ""
