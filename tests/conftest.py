@@ -147,13 +147,18 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """The tutorials first, which take minutes: what comes last is waited for by all other workers. Those on a Ray of
-    two cores stand together, since another kind of Ray is another start."""
+    """The files that take minutes first: what comes last is waited for by all other workers. Tests on a Ray of two
+    cores stand together, since another kind of Ray is another start."""
+    longest = {
+        "test_tutorials.py",
+        "test_mcp.py",
+        "test_cut_off.py",
+        "test_pipelines.py",
+        "test_at_once.py",
+    }
 
     def order(item):
-        return item.path.name != "test_tutorials.py", "ray_session" in getattr(
-            item, "fixturenames", ()
-        )
+        return item.path.name not in longest, "ray_session" in getattr(item, "fixturenames", ())
 
     items.sort(key=order)
 

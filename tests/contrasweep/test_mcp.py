@@ -52,7 +52,7 @@ type: campaign
 name: speed
 incumbent: {trainable: candidates:train}
 data: digits-lt
-seeds: {first: 2, step: 2, most: 8}
+seeds: {first: 6, step: 2, most: 8}
 """
 
 
