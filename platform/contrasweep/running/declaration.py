@@ -51,6 +51,7 @@ def redeclare(
     """
     if declared.evaluates:
         return declared
+    # Until a trial has left a score, nothing was seen, and anything may be declared otherwise.
     known = records.document()
     recorded = compact.read_records(records, records.etags(), [])
     seen = any(record.metrics or record.status.trained for record in recorded.values())
@@ -61,6 +62,7 @@ def redeclare(
             declared,
             log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),),
         )
+    # What differs from the newest declaration, leaving out what changes no result.
     before = compared(known.declared, FREE)
     now = compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
@@ -70,6 +72,7 @@ def redeclare(
     spec = {
         name: value for name, value in {**declared.spec, **standing}.items() if value is not None
     }
+    # The same study again, or one whose metric could not be read and is now named right: nothing to enter.
     family = known.family or known.arms
     no_arm_added = set(declared.arms) <= set(family)
     verdict = [name for name in changed if name in VERDICT]
@@ -77,6 +80,8 @@ def redeclare(
         return replace(known, description=declared.description, spec=spec)
     if _metric_was_mended(plan, known, recorded):
         return declared
+    # Anything else is another study: refused, unless the user asks to extend this one, and even then only where no
+    # trial that was seen would leave the table.
     changes = tuple(
         text for name in changed for text in _said(name, before.get(name), now.get(name))
     )
@@ -115,6 +120,7 @@ def redeclare(
         more_cells and there <= recorded.keys() and plan.study.replicates is None
     )
     spent = looked + len(excluded)  # who may stop before any of these seeds has a look before each
+    # The log's new entry: what was declared anew after how many trials, and the looks that it costs.
     ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = Declared(
         time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec

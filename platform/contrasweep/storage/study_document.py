@@ -243,11 +243,6 @@ class StudyDocument:
         """The level of the comparisons of one metric: `alpha`, divided among the metric and `scores`."""
         return self.alpha / (1 + len(self.scores))
 
-    @property
-    def train_fraction(self) -> float | None:
-        """The part of the data that a fold's trials train on; None where there are no folds."""
-        return (self.folds - 1) / self.folds if self.folds else None
-
     def start(self, arm: str) -> MutableConfig:
         """Where the trials of an arm start from, as declared: `{"start": {study, arm, trial}}`; {} for new weights."""
         start = self.spec.get("arms", {}).get(arm, {}).get("start")

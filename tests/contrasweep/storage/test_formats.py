@@ -40,11 +40,7 @@ def encoded(document):
 def test_a_document_is_read_as_it_was_written():
     assert STUDY_FILE.decode(encoded(DOCUMENT), "study.json") == DOCUMENT
     assert STUDY_FILE.decode(encoded(dataclasses.replace(DOCUMENT, search=None)), "").search is None
-    assert (DOCUMENT.space("a"), DOCUMENT.space("b"), DOCUMENT.train_fraction) == (
-        {"lr": {"low": 0.1}},
-        {},
-        0.8,
-    )
+    assert (DOCUMENT.space("a"), DOCUMENT.space("b")) == ({"lr": {"low": 0.1}}, {})
 
 
 def test_the_error_of_a_file_whose_name_is_not_text_is_read_back():
