@@ -87,13 +87,12 @@ def _answer(data: ReportData) -> Variables:
 
 
 def _said(answer: Answer) -> Variables:
-    """Return the verdicts, the surest first; where there are many, the rest are rows, as exploratory results are."""
+    """Return the leading verdicts; where there are many, the rest are rows, as exploratory results are."""
     pairs = answer.pairs
-    ordered = sorted(pairs, key=lambda pair: (not pair.decided, pair.comparison.p_value))
     few = len(pairs) <= MAX_SENTENCES + 2
     return {
         "answer": answer,
-        "first": ordered if few else ordered[:MAX_SENTENCES],
+        "first": answer.leading(len(pairs) if few else MAX_SENTENCES),
         "rows": [] if few and answer.decisive else answer.rows(),
         "decided": sum(pair.decided for pair in pairs),
     }

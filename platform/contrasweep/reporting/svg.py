@@ -22,7 +22,7 @@ HEIGHT = 240
 LEFT = 56
 RIGHT = 12
 TOP = 12
-BOTTOM = 40
+BOTTOM = 48
 COLOURS = 12
 LETTER = 5.6  # width of a tick's letter
 
@@ -101,12 +101,13 @@ def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-
 
 
 def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: ignore[no-untyped-def]
-    """Names under their places, in two rows where they would touch in one; what is too long even so is cut."""
+    """Names under their places, in up to three rows where they would touch; what is too long even so is cut."""
     wide = (WIDTH - LEFT - RIGHT) / max(1, len(marks))
-    rows = 1 if all(LETTER * len(name) <= wide for _, name in marks) else 2
-    room = max(4, int(rows * wide / LETTER))
+    longest = max((len(name) for _, name in marks), default=0) + 1  # with a gap to the next name
+    rows = min(3, math.ceil(longest * LETTER / wide))
+    room = max(4, int(rows * wide / LETTER) - 1)
     return [
-        f'<text class="tick" x="{px(at):.1f}" y="{HEIGHT - BOTTOM + 13 + 11 * (i % rows)}" text-anchor="middle">'
+        f'<text class="tick" x="{px(at):.1f}" y="{HEIGHT - BOTTOM + 12 + 10 * (i % rows)}" text-anchor="middle">'
         f"{escape(name if len(name) <= room else name[: room - 1] + '…')}<title>{escape(name)}</title></text>"
         for i, (at, name) in enumerate(marks)
     ]

@@ -1,5 +1,6 @@
 """What is said of comparisons: the verdicts of the study's family or exploratory numbers, of a table or of two arms."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -47,6 +48,12 @@ class Pair:
     def decided(self) -> bool:
         """Whether the comparison has a verdict other than `undecided`."""
         return self.comparison.decided
+
+    @property
+    def ahead(self) -> str:
+        """Which of the two has the better mean."""
+        better = (self.comparison.difference > 0) == (self.comparison.mode == "max")
+        return self.a if better else self.b
 
     def place(self, names: DisplayNames) -> str:
         """Return where in the table it is, for the start of a sentence; "" where it is over everything."""
@@ -141,12 +148,10 @@ class Answer:
     def sentences(self) -> list[str]:
         """Return a sentence for each comparison.
 
-        Of more than `MAX_SENTENCES` only the surest are told, decided ones first, and how many are left out.
+        Of more than `MAX_SENTENCES` those are told that `leading` returns, and how many are left out.
         """
-        shown = list(self.pairs)
-        if len(shown) > MAX_SENTENCES:
-            shown = sorted(shown, key=lambda pair: pair.comparison.p_value)[:MAX_SENTENCES]
-            shown.sort(key=lambda pair: not pair.decided)
+        few = len(self.pairs) <= MAX_SENTENCES
+        shown = list(self.pairs) if few else self.leading(MAX_SENTENCES)
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [
             pair.sentence(self.names)
@@ -169,6 +174,19 @@ class Answer:
         """Notes on the comparisons that a reader needs, each once."""
         notes = list(dict.fromkeys(note for pair in self.pairs for note in pair.comparison.notes))
         return notes if self.decisive else []
+
+    def leading(self, most: int) -> list[Pair]:
+        """Return at most this many comparisons, decided ones first.
+
+        They are those of the value that is ahead in most comparisons, the surest first, then the surest of the others:
+        that every method beats the worst one tells little.
+        """
+        ahead = Counter(pair.ahead for pair in self.pairs)
+        first = max(ahead, key=lambda name: ahead[name], default="")
+        chosen = sorted(
+            self.pairs, key=lambda pair: (first not in (pair.a, pair.b), pair.comparison.p_value)
+        )
+        return sorted(chosen[:most], key=lambda pair: not pair.decided)
 
     def lines(self, width: int) -> list[str]:
         """Return lines for a terminal: first what the comparisons have in common, then a sentence for each."""

@@ -214,6 +214,28 @@ def test_frames_hold_every_cell_and_comparison(frame, tmp_path):
     assert set(built.comparisons()["verdict"]) <= {"better", "undecided"}
 
 
+def test_of_many_comparisons_those_of_the_arm_that_is_ahead_are_told(frame):
+    """Six arms, of which the last is far behind: that each beats it would fill the sentences by p alone."""
+    one = frame[(frame["arm"] == "supcon") & (frame["batch_size"] == 4)]
+    means = {"a": 0.0, "b": 0.001, "c": 0.02, "d": 0.001, "e": 0.03, "worst": -0.4}
+    arms = [
+        one.assign(
+            arm=arm,
+            trial_id=arm + one["trial_id"],
+            f1_macro=one["f1_macro"] + gain + 0.001 * np.arange(5) ** (i % 3),
+        )
+        for i, (arm, gain) in enumerate(means.items())
+    ]
+    rule = DecisionRule(Design(folds=5), question="overall")
+    answer = table(pd.concat(arms), rows=("arm",), columns=(), rule=rule, axes=()).answer
+    assert len(answer.pairs) == 15
+    five = answer.leading(5)
+    assert all("e" in (pair.a, pair.b) for pair in five)
+    assert {"worst", *"abcd"} <= {arm for pair in five for arm in (pair.a, pair.b)}
+    assert [pair.decided for pair in five] == sorted((p.decided for p in five), reverse=True)
+    assert len(answer.sentences()) == 13 and "3 more comparisons" in answer.sentences()[-1]
+
+
 def test_latex_compiles(frame, tmp_path):
     frame.loc[frame["arm"] == "sincere", "status"] = "infeasible"
     frame.loc[0, "status"] = "pending"
