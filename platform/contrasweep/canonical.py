@@ -69,7 +69,10 @@ def _encodable(text: str, place: str) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Canonical JSON text of `value`."""
+    """Return the one JSON text that all equal values share: keys sorted, no spaces, 1 for 1.0.
+
+    Raises `SpecError` for what `canonical` refuses, such as NaN or a function.
+    """
     return text_of(canonical(value))
 
 

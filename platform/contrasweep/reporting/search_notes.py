@@ -27,7 +27,7 @@ class SearchNotes:
     importance: tuple[tuple[str, ...], ...] = ()
 
     def to_text(self, width: int | None = None) -> str:
-        """For a terminal; empty for a study without a search."""
+        """Return the notes as text for a terminal of `width` columns (None: any); "" for a study without a search."""
         lines = [f"searched {line}" for line in self.costs]
         if self.best:
             lines += [

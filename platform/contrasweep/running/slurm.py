@@ -50,7 +50,10 @@ ONE_TASK = (
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the array: trials, each with its function (None: its path is imported) and code, and what all share."""
+    """A task of the array: the trials that it trains one after the other, and what all tasks share.
+
+    Each trial stands with its trainable as a function (None: it is imported by its dotted path) and its code.
+    """
 
     trials: Sequence[tuple[Trial, Callable[..., Any] | None, CodeRef]]
     storage: str

@@ -67,11 +67,11 @@ class Decided:
     margin: float | None = None
 
     def relevance(self, margin: float | None) -> Relevance | None:
-        """Whether the difference was above the smallest difference of interest, `margin`, as `relevance_of` says it."""
+        """Return whether the difference was above the smallest difference of interest, `margin`; see `relevance_of`."""
         return relevance_of(self.low, self.high, margin)
 
     def reversed(self) -> "Decided":
-        """The same of b against a."""
+        """Return the same decision, said of b against a."""
         verdict: Verdict = TURNED.get(self.verdict, self.verdict)  # type: ignore[assignment]
         return replace(
             self, verdict=verdict, difference=-self.difference, low=-self.high, high=-self.low
@@ -293,7 +293,7 @@ class Comparison:
 
     @property
     def level(self) -> float:
-        """The level that chose the test."""
+        """The level that chose the test: that of the judgement, else that of the family's first step."""
         return self.family.level if self.judgement is None else self.judgement.level
 
     @cached_property
@@ -394,7 +394,7 @@ class Comparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a reader must know beside the verdict."""
+        """Sentences, without a full stop, that a reader must know beside the verdict."""
         missing = (MISSING,) if self.gaps.missing_a or self.gaps.missing_b else ()
         return (*missing, *self._design_notes())
 
@@ -658,7 +658,10 @@ def judged(
 
 
 def span(difference: float, low: float, high: float) -> str:
-    """A difference with its interval, as `Comparison.span` has it; the difference alone where there is no interval."""
+    """Return a difference with its interval, as `Comparison.span` has it.
+
+    The difference alone where there is no interval.
+    """
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{difference:+.3g}"
     half = (high - low) / 2 or abs(difference)
@@ -671,7 +674,10 @@ def span(difference: float, low: float, high: float) -> str:
 
 
 def p_text(p: float, alpha: float | None = None) -> str:
-    """`= 0.037`, or `< 0.0001`; with as many digits as show on which side of alpha it is."""
+    """Return a p-value with its sign: `= 0.037`, or `< 0.0001`.
+
+    It has as many digits as show on which side of `alpha` it is.
+    """
     if p < 1e-4 and (alpha is None or alpha >= 1e-4):
         return "< 0.0001"
     digits = 2

@@ -284,7 +284,10 @@ def paired_evidence(
 
 
 def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
-    """Which of an arm's `values` [n], of the cells with these codes [n], stand far below the others of their cell."""
+    """Return a mask [n] of the `values` [n] of one arm that stand far below the others of their cell.
+
+    `cells` [n] are codes of the cells; below is above where `mode` is `min`.
+    """
     found = np.zeros(len(values), dtype=bool)
     for cell in np.unique(cells):
         here = (cells == cell) & np.isfinite(values)
@@ -346,7 +349,10 @@ class _Rows:
         return found
 
     def with_losses(self, filled: Any, d: Any, lost: Any, sign: float) -> Any:
-        """`filled`, with the largest `d` of its cell (or of all, where its cell has none) for what was lost."""
+        """Return `filled` [n], where each row of the mask `lost` [n] loses by the most: `sign` x the largest |d|.
+
+        That is the largest of the row's cell, or of all cells where its own has none.
+        """
         size = np.full(self.cell.max() + 1, -1.0)
         np.fmax.at(size, self.cell, np.abs(d))
         return np.where(
@@ -354,9 +360,10 @@ class _Rows:
         )
 
     def contrast(self, d: Any, whole: bool = True) -> Contrast | None:
-        """The contrast of the means of `d` over cells, of the replicates that have every cell that any replicate has.
+        """Return the contrast of the means of `d` [n] over cells, or None where no replicate has enough of them.
 
-        Without `whole` every replicate counts with the cells that it has.
+        With `whole` a replicate counts if it has every cell that any replicate has; without, each counts with those
+        it has.
         """
         kept = np.isfinite(d)
         count, complete = self._complete(kept, whole)
@@ -386,7 +393,10 @@ class _Rows:
         return found
 
     def names(self, which: Any) -> tuple[str, ...]:
-        """Return the seeds of these rows, and their folds where there are any."""
+        """Return the trainings of the rows in the mask `which` [n], each once.
+
+        As text: `seed 1 on fold 0`, or `seed 1` on one split.
+        """
         units = [self.units[i] for i in np.flatnonzero(which).tolist()]
         named = [
             f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}"

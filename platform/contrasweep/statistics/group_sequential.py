@@ -127,11 +127,12 @@ class Looks:
         return levels
 
     def t_inflation(self, alpha: float) -> float:
-        """By how much looks at the t statistics of growing seeds exceed `alpha` at these critical values, at least 1.
+        """Return the factor, at least 1, by which looks at t statistics of growing seeds exceed `alpha`.
 
-        Each look's p is exact, but a t statistic does not move from look to look as a Brownian motion does: its
-        early values hang together less with the later ones. By simulation it is 1.01 to 1.05 with steps of five seeds
-        and O'Brien-Fleming spending, and up to 1.28 with a look at each of 2 to 8 seeds.
+        The looks are at these critical values. Each look's p is exact, but a t statistic does not move from look to
+        look as a Brownian motion does: its early values hang together less with the later ones. By simulation the
+        factor is 1.01 to 1.05 with steps of five seeds and O'Brien-Fleming spending, and up to 1.28 with a look at
+        each of 2 to 8 seeds.
         """
         return _t_inflation(self, float(alpha))
 

@@ -80,7 +80,10 @@ class Noise:
 
     @property
     def alike(self) -> float | None:
-        """Deviation of the difference of two runs with one seed; None where they are equal or no seed is shared."""
+        """The standard deviation of the difference of two runs with one seed.
+
+        None where all such differences are 0, or no seed is shared.
+        """
         return float(self.differences.std(ddof=1)) if self.differences.any() else None
 
     def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:

@@ -67,7 +67,7 @@ class FsspecStore(ListedStore):
         return data
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Put one object."""
+        """Write one object; with `if_absent` only where there is none. Return whether it was written."""
         if if_absent and self.exists(key):
             return False
 
@@ -84,7 +84,10 @@ class FsspecStore(ListedStore):
         return found
 
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield key, tag and bytes; the tag is of size and version, as far as the file system has versions."""
+        """Yield key, tag and bytes of each object whose key begins with `prefix`, sorted.
+
+        The tag is a text that changes with the content: of the size and of those of `TAGS` that the file system has.
+        """
         where = f"{self.root}/{prefix.rpartition('/')[0]}".rstrip("/")
         try:
             below: dict[str, Info] = self._do(
@@ -104,7 +107,7 @@ class FsspecStore(ListedStore):
             self._do("delete", key, lambda: self.fs.rm_file(self._path(key)))
 
     def copy(self, key: str, to: str) -> None:
-        """Copy one object on the server."""
+        """Copy the object `key` to `to` on the server."""
 
         def copy() -> None:
             self.fs.makedirs(self._path(to).rpartition("/")[0], exist_ok=True)

@@ -59,7 +59,7 @@ class LookAt:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval, infinite where there is none."""
+        """The two ends of the interval of a - b, both infinite where there is none."""
         if self.low is None or self.high is None:
             return (-math.inf, math.inf)
         return (self.low, self.high)
@@ -111,20 +111,20 @@ class LookLog:
 
     @property
     def latest(self) -> dict[Any, LookAt]:
-        """Return the last decision on each comparison, by its key."""
+        """Return key of a comparison -> the newest look at it."""
         return {
             comparison.key: comparison for look in self.looks for comparison in look.comparisons
         }
 
     def history(self, key: Any) -> list[LookAt | None]:
-        """A comparison at each look; None where it was not there yet."""
+        """Return what each look said of the comparison with this key; None where a look did not have it."""
         return [
             next((comparison for comparison in look.comparisons if comparison.key == key), None)
             for look in self.looks
         ]
 
     def granted(self, cell: str) -> int | None:
-        """Replicates at which a cell was stopped; None while it goes on."""
+        """Return the number of replicates at which a look stopped the cell; None while it goes on."""
         return next((look.replicates for look in self.looks if cell in look.stopped), None)
 
     def begun_anew(self) -> Self:
@@ -132,7 +132,7 @@ class LookLog:
         return replace(self, looks=(), earlier=(*self.earlier, *self.looks))
 
     def with_look(self, look: LookTaken) -> Self:
-        """The log with one look more."""
+        """Return the log with `look` added as its last one."""
         return replace(self, looks=(*self.looks, look))
 
 

@@ -51,7 +51,7 @@ class JsonFile(Generic[T]):
         return pydantic.TypeAdapter(self.content)
 
     def encode(self, members: Mapping[str, object]) -> bytes:
-        """The content of such a file."""
+        """Return the bytes of a file with these `members` and the header that `decode` checks."""
         text = json.dumps(members, sort_keys=True, indent=1)
         body = text.removeprefix("{\n").encode() if members else b"}"
         return (
@@ -76,7 +76,7 @@ class JsonFile(Generic[T]):
             return None
 
     def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
-        """Write the file `key`."""
+        """Write `members`, with the header that `decode` checks, to the file `key`."""
         store.write(key, self.encode(members))
 
     def _decode(self, data: bytes) -> T:

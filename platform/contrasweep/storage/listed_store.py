@@ -14,22 +14,22 @@ class ListedStore(ABC):
 
     @abstractmethod
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """See `Store`."""
+        """Write an object as `Store.write` says; return whether it was written."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """See `Store`."""
+        """Delete an object; no error if there is none."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Keys that begin with `prefix`, sorted."""
+        """Yield the keys that begin with `prefix`, sorted."""
         yield from (key for key, _, _ in self.entries(prefix))
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Bytes of each object whose key begins with `prefix`, by key, as the server lists them."""
+        """Return key -> bytes, as the server lists them, of each object whose key begins with `prefix`."""
         return {key: size for key, _, size in self.entries(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Entity tag, by key, of each object `<folder><any>/<name>`, as the server lists them."""
+        """Return key -> entity tag, as the server lists it, of each object `<folder><any>/<name>`."""
         return {
             key: tag
             for key, tag, _ in self.entries(folder)

@@ -121,7 +121,7 @@ class DatasetLike(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the study."""
+        """The name that the study gives to the dataset."""
 
     @property
     def digest(self) -> str:
@@ -169,7 +169,7 @@ class TrialLike(Identity, Protocol):
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The trial's id."""
 
     @property
     def study(self) -> str:
@@ -260,7 +260,7 @@ class TrialNotes:
         return replace(self, **stated)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values, without what does not apply."""
+        """Return field -> value as plain values, without the fields that do not apply."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 

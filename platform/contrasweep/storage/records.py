@@ -113,7 +113,10 @@ class StudyRecords:
         return begun - self.finished() if begun else begun
 
     def given(self, content: str) -> str:
-        """Where a checkpoint lies that was made elsewhere; `content` is the digest of its files."""
+        """Return the key below which a checkpoint lies that was made elsewhere.
+
+        `content` is the digest of its files.
+        """
         return f"{self.study}/given/{check_name(content)}"
 
     def evaluations(self) -> list[str]:
@@ -130,7 +133,7 @@ class StudyRecords:
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
-        """Return the records of those of `trial_ids` that have one."""
+        """Return trial id -> record, of those of `trial_ids` that have one."""
         with ThreadPoolExecutor(16) as pool:
             records = pool.map(self.read_one, trial_ids)
             return {record.trial_id: record for record in records if record is not None}
@@ -165,7 +168,7 @@ class StudyRecords:
         self.store.write(self.key(record.trial_id, RECORD), record.to_json())
 
     def create(self, record: Record) -> bool:
-        """Write a trial's record where it has none; whether it was written."""
+        """Write a trial's record unless it has one; return whether it was written."""
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
@@ -173,11 +176,14 @@ class StudyRecords:
         self.store.delete(self.key(trial_id, RECORD))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
-        """All reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""
+        """Write all reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""
         self.store.write(self.key(trial_id, "metrics.parquet"), encode_table(_wide(rows)))
 
     def metrics(self, trial_id: str) -> list[Row]:
-        """Reports as written; [] where there are none. A metric that a report did not give is absent from it."""
+        """Return the reports of a trial as written; [] where there are none.
+
+        A metric that a report lacks is not in its row.
+        """
         return self._rows(trial_id, "metrics.parquet")
 
     def metrics_table(self, trial_id: str, data: bytes, name: str = "metrics.parquet") -> pa.Table:
@@ -208,7 +214,7 @@ class StudyRecords:
         self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
 
     def system(self, trial_id: str) -> list[Row]:
-        """The rows as written; [] where there are none."""
+        """Return the rows of `write_system`; [] where there are none."""
         return self._rows(trial_id, SYSTEM)
 
     def _rows(self, trial_id: str, name: str) -> list[Row]:
@@ -223,7 +229,7 @@ class StudyRecords:
         self.write_encoded_items(trial_id, encode_items(items))
 
     def write_encoded_items(self, trial_id: str, data: bytes) -> None:
-        """Write what `encode_items` returned."""
+        """Write items.parquet of a trial from the bytes that `encode_items` returned."""
         self.store.write(self.key(trial_id, "items.parquet"), data)
 
     def items(self, trial_id: str, expected: Iterable[str] = ()) -> ItemColumns:

@@ -72,7 +72,7 @@ class Allowance:
         self.extra_s = 0.0
 
     def extend(self, size: int) -> None:
-        """Allow more time, as `size` bytes take on a slow line."""
+        """Move the deadline by the seconds that `size` bytes take on a slow line."""
         self.extra_s = size / MIN_BYTES_PER_S
         self.until += self.extra_s
 
@@ -171,7 +171,10 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
 
 
 def positive_number(variable: str, default: int) -> int:
-    """A whole number of at least 1 from the environment; `StorageError` for anything else."""
+    """Return the whole number of the environment's `variable`, or `default` where it is not set.
+
+    Raises `StorageError` for anything but a whole number of at least 1.
+    """
     try:
         return max(1, int(os.environ.get(variable, default)))
     except ValueError:

@@ -37,7 +37,7 @@ class Store(Protocol):
         """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """The bytes of each object whose key begins with `prefix`, by key."""
+        """Return key -> bytes of each object whose key begins with `prefix`."""
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`."""
@@ -148,13 +148,13 @@ class LocalStore:
         yield from found
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Bytes of each file whose key begins with `prefix`, by key."""
+        """Return key -> bytes of each file whose key begins with `prefix`."""
         with self._asking("be listed", prefix):
             # a link may lead to nothing
             return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Inode, modification time and size of each file, by key."""
+        """Return key -> inode, modification time and size as a text, of each file `<folder><any>/<name>`."""
         etags = {}
         absent = contextlib.suppress(FileNotFoundError)
         listing = self._asking("be listed", folder)

@@ -203,7 +203,7 @@ class StudyDocument:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """Scores of evaluations that the study decides beside its metric."""
+        """The names of the evaluations' scores that the study decides beside its metric."""
         return tuple(
             metric
             for declared in self.spec.get("evaluate") or ()
@@ -212,7 +212,7 @@ class StudyDocument:
 
     @property
     def whole(self) -> Config:
-        """The declaration, for what cannot do without; `SpecError` where none was kept."""
+        """The whole declaration; `SpecError` where the storage kept none."""
         if not self.spec:
             raise SpecError(
                 "the study's declaration is not in its study.json", place="STUDY", value=self.name
@@ -228,12 +228,12 @@ class StudyDocument:
 
     @property
     def spent(self) -> int:
-        """How many looks later declarations were."""
+        """How many later declarations count as looks at the table, each of which spends a part of alpha."""
         return sum(entry.spent for entry in self.log)
 
     @property
     def seen(self) -> dict[str, float | None]:
-        """By trial that was trained again, the value that it had at first."""
+        """Trial -> its first value of the metric, of each trial that was trained again; None: it had no value."""
         return {
             trial: value for entry in reversed(self.log) for trial, value in entry.again.items()
         }

@@ -105,7 +105,7 @@ class Spending:
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours of ended trials, and of running ones their steps at the arm's pace."""
+        """Return the GPU-hours of ended trials, and of running ones their steps so far at the arm's hours a step."""
         running = sum(n for trial, n in self.steps.items() if trial not in self.hours)
         return sum(self.hours.values()) + self._pace * (running + self._unreported)
 
@@ -176,7 +176,7 @@ def hours_text(hours: float) -> str:
 
 
 def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:
-    """By arm, what its search has cost."""
+    """Return arm -> what its search has cost, from the records of its ended trials."""
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:
         if record.notes.phase == Phase.SEARCH:

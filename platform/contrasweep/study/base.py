@@ -166,7 +166,7 @@ class StudyBase(ABC):
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """Trainables that are given as functions, by their dotted path."""
+        """Return dotted path -> function, of the trainables that are given as functions."""
         return {
             arm.path: arm.trainable
             for arm in self.arms.values()
@@ -181,7 +181,7 @@ class StudyBase(ABC):
     @property
     @abstractmethod
     def axis_names(self) -> list[str]:
-        """The axes of the table."""
+        """Return the dotted keys of the axes of the table."""
 
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
         """Check the fields that every kind of study has, and `seeds`, which are declared in `field`.

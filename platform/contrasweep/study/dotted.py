@@ -19,7 +19,7 @@ Leaf = tuple[str, bool]
 
 
 def split(key: str, place: str = "") -> list[str]:
-    """The names between the dots; `SpecError` where one is empty."""
+    """Return the names between the dots of `key`; `SpecError` at `place` where one is empty."""
     names = key.split(".")
     if not all(names):
         raise SpecError("a dotted key has a name on both sides of each dot", place=place, value=key)
@@ -42,7 +42,10 @@ def expand(config: Config, place: str = "") -> MutableConfig:
 
 
 def nest(key: Any, value: Any, place: str = "") -> dict[Any, Any]:
-    """Return the config that sets one dotted `key`."""
+    """Return the nested config that sets one dotted `key` to `value`: `loss.margin` gives {"loss": {"margin": value}}.
+
+    Raises `SpecError` at `place` where a name between the dots is empty.
+    """
     names = split(key, place) if isinstance(key, str) and "." in key else [key]
     for name in reversed(names):
         value = {name: value}
@@ -90,7 +93,7 @@ def holds(value: Any, wanted: Any) -> bool:
 
 
 def leaves(*configs: Config) -> set[Leaf]:
-    """Return the keys that these nested configs set."""
+    """Return what these nested configs set: the dotted key of each setting, and whether its value is text."""
     settings = ((key, value) for config in configs for key, value in flatten(config).items())
     return {
         (key, isinstance(value, str))

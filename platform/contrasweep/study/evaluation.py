@@ -76,7 +76,7 @@ class Evaluation:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """First parts of the names of its scores, one for each dataset: `mnist/`."""
+        """Return the first parts of the names of the scores, one for each dataset: `mnist/`."""
         suffix = f"{self.function.rpartition(':')[2]}/" if self.function else ""
         return tuple(f"{dataset_name(name)}/{suffix}" for name in self.data) or (suffix,)
 
@@ -87,7 +87,7 @@ class Evaluation:
 
     @property
     def label(self) -> str:
-        """What the name of its study says: `on-digits-mnist`, `with-robustness`."""
+        """Return the end of the name of the study that evaluates: `on-digits-mnist`, `with-robustness`."""
         words = ["on", *self.data] if self.data else []
         if self.function:
             words += ["with", self.function.rpartition(":")[2]]

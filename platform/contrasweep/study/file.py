@@ -73,9 +73,10 @@ def load_declared(
     place: str,
     sets: Sequence[str] = (),
 ) -> T:
-    """Return what is called `name` as for `load_study`: an object of one of `kinds`, or what `build` makes of fields.
+    """Return the object that `name` means, `module:NAME` or a file as for `load_study`.
 
-    `place` is the argument that names it, for errors.
+    It is an object of one of `kinds`, or what `build` makes of a file's fields. `place` is the argument that names
+    it, for errors.
     """
     import_from_here()
     if name.endswith(YAML):
@@ -107,7 +108,7 @@ def is_declaration(name: str) -> bool:
 
 
 def as_study(study: Study | str | Path | Config) -> Study:
-    """Return a study that is given as itself, by its name or file as for `load_study`, or as a mapping."""
+    """Return the study that is given as itself, as its fields, or by a name or file as `load_study` takes it."""
     if isinstance(study, AblationGrid | Sweep):
         return study
     if isinstance(study, str | Path):
@@ -132,7 +133,7 @@ def to_plain(value: Any) -> Any:
 
 
 def study_schema() -> JsonSchema:
-    """JSON schema of a study file."""
+    """Return the JSON schema of a study file, for editors."""
     schema = json_schema(AblationGrid | Sweep)
     of_each = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["name"]}}
     several = {

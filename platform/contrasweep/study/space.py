@@ -117,7 +117,7 @@ class Int:
         _check_range(self.low, self.high, self.log, self.step)
 
     def at(self, u: float) -> int:
-        """The value at `u` in [0, 1]; every integer has the same share of the scale."""
+        """Return the integer at the relative place `u`, from 0 to 1; every integer has the same share of the scale."""
         if self.log:
             x = math.exp(_between(math.log(self.low), math.log(self.high + 1), u))
             return min(self.high, max(self.low, math.floor(x)))
@@ -175,15 +175,15 @@ class Choice:
             )
 
     def at(self, u: float) -> Any:
-        """The option at `u` in [0, 1]."""
+        """Return the option at the relative place `u`, from 0 to 1, of the list of options."""
         return self.options[_place(u, len(self.options))]
 
     def value(self, index: int) -> Any:
-        """Return the option of this place."""
+        """Return the option at this `index`, from 0."""
         return self.options[index]
 
     def index(self, value: Any) -> int:
-        """Return the place of the option `value`. Raises `ValueError` where it is none."""
+        """Return the index, from 0, of the option `value`. Raises `ValueError` where it is none."""
         return [canonical.dumps(option) for option in self.options].index(canonical.dumps(value))
 
     def grid(self, n: int) -> list[Any]:
@@ -236,17 +236,17 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
 
 
 def sample(space: Space, point: Sequence[float], fixed: Config | None = None) -> MutableConfig:
-    """The configuration at `point` of the unit cube, one coordinate a parameter, in the space's order.
+    """Return the configuration at `point` of the unit cube: one coordinate a parameter, in the space's order.
 
-    An inactive parameter is left out, its coordinate unused, so that every configuration uses one cube.
-    `fixed` is the nested config of what is not searched, for conditions on it.
+    A parameter that does not exist under the others is left out and its coordinate unused, so that every
+    configuration uses the same cube. `fixed` is the nested config of what is not searched, which conditions may name.
     """
     places = dict(zip(space, point, strict=False))
     return drawn_by(space, fixed, lambda name: space[name].at(places[name]))
 
 
 def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) -> MutableConfig:
-    """Return the configuration of the values that `value` draws by name; it is asked for those that exist alone."""
+    """Return the configuration whose values `value(name)` gives; it is asked for the parameters that exist alone."""
     config: MutableConfig = {}
     for name in ordered(space):
         if exists(space, name, fixed, config):
@@ -274,7 +274,10 @@ def ordered(space: Space) -> list[str]:
 
 
 def check(space: Space, fixed: Config) -> None:
-    """Every `when` names a parameter of the space or a fixed config key, and the order has no circle."""
+    """Check that every `when` names a parameter of the space or a key of `fixed`, and that the order has no circle.
+
+    Raises `SpecError`.
+    """
     for name, parameter in space.items():
         for key in parameter.when or {}:
             if key not in space and dotted.lookup(fixed, key, _MISSING) is _MISSING:
@@ -338,7 +341,10 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 def product(
     space: Space, fixed: Config, values: Mapping[str, list[Any]]
 ) -> dict[str, MutableConfig]:
-    """Return the different configurations of these values, by their canonical texts."""
+    """Return canonical text -> configuration, of the different ones that these values make.
+
+    `values` is parameter -> the values that it takes; a parameter that does not exist under the others is left out.
+    """
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
         config = drawn_by(space, fixed, dict(zip(values, point, strict=True)).__getitem__)

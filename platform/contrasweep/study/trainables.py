@@ -55,7 +55,10 @@ def _unimportable(path: str) -> Callable[..., Any]:
 
 
 def unchecked_settings(study: Study) -> tuple[str, ...]:
-    """A sentence on the arms with settings that no plan can check, because their trainables have no `settings`."""
+    """Return a sentence on the arms whose settings no plan can check, because their trainables have no `settings`.
+
+    Empty where there is no such arm.
+    """
     axes = set(study.axis_names) - {DATA_AXIS}
     arms = [
         name

@@ -114,7 +114,10 @@ class ArmSearch:
         self._restore()
 
     def next(self) -> Next | None:
-        """Return a trial to start now; None: no trial now, or none ever again."""
+        """Return a trial to start now.
+
+        None where no trial can start now; `over` tells whether another one may follow later.
+        """
         self._promote()
         while not self.waiting and not self.closed and self._ask_more():
             self._promote()  # the end of asking may have let trials go on
@@ -163,7 +166,10 @@ class ArmSearch:
         return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
-        """Return the best configuration among those trained to their end on all folds; the first of equals."""
+        """Return the best configuration among those trained to their end on all folds, the first of equals.
+
+        None without any.
+        """
         sign = 1 if self.study.mode == "max" else -1
         values = {c.number: sign * c.value(self.study.metric) for c in self.candidates if c.counts}
         finite = {number: value for number, value in values.items() if math.isfinite(value)}

@@ -67,7 +67,7 @@ class SweepDesign:
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
-        """(fold, seed) of each confirmation trial of an arm; the same for every arm."""
+        """Return (fold, seed) of each confirmation trial of an arm; the list is the same for every arm."""
         return [
             (fold, seed)
             for seed in self.study.all_seeds[: self.seeds]
@@ -85,7 +85,7 @@ class SweepDesign:
 
     @cached_property
     def question(self) -> MutableConfig:
-        """The study as plain values, without its arms and what changes no result."""
+        """Return the study as plain values, without its arms and without the fields that change no result."""
         plain: MutableConfig = to_plain(self.study)
         return {
             key: value for key, value in plain.items() if key != "arms" and key not in NO_RESULT
@@ -111,7 +111,7 @@ class SweepDesign:
         return canonical.digest(parts, length=12)
 
     def trial(self, arm: str, config: Config, fold: int | None, seed: int) -> Trial:
-        """Return a trial of the confirmation."""
+        """Return the trial of the confirmation that trains `arm` with its whole `config` on this fold and seed."""
         return self._trial(arm, config, self.data, fold, seed)
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
@@ -129,7 +129,7 @@ class SweepDesign:
         ]
 
     def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
-        """A new searcher for an arm whose other settings are `fixed`."""
+        """Return a new searcher for `arm`, whose settings that are not searched are `fixed`."""
         study = self.study
         return searchers.build(
             study.searcher,
@@ -142,7 +142,7 @@ class SweepDesign:
         )
 
     def pruner(self) -> pruners.Pruner:
-        """A new rule for early stopping."""
+        """Return a new rule for early stopping, as the study declares it."""
         study = self.study
         if study.pruner is None:
             return pruners.NoPruner(study.mode)

@@ -13,7 +13,8 @@ from contrasweep.trial import Trial
 class Next:
     """A trial to run now, and notes for its record.
 
-    `stopped`: by its reports it is to end as `pruned`; an earlier driver died before it stopped the trial.
+    `stopped`: its reports have stopped it already, and it is to end as `pruned`; an earlier driver died before it did
+    that.
     """
 
     trial: Trial
@@ -40,9 +41,9 @@ class Source(ABC):
 
     @abstractmethod
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return the next trial; None: not now, ask again after the next result.
+        """Return the next trial; None where there is none before the next result.
 
-        Of `paused_arms` nothing new is suggested: enough candidates of each wait for a host.
+        Of `paused_arms` nothing new is suggested, because enough candidates of each of these arms wait for a host.
         """
 
     def retry(self, trial_id: str) -> bool:
@@ -60,5 +61,5 @@ class Source(ABC):
         """Receive the record of a trial that has ended."""
 
     def warnings(self) -> list[str]:
-        """What a person should know when all trials have ended."""
+        """Return lines that a person should read when all trials have ended."""
         return []

@@ -41,9 +41,10 @@ class SweepSource(Source):
         self._begin()
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return a trial of the searches in turns, but of `paused_arms`.
+        """Return a trial of the arms' searches, which take turns; `paused_arms` are passed over.
 
-        If no search has one now, it is a trial of the confirmation that has most left.
+        If no search has one now, it is a trial of the confirmation whose arm has most of them left; None where
+        neither has one.
         """
         self._begin()
         for _ in range(len(self.turns)):

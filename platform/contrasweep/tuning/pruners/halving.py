@@ -67,7 +67,7 @@ class FoldHalving:
         return PAUSE if self.is_paused(trial) else STOP
 
     def on_pause(self, trial: str) -> None:
-        """Note that it stopped; it may be resumed."""
+        """Note that `trial` has stopped at a rung; it may be resumed."""
         self.stopped.add(trial)
 
     def on_end(self, trial: str, failed: bool = False) -> None:
@@ -83,7 +83,7 @@ class FoldHalving:
             self._advance(bracket)
 
     def resumable(self) -> list[str]:
-        """Stopped trials whose configuration passed its rung, by configuration and fold."""
+        """Return the stopped trials whose configuration passed its rung, ordered by configuration and fold."""
         promoted = sorted(
             (t for t in self.stopped if self._goes_on(t)),
             key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
@@ -92,7 +92,7 @@ class FoldHalving:
         return promoted
 
     def is_paused(self, trial: str) -> bool:
-        """Whether it stopped at a rung and its configuration is still alive."""
+        """Whether `trial` stopped at a rung and its configuration may still go on."""
         return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:

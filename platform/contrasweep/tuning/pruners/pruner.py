@@ -51,7 +51,10 @@ class Pruner(Protocol):
 
 
 def first_from(history: dict[int, float], rung: float) -> float | None:
-    """The value at the first step not below `rung`."""
+    """Return the value at the first step that is not below `rung`; None where no step is that late.
+
+    `history` is step -> value.
+    """
     steps = [step for step in history if step >= rung]
     return history[min(steps)] if steps else None
 
@@ -67,7 +70,10 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 class OwnPruner(UsersPart):
-    """A pruner at a dotted path. Each report must get a decision, and an error names the pruner and its line."""
+    """A pruner that the user names by its dotted path.
+
+    Each report must get a decision. An error names the pruner and the line of its code that failed.
+    """
 
     def __init__(
         self, name: str, target: Callable[..., Any], mode: str, budget: int | None, options: Config
@@ -84,7 +90,10 @@ class OwnPruner(UsersPart):
             )
 
     def try_out(self) -> None:
-        """Take one trial through it, for the plan; it is not to be used afterwards. Raises `SpecError`."""
+        """Take one trial through the pruner, so that a plan finds its errors; the pruner is not to be used afterwards.
+
+        Raises `SpecError`.
+        """
         self.add("trial", 0, 0)
         self.on_report("trial", 1, 0.5)
         self.resumable()
@@ -93,7 +102,7 @@ class OwnPruner(UsersPart):
         self.on_search_end(1)
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return what `trial` does next. Raises `SpecError` where the rule does not say."""
+        """Return what `trial` does next. Raises `SpecError` where the pruner gives no `Decision`."""
         decision = self.__getattr__("on_report")(trial, step, value)
         if not isinstance(decision, Decision):
             rule = (

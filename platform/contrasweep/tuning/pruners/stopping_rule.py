@@ -17,7 +17,7 @@ class StoppingRule(ABC):
         self.histories: dict[str, dict[int, float]] = defaultdict(dict)
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Note its fold: it is compared within the fold only."""
+        """Note the fold of `trial`, because it is compared with trials of its fold only."""
         self.folds[trial] = fold
 
     def on_end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
@@ -54,11 +54,15 @@ class StoppingRule(ABC):
     def should_continue(
         self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
     ) -> bool:
-        """Whether a trial with these values (larger is better) goes on past `step`."""
+        """Whether a trial goes on past `step`.
+
+        `values` is step -> value of the trial, `peers` trial -> step -> value of the others of its fold; larger is
+        better.
+        """
 
 
 class NoPruner(StoppingRule):
-    """Stops nothing."""
+    """A rule that stops nothing."""
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return `CONTINUE`."""
@@ -67,7 +71,7 @@ class NoPruner(StoppingRule):
     def should_continue(
         self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
     ) -> bool:
-        """Always."""
+        """Return True: this rule stops no trial."""
         return True
 
 
@@ -127,7 +131,10 @@ class Median(StoppingRule):
     def should_continue(
         self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
     ) -> bool:
-        """Whether its best is at least the median of the running means, or it is too early to tell."""
+        """Whether the trial's best value reaches the median of the others' running means.
+
+        True as well where it is too early to tell.
+        """
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)
             for h in peers.values()

@@ -128,9 +128,10 @@ def build(
     budget: int | None = 100,
     **options: Any,
 ) -> Searcher:
-    """The searcher of this name, or with the Optuna sampler at this dotted path; see `Problem` for the rest.
+    """Return the searcher of this name, or one with the Optuna sampler at this dotted path.
 
-    Raises `SpecError` on an unknown name or option.
+    `fixed`, `seed`, `mode` and `budget` are those of `Problem`, `options` those of the searcher. Raises `SpecError`
+    on an unknown name or option.
     """
     problem = Problem(space, fixed or {}, seed, mode, budget)
     if searcher in SEARCHERS:

@@ -32,7 +32,7 @@ def distribution(parameter: Float | Int | Choice) -> Any:
 
 
 def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
-    """The value that an Optuna trial suggests, in our form."""
+    """Return the value of a parameter that an Optuna trial suggests: an option, or a number of the declared range."""
     form = distribution(parameter)
     if isinstance(parameter, Choice):
         return parameter.options[trial.suggest_categorical(name, form.choices)]
@@ -44,7 +44,7 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
 
 
 def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
-    """Return a parameter's value as Optuna has it; see `distribution`."""
+    """Return a parameter's value as Optuna keeps it: an index of a choice or of a step, else the number itself."""
     if isinstance(parameter, Choice) or parameter.step is not None:
         return parameter.index(value)
     return int(value) if isinstance(parameter, Int) else float(value)
@@ -96,7 +96,7 @@ class OptunaSearcher:
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """Pass a value on to Optuna; what has no finite value counts as failed."""
+        """Tell Optuna the value of `config`; None and what is not finite count as failed."""
         import optuna
 
         trial = self.open.pop(canonical.dumps(config))
@@ -156,7 +156,10 @@ class OptunaSearcher:
 def optuna_searcher(
     kind: str | Callable[..., Any], problem: Problem, options: Config, *, fresh: bool = True
 ) -> OptunaSearcher:
-    """A searcher with a sampler: the class, or its name in Optuna."""
+    """Return a searcher that asks an Optuna sampler; `kind` is the sampler's class, or its name in Optuna.
+
+    With `fresh`, each ask builds a sampler of its own; see `OptunaSearcher`.
+    """
     of_class = (
         getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind
     )

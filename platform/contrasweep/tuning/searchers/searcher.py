@@ -32,18 +32,18 @@ class Searcher(Protocol):
     """Suggests configurations of a space and learns what became of them."""
 
     def ask(self) -> MutableConfig | None:
-        """A configuration that was not asked before; None when there is none left."""
+        """Return a configuration that was not asked before; None when there is none left."""
 
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """Learn what came of `config`: its value, or None if it failed.
+        """Learn what came of `config`: its `value` of the metric, or None if it failed.
 
-        `pruned_at`: it was stopped at that step, with the value it had there.
+        With `pruned_at` it was stopped at that step, and `value` is the one that it had there.
         """
 
     def replay(self, config: MutableConfig) -> None:
-        """Count `config` as asked for: it was, before an interruption or by another process."""
+        """Count `config` as asked for already, by this process before an interruption, or by another one."""
 
 
 class ListSearcher:
@@ -55,7 +55,10 @@ class ListSearcher:
         self.seen: set[str] = set()
 
     def ask(self) -> MutableConfig | None:
-        """The next configuration of the list that was not seen; None at its end or that of the space."""
+        """Return the next configuration of the list that was not asked yet.
+
+        None at the end of the list or of the space.
+        """
         while self.finite is None or len(self.seen & self.finite.keys()) < len(self.finite):
             config = next(self.configs, None)
             if config is None:
@@ -71,12 +74,15 @@ class ListSearcher:
         """Do nothing: the list does not depend on values."""
 
     def replay(self, config: MutableConfig) -> None:
-        """Skip it when the list comes to it."""
+        """Mark `config` as asked, so that the list does not give it again."""
         self.seen.add(canonical.dumps(config))
 
 
 class OwnSearcher(UsersPart):
-    """A searcher at a dotted path. What it suggests must lie in the space, and an error names it and its line."""
+    """A searcher that the user names by its dotted path.
+
+    What it suggests must lie in the space. An error names the searcher and the line of its code that failed.
+    """
 
     def __init__(
         self, name: str, target: Callable[..., Any], problem: Problem, options: Config
@@ -95,7 +101,10 @@ class OwnSearcher(UsersPart):
             )
 
     def ask(self) -> MutableConfig | None:
-        """Return the next configuration. Raises `SpecError` where it is none of this space."""
+        """Return the next configuration; None when the searcher has no more.
+
+        Raises `SpecError` where it suggests something that does not lie in the space.
+        """
         config = self.__getattr__("ask")()
         if config is None:
             return None
