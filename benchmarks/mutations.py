@@ -115,8 +115,8 @@ MUTANTS = (
         ),
         (
             "a listing is not sorted",
-            "found = sorted(key for key in keys",
-            "found = list(key for key in keys",
+            "listed = sorted(key for key in keys",
+            "listed = list(key for key in keys",
         ),
         (
             "a missing file cannot be deleted",
@@ -306,8 +306,8 @@ MUTANTS = (
         ),
         (
             "the oldest trials are restored in place of the newest",
-            "known[when or max(known)]",
-            "known[when or min(known)]",
+            "by_name[when or max(by_name)]",
+            "by_name[when or min(by_name)]",
         ),
         (
             "a move may lead out of its study",
@@ -337,8 +337,8 @@ MUTANTS = (
         f"{TESTS}/running/engine/test_overdue.py",
         (
             "the time to a first report counts as an interval",
-            "known = self._intervals if clock.reports else self._firsts",
-            "known = self._intervals",
+            "usual_times = self._intervals if clock.reports else self._firsts",
+            "usual_times = self._intervals",
         ),
     ),
     *_mutants(
@@ -378,8 +378,8 @@ MUTANTS = (
         f"{TESTS}/results/test_ledger.py",
         (
             "a superseded decision stands",
-            "return None if not found or found[-1].superseded else found[-1]",
-            "return None if not found else found[-1]",
+            "return None if not decisions or decisions[-1].superseded else decisions[-1]",
+            "return None if not decisions else decisions[-1]",
         ),
     ),
     *_mutants(
@@ -418,7 +418,7 @@ MUTANTS = (
         ),
         (
             "a storage that is away is the holder's silence",
-            "time.monotonic() - asked > POLL_S + HEARTBEAT_S",
+            "time.monotonic() - started_at > POLL_S + HEARTBEAT_S",
             "False",
         ),
         (
@@ -782,8 +782,8 @@ MUTANTS = (
         ),
         (
             "pairs are by position",
-            ("            first = sides[a][both]\n            second = sides[b][both]\n"),
-            "            first, second = (np.sort(at[at >= 0])[: len(both)] for at in (sides[a], sides[b]))\n",
+            ("            first = sides[a][in_both]\n            second = sides[b][in_both]\n"),
+            "            first, second = (np.sort(at[at >= 0])[: len(in_both)] for at in (sides[a], sides[b]))\n",
             f"{VERDICTS} {TESTS}/results/test_results.py",
         ),
         (
@@ -811,8 +811,8 @@ MUTANTS = (
         PLAN,
         (
             "arms have other seeds",
-            "whole, data, fold, seed, origin)",
-            "whole, data, fold, seed + len(arm), origin)",
+            "whole_config, data, fold, seed, origin)",
+            "whole_config, data, fold, seed + len(arm), origin)",
             f"{PLAN} {TESTS}/planning/test_plans.py",
         ),
     ),
@@ -857,8 +857,8 @@ MUTANTS = (
         ),
         (
             "one fold decides",
-            "return statistics.fmean(known) if len(known) == self.folds else None",
-            "return statistics.fmean(known) if known else None",
+            "return statistics.fmean(values) if len(values) == self.folds else None",
+            "return statistics.fmean(values) if values else None",
         ),
         (
             "a failed trial keeps its value",
@@ -883,8 +883,8 @@ MUTANTS = (
         PRUNERS,
         (
             "ASHA compares with the last",
-            "values[step] < there[len(there) // self.reduction - 1]",
-            "values[step] < there[-1]",
+            "values[step] < at_rung[len(at_rung) // self.reduction - 1]",
+            "values[step] < at_rung[-1]",
         ),
         (
             "ASHA stops at each step",
@@ -967,8 +967,8 @@ MUTANTS = (
         ),
         (
             "a password in an address is shown",
-            'shown = f"{user}{colon}{HIDDEN * bool(colon)}@"',
-            'shown = f"{before}@"',
+            'user_text = f"{user}{colon}{HIDDEN * bool(colon)}@"',
+            'user_text = f"{before}@"',
         ),
     ),
 )

@@ -71,10 +71,10 @@ def _host_limit(gib: float) -> Iterator[None]:
 
     mapped, resident = _data_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    new = mapped + max(0, int(gib * 2**30) - resident) + int(SLACK_GIB * 2**30)
+    limit = mapped + max(0, int(gib * 2**30) - resident) + int(SLACK_GIB * 2**30)
     if hard != resource.RLIM_INFINITY:
-        new = min(new, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (new, hard))
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     try:
         yield
     finally:

@@ -145,18 +145,18 @@ def wait_for_hosts(
 
 def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     """Return the resources and node labels to request from Ray, so that an autoscaler starts a host for the trial."""
-    wanted = {"CPU": footprint.cpus, "memory": float(int(footprint.host_memory_gib * 2**30))}
+    resources = {"CPU": footprint.cpus, "memory": float(int(footprint.host_memory_gib * 2**30))}
     if not footprint.wants_gpu:
-        return wanted, {}
-    wanted["GPU"] = float(max(1, math.ceil(footprint.gpus)))
+        return resources, {}
+    resources["GPU"] = float(max(1, math.ceil(footprint.gpus)))
     memories = {kind: model.memory_gib for kind, model in GPU_MODELS.items()}
     kinds = footprint.gpu_types or tuple(memories)
     gpus = [Gpu(kind, memories.get(kind, 0.0)) for kind in kinds]
-    large = [gpu.type for gpu in gpus if share(footprint, gpu) is not None]
+    large_enough = [gpu.type for gpu in gpus if share(footprint, gpu) is not None]
     # Where no known type is large enough, one of a name that is not known may be: any type is asked for.
-    if not large or len(large) == len(memories):
-        return wanted, {}
-    return wanted, {ACCELERATOR_LABEL: f"in({','.join(large)})"}
+    if not large_enough or len(large_enough) == len(memories):
+        return resources, {}
+    return resources, {ACCELERATOR_LABEL: f"in({','.join(large_enough)})"}
 
 
 def _autoscaled(nodes: Iterable[RayNode]) -> bool:

@@ -105,10 +105,10 @@ class Inventory:
         hosts = [
             n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)
         ]
-        each = [
+        costs = [
             (n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts
         ]
-        return sum(cost * count for cost, count in each) / (sum(count for _, count in each) or 1)
+        return sum(cost * count for cost, count in costs) / (sum(count for _, count in costs) or 1)
 
     @property
     def gpu_types(self) -> list[Gpu]:
@@ -312,7 +312,7 @@ def _ray_node(node: RayNode) -> Node:
     resources = node.get("Resources", {})
     labels = node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
-    named = next(
+    type_name = next(
         (
             r.removeprefix("accelerator_type:")
             for r in resources
@@ -320,7 +320,7 @@ def _ray_node(node: RayNode) -> Node:
         ),
         "",
     )
-    kind = labels.get(ACCELERATOR_LABEL) or named or "unknown"
+    kind = labels.get(ACCELERATOR_LABEL) or type_name or "unknown"
     memory = _label(labels, MEMORY_LABEL) or _known_memory_gib(kind)
     return Node(
         cpus=float(resources.get("CPU", 0)),

@@ -115,9 +115,9 @@ class Job:
                 status = self.status()
                 if status in ENDED or time.monotonic() >= due:
                     text = self.logs()
-                    if new := text[written:]:
-                        write(new)
-                    quiet_s = POLL_S if new else min(2 * quiet_s, MAX_QUIET_S)
+                    if new_text := text[written:]:
+                        write(new_text)
+                    quiet_s = POLL_S if new_text else min(2 * quiet_s, MAX_QUIET_S)
                     written = max(written, len(text))
                     due = time.monotonic() + max(
                         quiet_s, min(written / CHARACTERS_PER_S, MAX_WAIT_S)
@@ -292,8 +292,8 @@ class Dashboard:
                 "jobs, and submitting the study again goes on from its records"
             )
         lines = text.splitlines() or ["is it a Ray dashboard?"]  # a traceback of the server, mostly
-        shown = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
-        return SubmissionError(f"{self.address} answers {code}: {shown[:400]}")
+        summary = lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
+        return SubmissionError(f"{self.address} answers {code}: {summary[:400]}")
 
 
 def normal_address(address: str) -> str:

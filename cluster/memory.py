@@ -71,8 +71,8 @@ class Work:
             return None
         # a V100 and a T4 have none for float32
         on_tensor_cores = half or 4 * peak.fp32 >= peak.half
-        used = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
-        operations = 1e12 * used * (peak.half if half else peak.fp32)
+        utilisation = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
+        operations = 1e12 * utilisation * (peak.half if half else peak.fp32)
         reads = self.operations / operations + self.moved / (1e9 * peak.gb_per_s)
         return max(max(reads, self.kernels * TURN_S) / min(1.0, share), self.kernels * LAUNCH_S)
 

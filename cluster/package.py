@@ -203,21 +203,21 @@ def _by_git(top: Path) -> list[Path]:
     def stays_behind(path: Path) -> bool:
         return stays(path) or (path.parent != top and stays_behind(path.parent))
 
-    found = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]
+    paths = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]
     untracked = [top / os.fsdecode(name) for name in others.split(b"\0") if name]
-    found += [path for path in untracked if not stays_behind(path)]
+    paths += [path for path in untracked if not stays_behind(path)]
     # git lists a submodule or another checkout as one folder
-    for nested in [path for path in found if path.is_dir() and not path.is_symlink()]:
-        found += _by_git(nested) or _by_names(nested)
-    return found
+    for nested in [path for path in paths if path.is_dir() and not path.is_symlink()]:
+        paths += _by_git(nested) or _by_names(nested)
+    return paths
 
 
 def _by_names(top: Path) -> Iterator[Path]:
     """Yield the files and links of a folder that travel."""
     for folder, names, files in os.walk(top):
-        kept = [path for name in (*names, *files) if not _stays(path := Path(folder, name))]
-        names[:] = [path.name for path in kept if path.is_dir() and not path.is_symlink()]
-        yield from (path for path in kept if path.name not in names)
+        paths = [path for name in (*names, *files) if not _stays(path := Path(folder, name))]
+        names[:] = [path.name for path in paths if path.is_dir() and not path.is_symlink()]
+        yield from (path for path in paths if path.name not in names)
 
 
 def _stays(path: Path) -> bool:

@@ -185,9 +185,9 @@ def why_not(footprint: Footprint, inventory: Inventory) -> str:
             if not footprint.gpu_types or gpu.type in footprint.gpu_types
         ]
         if not allowed:
-            wanted = " or ".join(footprint.gpu_types) or "GPU"
-            there = ", ".join(gpu.type for gpu in inventory.gpu_types) or "no GPU"
-            return f"the trial needs a {wanted}; the cluster has {there}"
+            wanted_types = " or ".join(footprint.gpu_types) or "GPU"
+            present_types = ", ".join(gpu.type for gpu in inventory.gpu_types) or "no GPU"
+            return f"the trial needs a {wanted_types}; the cluster has {present_types}"
         largest = max(allowed, key=lambda gpu: gpu.memory_gib)
         footprint = footprint.on(largest.type)
         if footprint.gpu_memory_gib / max(footprint.gpus, 1) > largest.memory_gib > 0:
@@ -282,14 +282,14 @@ def place(
         raise ValueError(
             f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations"
         )
-    known: dict[Footprint, list[Placement]] = {}
+    ways: dict[Footprint, list[Placement]] = {}
     for footprint in footprints:
-        if footprint not in known:
-            known[footprint] = options(footprint, inventory)
-    chosen: list[Placement | None] = [known[f][0] if known[f] else None for f in footprints]
-    movable = [i for i, f in enumerate(footprints) if len(known[f]) > 1]
+        if footprint not in ways:
+            ways[footprint] = options(footprint, inventory)
+    chosen: list[Placement | None] = [ways[f][0] if ways[f] else None for f in footprints]
+    movable = [i for i, f in enumerate(footprints) if len(ways[f]) > 1]
     if movable:
-        _balance(chosen, movable, [known[f] for f in footprints], work, inventory)
+        _balance(chosen, movable, [ways[f] for f in footprints], work, inventory)
     return Packing(tuple(chosen), inventory)
 
 

@@ -39,9 +39,9 @@ def is_remote(dashboard: Dashboard) -> bool:
     """
     import psutil
 
-    here = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
     nodes = (node.ip for node in dashboard.nodes() if node.alive)
-    return not here.issuperset({*nodes} - {"127.0.0.1", "localhost"})
+    return not own.issuperset({*nodes} - {"127.0.0.1", "localhost"})
 
 
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:

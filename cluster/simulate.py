@@ -173,10 +173,10 @@ class _Simulation:
     def _fill(self, h: int) -> None:
         """Start on host `h` all that fits, the longest waiting first."""
         host = self.hosts[h]
-        here = [
+        fitting = [
             kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes
         ]
-        for kind in sorted(here, key=lambda kind: kind.waiting[0]):
+        for kind in sorted(fitting, key=lambda kind: kind.waiting[0]):
             while kind.waiting:
                 where = _free_gpus(host, kind)
                 if where is None:

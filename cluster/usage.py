@@ -195,11 +195,11 @@ def children(pid: int) -> list[int]:
 
     psutil reads all processes of the host to find them, which takes longer the more trials there are.
     """
-    found: list[int] = []
+    pids: list[int] = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread may end
-            found += map(int, file.read_bytes().split())
-    return found
+            pids += map(int, file.read_bytes().split())
+    return pids
 
 
 def _torch_cuda() -> Any:
@@ -268,8 +268,8 @@ class _Nvml:
         mine = [s.smUtil / 100 for s in samples if s.pid == os.getpid()]
         if mine:
             return float(sum(mine) / len(mine))
-        whole = self._query(self.nvml.nvmlDeviceGetUtilizationRates, handle)
-        return whole.gpu / 100 if whole else 0.0
+        device_busy = self._query(self.nvml.nvmlDeviceGetUtilizationRates, handle)
+        return device_busy.gpu / 100 if device_busy else 0.0
 
     def _query(self, question: Any, *arguments: Any) -> Any:
         try:

@@ -84,13 +84,13 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
         name: [list(s[name].shape) if name in s else "none" for s in (expected, state)]
         for name in names
     }
-    if wrong := [name for name, (here, there) in shapes.items() if here != there]:
-        here, there = shapes[wrong[0]]
+    if wrong := [name for name, (own, saved) in shapes.items() if own != saved]:
+        own, saved = shapes[wrong[0]]
         raise SpecError(
             f"the encoder in the checkpoint has {len(wrong)} of {len(names)} tensors in other shapes",
             place="encoder",
-            value=f"{wrong[0]} {here}",
-            hint=f"there it is {there}: take the same encoder, and images of as many channels and pixels",
+            value=f"{wrong[0]} {own}",
+            hint=f"there it is {saved}: take the same encoder, and images of as many channels and pixels",
         )
     encoder.load_state_dict(state)
 

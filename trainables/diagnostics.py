@@ -115,8 +115,8 @@ def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
     pairs = (counts * (counts - 1)).sum()
     squares = u.square().sum(1)
     alike = sums.square().sum() - squares.sum()
-    each = ((counts[member] - 1) * squares).sum()
-    return float((2 * each - 2 * alike) / pairs) if pairs else math.nan
+    pair_sums = ((counts[member] - 1) * squares).sum()
+    return float((2 * pair_sums - 2 * alike) / pairs) if pairs else math.nan
 
 
 def uniformity(z: Float[Tensor, "n d"]) -> float:

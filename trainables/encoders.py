@@ -128,8 +128,10 @@ def find(name: str) -> ExternalEncoder:
 def parameters_of_external(entry: ExternalEncoder) -> type:
     """Return the parameters of the user's own encoder: all that it takes after the shape."""
     after = None if isinstance(entry.target, functools.partial) else 1
-    more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
-    return parameters_class("Encoder", signature_fields(entry.target, after=after), more=more)
+    is_open = any(
+        p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()
+    )
+    return parameters_class("Encoder", signature_fields(entry.target, after=after), more=is_open)
 
 
 def _takes(entry: Any, given: Config) -> type:
@@ -267,13 +269,13 @@ def _timm(
 
 def _first_conv(net: "nn.Module", channels: int) -> None:
     """Let the first convolution take so many channels."""
-    path, old = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
-    kept: MutableConfig = {
-        name: getattr(old, name)
+    path, first = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
+    arguments: MutableConfig = {
+        name: getattr(first, name)
         for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
     }
     net.set_submodule(
-        path, nn.Conv2d(channels, old.out_channels, bias=old.bias is not None, **kept)
+        path, nn.Conv2d(channels, first.out_channels, bias=first.bias is not None, **arguments)
     )
 
 

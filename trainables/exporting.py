@@ -41,11 +41,11 @@ class FromPixels(nn.Module):
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
         """The network's output for these images, one tensor a side."""
-        seen = sides if self.size is None else [squares(side, self.size) for side in sides]
-        more = () if self.numbers is None else self.numbers(*sides)
+        resized = sides if self.size is None else [squares(side, self.size) for side in sides]
+        numbers = () if self.numbers is None else self.numbers(*sides)
         return self.network(
-            *normalised([side.float() / 255 for side in seen], self.mean, self.std, self.centre),
-            *more,
+            *normalised([side.float() / 255 for side in resized], self.mean, self.std, self.centre),
+            *numbers,
         )
 
 

@@ -40,10 +40,10 @@ def checked_file(text: str, place: str) -> Path:
     file = local_path(path, place)
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")
-    here = _digest_of(file)[:DIGITS] if digest else ""
-    if here != digest:
+    found = _digest_of(file)[:DIGITS] if digest else ""
+    if found != digest:
         raise DataError(
-            f"{place}: {path} has digest {here} here and had {digest} when the study was planned: give every host the "
+            f"{place}: {path} has digest {found} here and had {digest} when the study was planned: give every host the "
             f"same file, or plan again"
         )
     return file
@@ -55,13 +55,13 @@ def with_digest_of_weights(component: Component) -> Component:
     if not file:
         return component
     digest = _digest_of(_weights_file(file))
-    kept = component.parameters.get("sha256")
-    if kept and kept != digest:
+    declared_digest = component.parameters.get("sha256")
+    if declared_digest and declared_digest != digest:
         raise SpecError(
             "the weights have another digest",
             place="weights",
             value=file,
-            hint=f"{digest}, not {kept}",
+            hint=f"{digest}, not {declared_digest}",
         )
     plain = component.to_plain() | {"sha256": digest}
     del plain["name"]

@@ -252,19 +252,19 @@ class CroppedImages(StreamedImages):
 
     def _cut(self, rows: Int[Tensor, " k"], boxes: Sequence[Box]) -> list[UInt8[Tensor, "k c h w"]]:
         """Decode each image once and cut each of `boxes`, functions of (height, width, place), of it."""
-        out = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
+        crops_by_view = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
         file = self.part.file(IMAGE)
         places = self.part.rows[rows.cpu().numpy()]
 
         def cut(i: int) -> None:
             pixels = file.item(int(places[i]))
             height, width = pixels.shape[:2]
-            for view, box in zip(out, boxes, strict=True):
+            for view, box in zip(crops_by_view, boxes, strict=True):
                 view[i] = crop(pixels, box(height, width, i), self.shape[1])
 
         # decoding and scaling work without the interpreter's lock
         list(_cutters().map(cut, range(len(rows))))
-        return [torch.from_numpy(view).to(self.device) for view in out]
+        return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
         """As `Images.moments`, of the centres."""
@@ -357,14 +357,14 @@ class Views:
         self.seeds = [
             torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")
         ]
-        left = (
+        policies_left = (
             [augmentations.without_crop(policy) for policy in policies]
             if images.cropped
             else policies
         )
         self.draws = [
             augmentations.draw(policy, len(order), images.shape[0], g)
-            for policy, g in zip(left, self._generators("view"), strict=True)
+            for policy, g in zip(policies_left, self._generators("view"), strict=True)
         ]
 
     def __call__(self, part: slice | Int[Tensor, " k"]) -> list[Float[Tensor, "k c h w"]]:
@@ -468,19 +468,21 @@ def _batches(
     size = min(size, len(order))
     at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
     step = size * max(1, at_once // size)
-    wanted = places or range(len(order) // size)
-    for start in range(wanted.start * size, wanted.stop * size, step):
-        whole = slice(start, min(start + step, wanted.stop * size))
-        part = whole if share[1] == 1 else _share_of(whole, size, *share)
+    batch_places = places or range(len(order) // size)
+    for start in range(batch_places.start * size, batch_places.stop * size, step):
+        batch_rows = slice(start, min(start + step, batch_places.stop * size))
+        part = batch_rows if share[1] == 1 else _share_of(batch_rows, size, *share)
         rows = order[part]
         drawn = [views(piece) for piece in _pieces(part, at_once)]
-        each = size // share[1]
-        for i in range(0, len(rows), each):
+        share_size = size // share[1]
+        for i in range(0, len(rows), share_size):
             # a batch that has several pieces has all of each; of one piece it may be a part
-            batch = [view[i : i + each] for pieces in zip(*drawn, strict=True) for view in pieces]
+            batch = [
+                view[i : i + share_size] for pieces in zip(*drawn, strict=True) for view in pieces
+            ]
             yield (
                 torch.cat(batch) if normalise is None else normalise.joined(batch),
-                rows[i : i + each],
+                rows[i : i + share_size],
             )
 
 

@@ -63,7 +63,7 @@ class Guard:
         gradients together (0: any).
         """
         try:
-            loss, gradients, kept = compute()
+            loss, gradients, to_keep = compute()
         except NotFiniteError:
             self.nonfinite_steps += 1
             return None
@@ -74,7 +74,7 @@ class Guard:
         if clip:
             torch_internals.mul_(gradients, (clip / (norm + 1e-6)).clamp(max=1.0))
         optimizer.step(gradients)
-        return norm, kept
+        return norm, to_keep
 
     def require_steps(self, taken: int, epoch: int) -> None:
         """Raise `FloatingPointError` with the `remedy` where an epoch took no step at all."""

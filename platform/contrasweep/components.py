@@ -87,8 +87,10 @@ class Component:
     def to_plain(self) -> MutableConfig:
         """Return `{"name": ..., parameter: value}` as plain values, as the resolved config has it."""
         omitted = omitted_fields(type(self.settings))  # type: ignore[arg-type]  # a class can be hashed
-        kept = {k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])}
-        return {"name": self.name, **{name: plain(value) for name, value in kept.items()}}
+        chosen = {
+            k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])
+        }
+        return {"name": self.name, **{name: plain(value) for name, value in chosen.items()}}
 
 
 class Table(Mapping[str, E], Generic[E]):
@@ -150,14 +152,14 @@ class Table(Mapping[str, E], Generic[E]):
         entry = self.entry(name, "" if isinstance(value, str) else "name")
         parameters = {key: item for key, item in parameters.items() if key != "name"}
         settings = self.takes(entry, {**(defaults or {}), **parameters})
-        known = {f.name for f in dataclasses.fields(settings)}
+        field_names = {f.name for f in dataclasses.fields(settings)}
         takes_others = getattr(settings, "__pydantic_config__", {}).get("extra") == "allow"
         for key in parameters:
-            if key not in known and not takes_others:
+            if key not in field_names and not takes_others:
                 rule = f"{self.kind} {name!r} has no such parameter"
                 raise unknown_field(settings, str(key), rule, f"parameters of {name}")
-        here = {key: item for key, item in (defaults or {}).items() if key in known}
-        return Component(name, entry, settings(**{**here, **parameters}))
+        applicable = {key: item for key, item in (defaults or {}).items() if key in field_names}
+        return Component(name, entry, settings(**{**applicable, **parameters}))
 
     def entry(self, name: str, place: str = "") -> E:
         """Return the entry called `name` in the table, or the object at this dotted path.
@@ -226,18 +228,18 @@ def one_of(
 
     With `find`, which raises `SpecError` where nothing suits, it may be a dotted path too.
     """
-    known = list(names)
+    options = list(names)
 
     def check(value: str) -> str:
         if find is not None and ":" in value:
             find(value)
-        elif value not in known:
+        elif value not in options:
             raise SpecError(
-                f"there is no such {kind}", value=value, hint=choose_from(plural, known, value)
+                f"there is no such {kind}", value=value, hint=choose_from(plural, options, value)
             )
         return value
 
-    schema: JsonSchema = {"type": "string", "examples": known} if find else {"enum": known}
+    schema: JsonSchema = {"type": "string", "examples": options} if find else {"enum": options}
     return Annotated[str, pydantic.AfterValidator(check), pydantic.WithJsonSchema(schema)]
 
 

@@ -296,7 +296,7 @@ class Part:
 @functools.cache
 def installed(kind: str) -> Mapping[str, Part]:
     """Return name -> part of the installed packages, of one kind; none of them is imported."""
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for entry in importlib.metadata.entry_points(group=PARTS):
         of, _, name = entry.name.partition(".")
         if of != kind or entry.dist is None:
@@ -304,9 +304,9 @@ def installed(kind: str) -> Mapping[str, Part]:
         if {*SITE_FOLDERS}.isdisjoint(Path(str(entry.dist.locate_file(""))).parts):
             continue
         package = f"{entry.dist.name} {entry.dist.version}"
-        known = found.get(name)
-        found[name] = Part(entry.value, (*known.packages, package) if known else (package,))
-    return found
+        first = parts.get(name)
+        parts[name] = Part(entry.value, (*first.packages, package) if first else (package,))
+    return parts
 
 
 def path_of(kind: str, name: str) -> str:

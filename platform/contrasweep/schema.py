@@ -131,8 +131,10 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
         key = first["ctx"]["discriminator"].strip("'")
         tags = first["ctx"].get("expected_tags", "")
         kind = value.get(key) if isinstance(value, dict) else value
-        known = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
-        return SpecError(f"its kind must be named in `{key}`", place=place, value=kind, hint=known)
+        known_hint = f"known: {tags}" if tags else "as in {type: float, low: 0, high: 1}"
+        return SpecError(
+            f"its kind must be named in `{key}`", place=place, value=kind, hint=known_hint
+        )
     rule = first["msg"][0].lower() + first["msg"][1:]
     hint = quoting(value) if "valid string" in rule else ""
     return SpecError(rule.removeprefix("value error, "), place=place, value=value, hint=hint)
@@ -198,8 +200,8 @@ def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
     for part in loc:
         hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
         inner = _dataclasses_in(hints[part]) if part in hints else []
-        named = [c for c in inner if c.__name__ == part or getattr(c, "type", None) == part]
-        cls = (named or inner or [cls])[0]
+        matching = [c for c in inner if c.__name__ == part or getattr(c, "type", None) == part]
+        cls = (matching or inner or [cls])[0]
     return cls
 
 

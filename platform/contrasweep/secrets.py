@@ -103,19 +103,19 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     before = rest[: max(at, 0)]
     place = rest[at + 1 :]
     user, colon, password = before.partition(":")
-    shown = ""
+    user_text = ""
     hidden = [password] if shows_user and colon else []
     if at >= 0 and shows_user:
-        shown = f"{user}{colon}{HIDDEN * bool(colon)}@"
+        user_text = f"{user}{colon}{HIDDEN * bool(colon)}@"
     elif at >= 0:
-        shown = f"{HIDDEN}@"
+        user_text = f"{HIDDEN}@"
         hidden = [before, password]
     where, tail = _parted(place, re.compile("([?#;].*)?$", re.DOTALL))
     if service := _SERVICES.match(where):
         hidden.append(where[service.end(1) :])
         where = f"{service[1]}{HIDDEN}"
     if "@" in tail:  # perhaps the end of a password
-        return f"{scheme}{shown}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+        return f"{scheme}{user_text}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
     parts = re.split("([?&;#])", tail)
     after_secret = False
     for number in range(2, len(parts), 2):
@@ -133,7 +133,7 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         secret = value or name
         if len(secret) >= 8:  # a shorter one may be a word
             hidden.append(secret)
-    return f"{scheme}{shown}{where}{''.join(parts)}{end}", hidden
+    return f"{scheme}{user_text}{where}{''.join(parts)}{end}", hidden
 
 
 def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:

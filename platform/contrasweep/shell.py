@@ -8,18 +8,18 @@ def command_line(name: str, *words: object, **options: object) -> str:
 
     An option of the value True stands alone, one of a list stands once for each entry, one of None is left out.
     """
-    named: list[str] = []
+    flags: list[str] = []
     for option, value in options.items():
         for entry in value if isinstance(value, list) else [value]:
             if entry is True:
-                named.append(f"--{option}")
+                flags.append(f"--{option}")
             elif str(entry).startswith("-"):  # alone it would be read as the next option
-                named.append(f"--{option}={entry}")
+                flags.append(f"--{option}={entry}")
             elif entry is not None:
-                named += [f"--{option}", str(entry)]
+                flags += [f"--{option}", str(entry)]
     texts = [str(word) for word in words]
     parts = (
-        [*named, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *named]
+        [*flags, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *flags]
     )
     return shlex.join(["contrasweep", *name.split(), *parts])
 

@@ -24,7 +24,7 @@ def text_table(
     """
     columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]
-    whole = [max(map(cell_len, column), default=0) for column in entries]
+    full_widths = [max(map(cell_len, column), default=0) for column in entries]
     widths = [
         max((cell_len(word) for entry in column for word in entry.split()), default=0)
         for column in entries
@@ -33,8 +33,8 @@ def text_table(
     if rule and spare < 0 and len(widths) > 2:
         blocks = ([pair for pair in zip(rows[0], row, strict=True) if pair[1]] for row in rows[1:])
         return [line for block in blocks for line in ("", *text_table(block, width=width))][1:]
-    while spare > 0 and widths != whole:  # what is broken most gets one more
-        widest = max(range(len(widths)), key=lambda i: whole[i] / max(1, widths[i]))
+    while spare > 0 and widths != full_widths:  # what is broken most gets one more
+        widest = max(range(len(widths)), key=lambda i: full_widths[i] / max(1, widths[i]))
         widths[widest] = widths[widest] + 1
         spare = spare - 1
     table = Table(

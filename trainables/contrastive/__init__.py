@@ -92,7 +92,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     if not resident:  # streamed: more of them wait, as prefetched batches
         views += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
     states = optimizer_states(s.optimizer)
-    own = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
+    loss_bytes = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
     precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(
         architecture=f"{s.encoder.name} {precision}",
@@ -102,7 +102,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         step=known_step(s.network_text, shape, rows, precision),
         optimizer_states=states,
         precision=precision,
-        resident_bytes=resident + views + own,
+        resident_bytes=resident + views + loss_bytes,
         device=s.device,
         cpus=float(s.threads * processes),
         gpus=max(1, s.resources.gpus),

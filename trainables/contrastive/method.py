@@ -102,8 +102,8 @@ class Contrastive:
         self.trained = nn.ModuleList([part for part in trained if part is not None])
         self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
-        used = settings.loss if looks_at_loss(settings.targets) else None
-        self.guard = loop.Guard(settings.learning_rate, used)
+        loss_in_use = settings.loss if looks_at_loss(settings.targets) else None
+        self.guard = loop.Guard(settings.learning_rate, loss_in_use)
         self.trial = trial
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
@@ -186,11 +186,11 @@ class Contrastive:
         with closing(batches):
             for views, rows in batches:
                 self.optimizer.lr = self.schedule.at(step)
-                taken = self.guard.step(
+                step_taken = self.guard.step(
                     self.optimizer, partial(self._gradients, views, rows), self.settings.clip
                 )
-                if taken is not None:
-                    norm, last = taken
+                if step_taken is not None:
+                    norm, last = step_taken
                     measured.append(torch.stack([last.loss, norm]))
                     negatives += [] if last.negatives is None else [last.negatives]
                     self._after_step(step)
@@ -204,8 +204,10 @@ class Contrastive:
             learned |= self.loss.weights.metrics()
         counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
         ends = self.ends(report)
-        seen = diagnostics.of_negatives(self.loss, counts, self.guard, ends=ends, name=self._name)
-        return metrics | learned | last.chunks | self._diagnose(last, report) | seen
+        negative_metrics = diagnostics.of_negatives(
+            self.loss, counts, self.guard, ends=ends, name=self._name
+        )
+        return metrics | learned | last.chunks | self._diagnose(last, report) | negative_metrics
 
     def _batches(self, epoch: int, part: int) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
         """Return the number of the first step of an epoch's part in the whole training, and the part's batches."""
@@ -382,8 +384,8 @@ class Contrastive:
         labels = self.test.labels
         title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
-        shown = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
-        views = torch.split((next(shown)[0] * 255).round().clamp(0, 255).byte(), len(rows))
+        shown_views = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
+        views = torch.split((next(shown_views)[0] * 255).round().clamp(0, 255).byte(), len(rows))
         drawn = dict(
             pictures.draw(
                 (embedded[0], self.train.labels, self.train.take),

@@ -130,11 +130,11 @@ class DualEncoder(abc.ABC, Generic[B]):
         last: Sides | None = None
         for step, batch in enumerate(self.batches(order, *key)):
             self.optimizer.lr = self.schedule.at(first + step)
-            taken = self.guard.step(
+            step_taken = self.guard.step(
                 self.optimizer, partial(self._gradients, batch), self.settings.clip
             )
-            if taken is not None:
-                norm, (loss, last) = taken
+            if step_taken is not None:
+                norm, (loss, last) = step_taken
                 measured.append(torch.stack([loss, norm]))
             if self.learned is not None:
                 clamp(self.learned)

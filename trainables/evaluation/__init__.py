@@ -60,8 +60,8 @@ def evaluate(
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
     items |= {name: getattr(near, field).cpu().numpy() for name, field in _SIMILARITIES.items()}
     for name in extra:
-        more, of_items = EXTRA[name](train, train_labels, test, test_labels, classes)
-        metrics |= dict(more)
+        extra_metrics, of_items = EXTRA[name](train, train_labels, test, test_labels, classes)
+        metrics |= dict(extra_metrics)
         items |= dict(of_items)
     return Evaluation(metrics, items, near)
 
@@ -70,10 +70,10 @@ _SIMILARITIES = {"target_similarity": "target", "noise_similarity": "noise"}
 
 
 def _similarity_medians(near: Neighbours) -> dict[str, float]:
-    both = near.target.isfinite() & near.noise.isfinite()
-    if not both.any():
+    has_both = near.target.isfinite() & near.noise.isfinite()
+    if not has_both.any():
         return {}
-    target, noise = (float(series[both].median()) for series in (near.target, near.noise))
+    target, noise = (float(series[has_both].median()) for series in (near.target, near.noise))
     return {
         "target_similarity": target,
         "noise_similarity": noise,

@@ -31,15 +31,15 @@ def weighted_knn(
     """Accuracy of k = 20 and 200 neighbours that vote with weights e^{cosine / .07} (Wu et al. 2018, section 3.4)."""
     index = F.normalize(train.float(), dim=1)
     queries = F.normalize(test.float(), dim=1)
-    found: dict[int, list[Tensor]] = {k: [] for k in KS}
+    predictions: dict[int, list[Tensor]] = {k: [] for k in KS}
     for tile in torch.split(queries, max(1, TILE // len(index))):
         near, at = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
         for k in KS:
             votes = torch.zeros(len(tile), classes, device=tile.device)
             votes.scatter_add_(1, labels[at[:, :k]], ((near[:, :k] - 1) / TEMPERATURE).exp())
-            found[k].append(votes.argmax(1))
+            predictions[k].append(votes.argmax(1))
     return _accuracies(
-        {f"weighted_knn{k}": torch.cat(parts) for k, parts in found.items()}, test_labels
+        {f"weighted_knn{k}": torch.cat(parts) for k, parts in predictions.items()}, test_labels
     )
 
 

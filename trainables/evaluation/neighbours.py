@@ -107,14 +107,14 @@ def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row, the first of equals first (`topk` leaves the order of equals open)."""
-    left = scores.clone()
+    remaining = scores.clone()
     values = []
     places = []
     for _ in range(k):
-        value, at = _first_max(left)
+        value, at = _first_max(remaining)
         values.append(value)
         places.append(at)
-        left.scatter_(1, at[:, None], -torch.inf)
+        remaining.scatter_(1, at[:, None], -torch.inf)
     return torch.stack(values, 1), torch.stack(places, 1)
 
 

@@ -141,9 +141,9 @@ def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str
     flat = plane(embeddings)[few]
     of = labels.cpu()[few].numpy()
     for k in np.unique(of):
-        here = flat[of == k]
+        x, y = flat[of == k].T
         colour = COLOURS[k % len(COLOURS)]
-        axes.scatter(here[:, 0], here[:, 1], s=7, color=colour, linewidths=0, label=words[k])
+        axes.scatter(x, y, s=7, color=colour, linewidths=0, label=words[k])
     axes.set(xticks=[], yticks=[], xlabel="first two principal components of the test embeddings")
     if len(words) <= MAX_CLASSES:
         axes.legend(
@@ -196,8 +196,8 @@ def _image(axes: Any, image: Tensor, frame: str = "") -> None:
 
 def _matrix(figure: Any, values: np.ndarray, words: Sequence[str], label: str, low: float) -> None:
     axes = figure.subplots()
-    shown = axes.imshow(values, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
+    image = axes.imshow(values, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
     axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")
     axes.set_yticks(range(len(words)), words, fontsize="x-small")
     axes.set_xlabel(label, fontsize="small")
-    figure.colorbar(shown, shrink=0.8)
+    figure.colorbar(image, shrink=0.8)

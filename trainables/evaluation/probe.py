@@ -29,15 +29,15 @@ def linear_probe(
     std = features.float().std(0, correction=0)
     x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
     x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))  # the last weight is the bias
-    wanted = F.one_hot(labels, classes).float()
+    one_hot = F.one_hot(labels, classes).float()
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         weights = torch.as_tensor(flat.reshape(classes, -1)).to(x)
         log_p = torch.log_softmax(x @ weights.T, 1)
-        gradient = (log_p.exp() - wanted).T @ x
+        gradient = (log_p.exp() - one_hot).T @ x
         free = weights.clone()
         free[:, -1] = 0
-        value = -(log_p * wanted).sum() + penalty / 2 * free.square().sum()
+        value = -(log_p * one_hot).sum() + penalty / 2 * free.square().sum()
         return float(value) / len(x), (
             gradient + penalty * free
         ).double().flatten().cpu().numpy() / len(x)

@@ -48,9 +48,9 @@ def histogram(
     counts = []
     missing = []
     for series in (np.asarray(target, dtype=float), np.asarray(noise, dtype=float)):
-        there = series[np.isfinite(series)]
-        counts.append(np.histogram(np.clip(there, *span), bins=bins, range=span)[0])
-        missing.append(len(series) - len(there))
+        finite = series[np.isfinite(series)]
+        counts.append(np.histogram(np.clip(finite, *span), bins=bins, range=span)[0])
+        missing.append(len(series) - len(finite))
     return Histogram(edges, counts[0], counts[1], (missing[0], missing[1]))
 
 

@@ -59,17 +59,17 @@ class Finetune:
     def _optimizer(self) -> optimisation.Optimizer:
         s = self.settings
         if s.layer_decay == 1:
-            whole: optimisation.Optimizer = s.optimizer.build(
+            full_optimizer: optimisation.Optimizer = s.optimizer.build(
                 self.model.parameters(), s.learning_rate
             )
-            return whole
+            return full_optimizer
         groups = [list(self.model[1].parameters()), *reversed(layers(self.model[0]))]
         rates = [s.layer_decay**depth for depth in range(len(groups))]
-        each = [
+        optimizers = [
             s.optimizer.build(group, s.learning_rate * rate)
             for group, rate in zip(groups, rates, strict=True)
         ]
-        return optimisation.WithOwnRates(each, rates)
+        return optimisation.WithOwnRates(optimizers, rates)
 
     @property
     def per_epoch(self) -> int:
@@ -99,8 +99,10 @@ class Finetune:
         for step, (inputs, rows) in enumerate(self._batches(order, *key)):
             self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + step)
             compute = partial(self._gradients, inputs, self.train.labels[rows.to(self.device)])
-            if (taken := self.guard.step(self.optimizer, compute, self.settings.clip)) is not None:
-                norm, loss = taken
+            if (
+                step_taken := self.guard.step(self.optimizer, compute, self.settings.clip)
+            ) is not None:
+                norm, loss = step_taken
                 measured.append(torch.stack([loss, norm]))
         self.guard.require_steps(len(measured), epoch)
         means = torch.stack(measured).double().mean(0).tolist()
@@ -190,14 +192,14 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     while len(children := list(encoder.children())) == 1:
         encoder = children[0]
     first = list(encoder.parameters(recurse=False))
-    found = list[list[nn.Parameter]]()
+    by_layer = list[list[nn.Parameter]]()
     for module in _blocks(encoder):
         parameters = list(module.parameters())
         if any(parameter.ndim > 1 for parameter in parameters):
-            found.append(parameters)
+            by_layer.append(parameters)
         else:
-            (found[-1] if found else first).extend(parameters)
-    return [first + found[0], *found[1:]] if found else [first]
+            (by_layer[-1] if by_layer else first).extend(parameters)
+    return [first + by_layer[0], *by_layer[1:]] if by_layer else [first]
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:

@@ -96,13 +96,13 @@ class _Triplets(torch.autograd.Function):
         for rows, columns, filled in _tiles(positives, scores.shape[1]):
             tile = scores[rows]
             gaps = tile[:, None, :] - tile.gather(1, columns)[:, :, None]  # [t p m]
-            taken = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(
+            in_use = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(
                 gaps, margin, mining
             )
-            gaps = (gaps + margin).masked_fill(~taken, -torch.inf)
+            gaps = (gaps + margin).masked_fill(~in_use, -torch.inf)
             values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
             of_gap = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
-            total[rows], count[rows] = values.sum((1, 2)), taken.sum((1, 2)).to(total.dtype)
+            total[rows], count[rows] = values.sum((1, 2)), in_use.sum((1, 2)).to(total.dtype)
             above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
             gradient[rows] = of_gap.sum(1).scatter_add(1, columns, -of_gap.sum(2))
         ctx.save_for_backward(gradient)

@@ -84,11 +84,13 @@ def settings(entry: External) -> type:
         for k, f in signature_fields(entry.target, after=after).items()
         if k not in (*DIMS, *CLASSES)
     }
-    more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values())
+    is_open = any(
+        p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()
+    )
     kinds = METRIC_LEARNING_SIMILARITIES if entry.path.startswith(METRIC_LEARNING) else ("own",)
     compared = one_of(f"similarity of {entry.path}", f"similarities of {entry.path}", kinds)
     return parameters_class(
-        entry.path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=more
+        entry.path.rpartition(":")[2], {"similarity": (compared, "own"), **fields}, more=is_open
     )
 
 
@@ -126,9 +128,9 @@ def build(
         parameters["distance"] = _distance(similarity)
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
-    taken = _names_taken(target)
+    parameter_names = _names_taken(target)
     sizes = {**dict.fromkeys(DIMS, dim), **dict.fromkeys(CLASSES, classes)}
-    accepted = {name: value for name, value in sizes.items() if name in taken}
+    accepted = {name: value for name, value in sizes.items() if name in parameter_names}
     with errors_named(f"{path} cannot be built"):
         loss: Any = target(**(accepted | parameters))
     weights = (
@@ -145,9 +147,9 @@ def _names_taken(kind: type) -> set[str]:
     names: set[str] = set()
     for base in inspect.getmro(kind):
         if "__init__" in vars(base):
-            taken = inspect.signature(base.__init__).parameters  # type: ignore[misc]
-            names |= taken.keys()
-            if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+            parameters = inspect.signature(base.__init__).parameters  # type: ignore[misc]
+            names |= parameters.keys()
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 break
     return names
 

@@ -71,8 +71,8 @@ class NegativeTally:
     def add(self, scores: Float[Tensor, "n m"], negatives: Bool[Tensor, "n m"]) -> None:
         """Count these scores, whose sign is that of the cosine; they are overwritten afterwards."""
         with torch.no_grad():
-            more = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
-            self.counts = more if self.counts is None else self.counts + more
+            new_counts = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
+            self.counts = new_counts if self.counts is None else self.counts + new_counts
 
     def sum_up(self) -> None:
         """Add up what each process has counted of a batch that is divided among them."""

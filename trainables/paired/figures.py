@@ -36,10 +36,10 @@ def draw(folder: Path, to: Path) -> dict[str, Path]:
 def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
     """Draw t-SNE coordinates of `what` ("z", "e_post"), coloured by class."""
     for k, name in enumerate(names):
-        here = rows[rows.label == k]
+        rows_of_class = rows[rows.label == k]
         ax.scatter(
-            here[f"{what}_tsne_0"],
-            here[f"{what}_tsne_1"],
+            rows_of_class[f"{what}_tsne_0"],
+            rows_of_class[f"{what}_tsne_1"],
             s=6,
             color=COLOURS[k % len(COLOURS)],
             label=name,

@@ -128,7 +128,7 @@ class PairedTraining:
         settings = self.settings
         step = (epoch - 1) * self.per_epoch
         weight = alpha(settings.alpha_schedule, epoch - 1, settings.epochs, settings.alpha)
-        taken: list[dict[str, Tensor]] = []
+        steps_taken: list[dict[str, Tensor]] = []
         negatives: dict[str, list[Counts]] = {}
         last: Step | None = None
         for sides, labels in self._batches(epoch):
@@ -139,13 +139,14 @@ class PairedTraining:
             step += 1
             if outcome is not None:
                 norm, last = outcome
-                taken.append(last.terms | {"grad_norm": norm})
+                steps_taken.append(last.terms | {"grad_norm": norm})
                 for name, counts in last.negatives.items():
                     negatives.setdefault(name, []).append(counts)
-        self.guard.require_steps(len(taken), epoch)
+        self.guard.require_steps(len(steps_taken), epoch)
         assert last is not None
         metrics = {
-            name: float(torch.stack([t[name] for t in taken]).double().mean()) for name in taken[0]
+            name: float(torch.stack([t[name] for t in steps_taken]).double().mean())
+            for name in steps_taken[0]
         }
         metrics |= self._diagnose(last, epoch)
         loss = self.objective.contrast

@@ -143,7 +143,7 @@ def resize(maps: Float[Tensor, "n c *size"], size: Sequence[int]) -> Float[Tenso
     """Return `maps` at `size`: averaged where they are larger, interpolated linearly where they are smaller."""
     if tuple(maps.shape[2:]) == tuple(size):
         return maps
-    if any(have < want for have, want in zip(maps.shape[2:], size, strict=True)):
+    if any(present_side < want for present_side, want in zip(maps.shape[2:], size, strict=True)):
         mode = "bilinear" if len(size) == 2 else "linear"
         return F.interpolate(maps, tuple(size), mode=mode, align_corners=False)
     if len(size) == 2:
@@ -180,7 +180,7 @@ def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
 
     Enlarging a map adds no dimension.
     """
-    return sum(math.prod(map(min, have, size)) for have in maps)
+    return sum(math.prod(map(min, map_size, size)) for map_size in maps)
 
 
 def check_size(size: Sequence[int], classes: int) -> None:

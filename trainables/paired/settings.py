@@ -56,8 +56,8 @@ def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Gener
     drawn = present[torch.randint(len(present), (count * size,), generator=generator)]
     rows = torch.empty(count * size, dtype=torch.int64)
     for label in present:
-        wanted = drawn == label
-        rows[wanted] = _cycled((labels == label).nonzero()[:, 0], int(wanted.sum()), generator)
+        of_class = drawn == label
+        rows[of_class] = _cycled((labels == label).nonzero()[:, 0], int(of_class.sum()), generator)
     return rows.reshape(count, size)
 
 

@@ -84,7 +84,7 @@ def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, 
     at = torch.tensor(QUANTILES, device=mean.device)
     numbers = []
     for x in values:
-        both = torch.cat([x, x - mean], 1)
+        both = torch.cat([x, x - mean], 1)  # about zero, then about the mean of both sides
         parts = [both.mean(2), both.std(2, correction=0), *torch.quantile(both, at, dim=2)]
         numbers.append(torch.cat(parts, 1))
     return numbers

@@ -177,7 +177,7 @@ def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
         with errors_named(f"{encoder.name} fails on images {[2, *shape]}", "encoder"):
             maps = built(torch.zeros(2, *shape))
     if not isinstance(maps, Sequence) or [_channels(part) for part in maps] != list(built.dims):
-        got = (
+        shapes = (
             [list(part.shape) for part in maps]
             if isinstance(maps, Sequence)
             else type(maps).__name__
@@ -185,7 +185,7 @@ def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
         raise SpecError(
             "an encoder gives a map of dims[i] channels for each stage, or a row of `dim` features",
             place="encoder",
-            value=f"{got} for 2 images with {list(built.dims)}",
+            value=f"{shapes} for 2 images with {list(built.dims)}",
             hint=encoder.name,
         )
     if beta > 0 and len(maps) != STAGES:

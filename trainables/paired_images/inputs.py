@@ -85,11 +85,11 @@ class ImageInputs:
 
         def views(rows: Tensor, places: slice) -> Sides:
             pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
-            here = draws[places].to(self.device)
+            draws_of_batch = draws[places].to(self.device)
             if self.settings.paired:
-                moved: Sides = apply_pair(pixels[0], pixels[1], here)
+                moved: Sides = apply_pair(pixels[0], pixels[1], draws_of_batch)
             else:
-                moved = (augmentations.apply(pixels[0], here),)
+                moved = (augmentations.apply(pixels[0], draws_of_batch),)
             return self._normal(moved) + self._colour_statistics("train", rows)
 
         return views

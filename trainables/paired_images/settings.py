@@ -87,14 +87,14 @@ class Settings(PairedSettings):
         sides = COLUMNS[self.input]
         augmentation = resolved(self.augmentation, data, sides)
         shape = image_shape(data, sides[0])
-        whole = self.for_images(shape)
-        whole = replace(
-            whole, augmentation=augmentation, encoder=with_digest_of_weights(whole.encoder)
+        sized = self.for_images(shape)
+        sized = replace(
+            sized, augmentation=augmentation, encoder=with_digest_of_weights(sized.encoder)
         )
         check_encoder(
-            whole.encoder, (whole.copies * shape[0], whole.image_size, whole.image_size), whole.beta
+            sized.encoder, (sized.copies * shape[0], sized.image_size, sized.image_size), sized.beta
         )
-        return whole
+        return sized
 
     def for_images(self, shape: tuple[int, int, int]) -> "Settings":
         """These settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""

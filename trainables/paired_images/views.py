@@ -85,11 +85,11 @@ def apply_pair(
     pre: Float[Tensor, "n c h w"], post: Float[Tensor, "n c h w"], draws: PairDraws
 ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
     """The drawn view of each pair; values are in [0, 1] before and after."""
-    both = torch.cat([pre, post], dim=1)
+    stacked = torch.cat([pre, post], dim=1)
     if draws.affine is not None:
-        both = augmentations.apply(both, augmentations.Draws(draws.affine, None, None))
+        stacked = augmentations.apply(stacked, augmentations.Draws(draws.affine, None, None))
     gain, offset = (draws.light[:, :, i, None, None, None] for i in (0, 1))
-    sides = both.chunk(2, dim=1)
+    sides = stacked.chunk(2, dim=1)
     first, second = (
         (side * (1 + gain[:, i]) + offset[:, i]).clamp(0, 1) for i, side in enumerate(sides)
     )

@@ -36,8 +36,8 @@ class TextInputs:
         }
         self.reader = WordReader(chain(*sides["train"]), settings.min_count, settings.max_words)
         self.sides = {
-            split: tuple(self.reader(side).to(device) for side in both)
-            for split, both in sides.items()
+            split: tuple(self.reader(side).to(device) for side in texts_of_sides)
+            for split, texts_of_sides in sides.items()
         }
 
     def model(self) -> Joint:

@@ -116,9 +116,9 @@ def prepare(
     `key` (seed, fold) seeds the vectors of words that are not among the `known`.
     """
     train = parts["train"]
-    seen = np.unique(train.product).tolist()
+    train_products = np.unique(train.product).tolist()
     product_words = Vocabulary.build(
-        (products.record(number) for number in seen), settings.min_word_count
+        (products.record(number) for number in train_products), settings.min_word_count
     )
     review_words = Vocabulary.build(train.text, settings.min_word_count)
     categories = sorted(set(products.category))
@@ -156,18 +156,18 @@ def prepare(
     dropped = {}
     for name, reviews in parts.items():
         tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
-        kept = np.flatnonzero([len(known) > 0 for known in tokens])
-        dropped[name] = len(reviews) - len(kept)
-        left = reviews.take(kept)
-        shown = [tokens[i] if settings.use_text else np.array([OOV]) for i in kept]
+        rows_kept = np.flatnonzero([len(known) > 0 for known in tokens])
+        dropped[name] = len(reviews) - len(rows_kept)
+        reviews_left = reviews.take(rows_kept)
+        review_tokens = [tokens[i] if settings.use_text else np.array([OOV]) for i in rows_kept]
         corpora[name] = Corpus(
             **shared,
-            review_tokens=shown,
-            review_regions=_regions(left.regions, settings),
-            product=left.product,
-            label=left.label,
-            product_ids=[products.ids[number] for number in left.product],
-            review_ids=left.ids,
+            review_tokens=review_tokens,
+            review_regions=_regions(reviews_left.regions, settings),
+            product=reviews_left.product,
+            label=reviews_left.label,
+            product_ids=[products.ids[number] for number in reviews_left.product],
+            review_ids=reviews_left.ids,
         )
     return Prepared(corpora, inputs, dropped)
 

@@ -84,11 +84,11 @@ class HuggingFaceModel(nn.Module):
 
     def forward(self, words: Int[Tensor, "n w"]) -> Float[Tensor, "n d"]:
         """Token indices [n w] with padding to features [n dim]."""
-        there = words != self.padding
-        states: Tensor = self.body(input_ids=words, attention_mask=there.long()).last_hidden_state
+        is_word = words != self.padding
+        states: Tensor = self.body(input_ids=words, attention_mask=is_word.long()).last_hidden_state
         if self.pooling == "first":
             return states[:, 0]
-        weights = there[..., None].to(states.dtype)
+        weights = is_word[..., None].to(states.dtype)
         return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 

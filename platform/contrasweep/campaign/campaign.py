@@ -294,10 +294,10 @@ def stored_history(name: str, storage: str) -> History:
     """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
-        known = list(campaign_names(storage))
+        names = list(campaign_names(storage))
         hint = (
-            choose_from("campaigns", known, name)
-            if known
+            choose_from("campaigns", names, name)
+            if names
             else "it begins with its first: contrasweep decide"
         )
         raise SpecError(
@@ -358,10 +358,10 @@ class Referee:
         if number == FIRST:
             return self.campaign.incumbent
         stored = dict(self.ledger.asked(number).arm)
-        named = [plain_arm(self.campaign.incumbent)]
+        arms = [plain_arm(self.campaign.incumbent)]
         if self.candidate is not None:
-            named.append(plain_arm(self.candidate))
-        check_named(stored, named, "incumbent", "name it in the candidate")
+            arms.append(plain_arm(self.candidate))
+        check_named(stored, arms, "incumbent", "name it in the candidate")
         arm: Arm = validate(Arm, stored)
         return arm
 
@@ -397,7 +397,7 @@ class Referee:
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
         spent = ledger.spent
-        left = self._left()
+        budgets_left = self._left()
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
         if decided is not None and decided.verdict == "undecided" and more:
             decided = None
@@ -425,8 +425,8 @@ class Referee:
             None if takes is None else takes.gpu_hours,
             None if takes is None else takes.cost,
             level,
-            None if left["trials"] is None else int(left["trials"]),
-            left["gpu_hours"],
+            None if budgets_left["trials"] is None else int(budgets_left["trials"]),
+            budgets_left["gpu_hours"],
             noise.detectable(seeds, 2 * level)[1] if noise and level else None,
         )
         if decided is None:
@@ -572,7 +572,7 @@ class Referee:
                 depth=depth,
             )
             ruling = confirm(differences)
-            kept = ruling.verdict == "keep"
+            is_kept = ruling.verdict == "keep"
             why = ""
             # A simpler candidate is also held against the last better one: small losses would add up otherwise.
             if ruling.verdict == "equivalent" and rule.simpler:
@@ -589,7 +589,7 @@ class Referee:
                     if since.verdict not in ("keep", "equivalent"):
                         last_better = called(self.ledger, better)
                         why = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
-                kept = not why
+                is_kept = not why
                 if why:
                     ruling = replace(
                         ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why
@@ -597,7 +597,7 @@ class Referee:
             # of an extended one more looks follow an undecided one
             if ruling.verdict not in ("more", "undecided"):
                 break
-        return _Confirmed(rule, grant, differences, ruling, kept)
+        return _Confirmed(rule, grant, differences, ruling, is_kept)
 
     def _of_screen(
         self, number: int, incumbent: int, metric: str = ""
@@ -655,8 +655,8 @@ class Referee:
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
         # A candidate that meets a later incumbent begins with few seeds again; what it has trained stays declared.
-        known = StudyRecords(self.storage, name).document()
-        earlier = known.declared.get("seeds") if known is not None else None
+        document = StudyRecords(self.storage, name).document()
+        earlier = document.declared.get("seeds") if document is not None else None
         return self.campaign.grid(
             arms, [*seeds, *(seed for seed in earlier or () if seed not in seeds)], name
         )
@@ -774,7 +774,7 @@ class Referee:
         ruling: Ruling | None = None,
         kept: bool = False,
     ) -> Decided:
-        taken = self.ledger.spent_on(number)
+        spent = self.ledger.spent_on(number)
         decided = Decided(
             number,
             incumbent,
@@ -782,9 +782,9 @@ class Referee:
             stage,
             kept,
             seeds,
-            taken.trials,
-            taken.gpu_hours,
-            taken.cost,
+            spent.trials,
+            spent.gpu_hours,
+            spent.cost,
         )
         if ruling is None:
             return decided
@@ -805,15 +805,15 @@ class Referee:
     def _advised(self, decision: Decision, confirmed: "_Confirmed") -> Decision:
         """The decision with what would decide it."""
         rule = confirmed.rule
-        there = len(confirmed.differences)
+        seeds_so_far = len(confirmed.differences)
         a_seed = (
             self._compared(self.ledger.incumbent)
             * len(self.campaign.datasets)
             * (self.campaign.folds or 1)
         )
-        for seeds in range(rule.step, MOST_TIMES * there + 1, rule.step):
+        for seeds in range(rule.step, MOST_TIMES * seeds_so_far + 1, rule.step):
             chance = rule.chance(confirmed.differences, confirmed.grant.level, seeds)
-            if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * there:
+            if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * seeds_so_far:
                 takes = self.ledger.spent.of_trials(seeds * a_seed)
                 return replace(
                     decision, more=More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
@@ -845,22 +845,22 @@ class Referee:
                 value=self.campaign.seeds.most,
                 hint="declare a campaign of more seeds; 32 suffice for any",
             )
-        needed = expected.screening_trials + expected.confirmation_trials
-        if expected.trials_left is not None and needed > expected.trials_left:
+        trials_needed = expected.screening_trials + expected.confirmation_trials
+        if expected.trials_left is not None and trials_needed > expected.trials_left:
             raise SpecError(
-                f"a decision takes {plural(needed, 'trial')} at most, and {expected.trials_left} are left",
+                f"a decision takes {plural(trials_needed, 'trial')} at most, and {expected.trials_left} are left",
                 place="budget_trials",
                 value=self.campaign.budget_trials,
-                hint=f"at least {needed - expected.trials_left} more",
+                hint=f"at least {trials_needed - expected.trials_left} more",
             )
-        left = expected.gpu_hours_left
+        hours_left = expected.gpu_hours_left
         needs = 0.0 if takes is None else takes.gpu_hours
-        if left is not None and needs > left:
+        if hours_left is not None and needs > hours_left:
             raise SpecError(
-                f"a decision takes up to {needs:.3g}, and {max(0.0, left):.3g} are left",
+                f"a decision takes up to {needs:.3g}, and {max(0.0, hours_left):.3g} are left",
                 place="budget_gpu_hours",
                 value=self.campaign.budget_gpu_hours,
-                hint=f"at least {needs - left:.3g} more",
+                hint=f"at least {needs - hours_left:.3g} more",
             )
 
 

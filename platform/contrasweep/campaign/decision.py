@@ -131,7 +131,7 @@ class Outlook:
         if self.decided is not None:
             return [self.decided.sentence()]
         takes = amounts(None, self.gpu_hours, self.cost)
-        left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
+        what_is_left = amounts(self.trials_left, self.gpu_hours_left, None, zero=True)
         lines = [
             f"{self.candidate} against {self.incumbent}: at most {self.screening_trials} trials to screen it and "
             f"{self.confirmation_trials} to confirm it" + (f", about {takes}" if takes else ""),
@@ -141,8 +141,8 @@ class Outlook:
             lines.append(
                 f"a gain of {self.detects:.2g} would be confirmed with a chance of about 80 %"
             )
-        if left:
-            lines.append(f"left of the budget: {left}")
+        if what_is_left:
+            lines.append(f"left of the budget: {what_is_left}")
         return lines
 
 

@@ -79,10 +79,10 @@ class History:
     @property
     def summary(self) -> str:
         """The campaign in a line."""
-        kept = sum(bool(row.decision and row.decision.kept) for row in self.rows)
+        keeps = sum(bool(row.decision and row.decision.kept) for row in self.rows)
         held = "any false keep" if self.error == "family" else "false ones of what is kept"
         return (
-            f"{self.campaign}: {plural(len(self.rows), 'candidate')}, {kept} kept; {self.incumbent} is the {INCUMBENT}"
+            f"{self.campaign}: {plural(len(self.rows), 'candidate')}, {keeps} kept; {self.incumbent} is the {INCUMBENT}"
             f"; {amounts(self.trials, self.gpu_hours, self.cost)}; "
             f"alpha {self.alpha:g} holds for {held}, {self.next_level:.2g} for the next confirmation"
         )
@@ -91,8 +91,8 @@ class History:
     def table(self) -> list[list[str]]:
         """Head and rows as text. A column that is empty in all rows is left out."""
         rows = [HEAD, *map(_texts, self.rows)]
-        shown = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]
-        return [[row[i] for i in shown] for row in rows]
+        columns = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]
+        return [[row[i] for i in columns] for row in rows]
 
     def lines(self, width: int) -> list[str]:
         """Return the table for a terminal."""
@@ -296,7 +296,7 @@ class Comparisons:
 def comparisons_of(storage: str) -> Comparisons:
     """Return the decisive comparisons of all studies of a storage; those of campaigns stand in their own ledgers."""
     campaigns = campaign_names(storage)
-    found: list[tuple[float, Results]] = []
+    lines: list[tuple[float, Results]] = []
     skipped = []
     for name in study_names(storage):
         if any(name.startswith(f"{campaign}.") for campaign in campaigns):
@@ -304,13 +304,13 @@ def comparisons_of(storage: str) -> Comparisons:
         try:
             results = Results.load(name, storage)
             ended = max((record.ended for record in results.trial_records.values()), default=0.0)
-            found.append((ended, results))
+            lines.append((ended, results))
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
     rule = Rule(error="fdr")
     past = list[Confirmation]()
     rows = list[ComparisonLine]()
-    for ended, results in sorted(found, key=lambda entry: entry[0]):
+    for ended, results in sorted(lines, key=lambda entry: entry[0]):
         try:
             pairs = [pair for pair in results.answer.pairs if pair.judged and pair.comparison.n > 1]
         except ContrasweepError as error:

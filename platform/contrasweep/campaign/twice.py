@@ -85,9 +85,9 @@ def train_twice(
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
     try:
-        found: AblationGrid | Campaign = validate(
+        declared: AblationGrid | Campaign = validate(
             Campaign if fields.get("type") == "campaign" else AblationGrid, fields
         )
     except SpecError as error:
         raise error.within(file) from None
-    return found
+    return declared

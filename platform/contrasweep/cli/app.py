@@ -201,7 +201,8 @@ def run(
                 break
     if json and len(studies) > 1:
         print_json(
-            "reports", {"studies": [whole("report", reports.summary(found)) for found in done]}
+            "reports",
+            {"studies": [whole("report", reports.summary(done_one)) for done_one in done]},
         )
     elif json:
         print_json("report", reports.summary(results))
@@ -300,11 +301,11 @@ def evaluate(
         print_json("report", reports.summary(results, tables[0] if tables else None))
     else:
         print("\n".join(table.to_text(width() or WIDTH) for table in tables[:1]))
-        shown = textwrap.fill(
+        metrics_line = textwrap.fill(
             f"metrics:  {', '.join(metrics)}", width() or WIDTH, subsequent_indent=" " * 10
         )
         print(
-            f"{shown}\nreport:   {command_line('report', results.name, storage=storage, metric='NAME')}"
+            f"{metrics_line}\nreport:   {command_line('report', results.name, storage=storage, metric='NAME')}"
         )
     raise typer.Exit(0 if evaluated.complete else 1)
 

@@ -70,7 +70,7 @@ def decide(
     from contrasweep.campaign.decision import INCUMBENT
     from contrasweep.results.requirement import Requirement
 
-    wanted = Requirement.parse(require) if require else None
+    requirement = Requirement.parse(require) if require else None
     declared = load_campaign(campaign)
     arm = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
     arm = load_candidate(candidate, arm, sets or [])
@@ -95,8 +95,10 @@ def decide(
         cluster=cluster,
     )
     outcome = (
-        wanted.outcome(decision.low, decision.high, declared.mode, declared.smallest_difference)
-        if wanted
+        requirement.outcome(
+            decision.low, decision.high, declared.mode, declared.smallest_difference
+        )
+        if requirement
         else None
     )
     if json:
@@ -146,11 +148,11 @@ def ledger(
                 place="CAMPAIGN",
                 hint="name one, or leave --format out",
             )
-        found = comparisons_of(storage)
+        comparisons = comparisons_of(storage)
         if json:
-            print_json("comparisons", vars(found))
+            print_json("comparisons", vars(comparisons))
         else:
-            write(("\n".join(found.lines(width() or WIDTH)) + "\n").encode(), output)
+            write(("\n".join(comparisons.lines(width() or WIDTH)) + "\n").encode(), output)
         return
     history = stored_history(
         load_campaign(campaign).name if is_declaration(campaign) else campaign, storage

@@ -214,8 +214,8 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
     ):
         low = fields.get("min")
         high = fields.get("max")
-        whole = isinstance(low, int) and isinstance(high, int)
-        kind = fields.get("distribution", "int_uniform" if whole else "uniform")
+        are_integers = isinstance(low, int) and isinstance(high, int)
+        kind = fields.get("distribution", "int_uniform" if are_integers else "uniform")
         found.left += _unread(fields, "distribution max min mu q sigma value values", f"{name}.")
         if "value" in fields:
             found.config[name] = fields["value"]
@@ -334,13 +334,13 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
         "mode": mode,
     }
     defaults = [entry for entry in content.get("defaults", ()) if isinstance(entry, Mapping)]
-    named = {
+    overrides = {
         key.rpartition("hydra/")[2]: value for entry in defaults for key, value in entry.items()
     }
     sampler = sweeper.get("sampler", {})
-    kind = sampler.get("_target_") or named.get("sweeper/sampler", "tpe")
+    kind = sampler.get("_target_") or overrides.get("sweeper/sampler", "tpe")
     found.searcher = _searcher(found, "sampler", kind)
-    unread = {key: content["hydra"].get(key) or named.get(key) for key in ("launcher", "sweep")}
+    unread = {key: content["hydra"].get(key) or overrides.get(key) for key in ("launcher", "sweep")}
     found.left += [f"hydra.{key}: {value}" for key, value in unread.items() if value]
     found.left += _unread(sampler, "_target_", "hydra.sampler.")
     found.trials = sweeper.get("n_trials", found.trials)

@@ -83,7 +83,7 @@ def list_(
     elif not rows:
         print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
-        shown = (
+        listed = (
             rows
             if known
             else [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
@@ -91,7 +91,7 @@ def list_(
         print(
             "\n".join(
                 text_table(
-                    [list(shown[0]), *(list(map(str, r.values())) for r in shown)], width=width()
+                    [list(listed[0]), *(list(map(str, r.values())) for r in listed)], width=width()
                 )
             )
         )

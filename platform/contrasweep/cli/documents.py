@@ -57,8 +57,10 @@ def polled(members: Mapping[str, object], since: str | None) -> dict[str, object
     if since is not None and not _TOKEN.fullmatch(since):
         hint = "`token` of an earlier answer of the same command"
         raise SpecError("this is no token", place="--since", value=since, hint=hint)
-    known = set(re.findall(".{8}", since or ""))
+    before = set(re.findall(".{8}", since or ""))
     changed = (
-        None if since is None else [name for name, digest in digests.items() if digest not in known]
+        None
+        if since is None
+        else [name for name, digest in digests.items() if digest not in before]
     )
     return {"token": "".join(digests.values()) or "0" * 8, "changed": changed}

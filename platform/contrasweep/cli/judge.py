@@ -119,7 +119,7 @@ def judge(
     from contrasweep.terminal_text import write
 
     check_known(format, "formats", FORMATS, "there is no such format", place="--format")
-    wanted = Requirement.parse(require) if require else None
+    requirement = Requirement.parse(require) if require else None
     options = {name: context.params[name] for name in OPTIONS}
     if board:
         if format == "latex" or margin is not None or over != "further" or reference or require:
@@ -131,7 +131,7 @@ def judge(
         judged: Any = rank(source, alpha=alpha, **options)
     else:
         judged = judge_table(source, margin=margin, alpha=alpha, over=over, **options)
-    outcome = judged.required(wanted) if wanted else None
+    outcome = judged.required(requirement) if requirement else None
     if json:
         from contrasweep.cli.documents import dumps
 

@@ -123,29 +123,29 @@ def clean(
     from contrasweep.storage.lease import exclusive_driver
 
     records = known_study(name(study), storage)
-    found = publish.plan_cleaning(load(records.study, storage), keep)
+    plan = publish.plan_cleaning(load(records.study, storage), keep)
     lines = [
-        f"{records.study}: {found.gib:.3g} GiB of checkpoints of {plural(len(found.trials), 'finished trial')} go, "
-        f"those of {plural(found.kept, 'trial')} stay",
-        *found.lost,
+        f"{records.study}: {plan.gib:.3g} GiB of checkpoints of {plural(len(plan.trials), 'finished trial')} go, "
+        f"those of {plural(plan.kept, 'trial')} stay",
+        *plan.lost,
     ]
     if not json:
         print("\n".join(lines))
-    if found.trials and not dry_run:
-        _ask(f"Delete {found.gib:.3g} GiB? They cannot be restored.", yes)
+    if plan.trials and not dry_run:
+        _ask(f"Delete {plan.gib:.3g} GiB? They cannot be restored.", yes)
         with exclusive_driver(records):
             results = load(records.study, storage)
-            found = publish.plan_cleaning(results, keep)
-            publish.clean(results, found)
+            plan = publish.plan_cleaning(results, keep)
+            publish.clean(results, plan)
     if json:
-        deleted = bool(found.trials) and not dry_run
+        deleted = bool(plan.trials) and not dry_run
         document = {
-            "study": found.study,
-            "kept": found.kept,
-            "trials": list(found.trials),
-            "gib": found.gib,
+            "study": plan.study,
+            "kept": plan.kept,
+            "trials": list(plan.trials),
+            "gib": plan.gib,
         }
-        print_json("clean", {**document, "lost": list(found.lost), "deleted": deleted})
+        print_json("clean", {**document, "lost": list(plan.lost), "deleted": deleted})
 
 
 def remove(
@@ -246,8 +246,8 @@ def verify(
             finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
         )
         print(f"{finding.file}: {finding.problem}; {outcome}")
-    if (more := len(result.findings) - MAX_LINES) > 0:
-        print(f"... and {more} more (all of them with --json)")
+    if (unlisted := len(result.findings) - MAX_LINES) > 0:
+        print(f"... and {unlisted} more (all of them with --json)")
     read = f"{plural(result.files, 'file')} of {plural(result.trials, 'trial')}"
     print(f"{records.study}: {read} read, {len(result.findings)} broken")
     if result.archived:
@@ -308,16 +308,16 @@ def _print_difference(
 
 def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
     """Return the digest that begins with `word`; `now` means the present code of its trials."""
-    known = [digest for digest in by_code if digest]
+    digests = [digest for digest in by_code if digest]
 
     def digest_of(text: str) -> str:
-        matches = [digest for digest in known if digest.startswith(text)]
+        matches = [digest for digest in digests if digest.startswith(text)]
         if len(matches) != 1:
             raise SpecError(
                 "this is no code of the study's trials",
                 place="--diff",
                 value=text,
-                hint=f"known: {', '.join([*known, NOW])}",
+                hint=f"known: {', '.join([*digests, NOW])}",
             )
         return matches[0]
 

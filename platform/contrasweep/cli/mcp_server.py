@@ -199,10 +199,10 @@ class Tools:
 
     def list_components(self, kind: str, name: str | None = None) -> Answer:
         """List losses, methods, encoders, datasets, searchers, ...; with `name` the settings of one."""
-        named = [] if name is None else [self._name(name, "name")]
-        if kind == "studies" and named:
+        name_words = [] if name is None else [self._name(name, "name")]
+        if kind == "studies" and name_words:
             raise SpecError("studies are listed without a name", place="name", value=name)
-        return self._command("list", self._name(kind, "kind"), *named, storage=None)
+        return self._command("list", self._name(kind, "kind"), *name_words, storage=None)
 
     def decide_dry_run(self, campaign: str, candidate: str) -> Answer:
         """Return what a decision on a candidate would train, and the level that its confirmation would get."""
@@ -382,12 +382,12 @@ class Tools:
 
     def _records(self, study: str) -> StudyRecords:
         name = self._study(study)
-        if name not in (known := study_names(self.storage)):
+        if name not in (names := study_names(self.storage)):
             raise SpecError(
                 "there is no such study in the storage",
                 place="study",
                 value=study,
-                hint=", ".join(known),
+                hint=", ".join(names),
             )
         return StudyRecords(self.storage, name)
 
@@ -429,10 +429,10 @@ class Tools:
         **options: str | None,
     ) -> Answer:
         """Return the document that a command prints; its error, as one, becomes a `_CommandError`."""
-        named = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        options_text = [f"--{name}={value}" for name, value in options.items() if value is not None]
         process = self._start(
             command,
-            *named,
+            *options_text,
             *flags or (),
             "--",
             *words,
@@ -502,12 +502,12 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
             cut.append(f"{place}: the last {limit} of {len(value)} characters")
         return text
     if isinstance(value, Mapping):
-        kept = list(value.items())[:MAX_LIST]
+        entries = list(value.items())[:MAX_LIST]
         if len(value) > MAX_LIST:
             cut.append(f"{place}: {MAX_LIST} of {len(value)} members")
         return {
             bounded(str(k), cut, place): bounded(v, cut, f"{place}.{k}" if place else str(k))
-            for k, v in kept
+            for k, v in entries
         }
     if isinstance(value, list | tuple):
         if len(value) > MAX_LIST:

@@ -139,10 +139,10 @@ def compare(
     from contrasweep.study.file import parse_set
     from contrasweep.terminal_text import write
 
-    wanted = Requirement.parse(require) if require else None
+    requirement = Requirement.parse(require) if require else None
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed)
-    outcome = wanted.of([versus.overall]) if wanted else None
+    outcome = requirement.of([versus.overall]) if requirement else None
     if json:
         document = versus.to_dict() | {"required": required(require, outcome)}
         write((dumps("compare", document) + "\n").encode(), output)
@@ -177,11 +177,11 @@ def diff(
     from contrasweep.results.difference import study_difference
     from contrasweep.text_table import text_table
 
-    found = study_difference(a, b, storage)
+    differences = study_difference(a, b, storage)
     if json:
-        print_json("diff", vars(found))
-    elif found.rows:
-        rows = [[row.kind, row.arms or "all", row.name, row.a, row.b] for row in found.rows]
+        print_json("diff", vars(differences))
+    elif differences.rows:
+        rows = [[row.kind, row.arms or "all", row.name, row.a, row.b] for row in differences.rows]
         print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
     else:
         print("no difference")
@@ -231,16 +231,16 @@ def declared(study: str) -> "DeclaredStudy | None":
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:
     """The results as `--json` prints them, with the study's own table unless another is given."""
-    shown = table or results.table()
+    own_table = table or results.table()
     return {
         "study": results.name,
         "statuses": results.statuses,
         "complete": results.complete,
         "broken": [str(error) for error in results.broken],
         "stopped": results.stopped,
-        "table": shown.to_rows(),
-        "comparisons": [pair.to_dict() for pair in shown.answer.pairs],
-        "notes": list(shown.notes),
+        "table": own_table.to_rows(),
+        "comparisons": [pair.to_dict() for pair in own_table.answer.pairs],
+        "notes": list(own_table.notes),
         "advice": results.advice().to_dict(),
         "best": [vars(entry) for entry in results.best_settings],
         "importance": results.importance().to_dict("records"),

@@ -67,12 +67,12 @@ def _convert(source: Path, target: Path) -> None:
             value=str(target),
             hint="name another folder",
         )
-    study, left = converted(source)
+    study, without_counterpart = converted(source)
     target.parent.mkdir(parents=True, exist_ok=True)
     plain = json.loads(json.dumps(study))  # without aliases
     target.write_text(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=120))
     print(f"{target}: from {source}")
-    for line in left:
+    for line in without_counterpart:
         print(f"no counterpart: {line}")
     print(f"\ncontrasweep plan {shlex.quote(str(target))}")
 
@@ -104,10 +104,10 @@ def _files(name: str) -> dict[str, str]:
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
-    here = Path(__file__).resolve()
+    own = Path(__file__).resolve()
     texts = {}
-    installed = here.parents[1] / "example"  # of a package; in a checkout it lies beside it
-    example = installed if installed.is_dir() else here.parents[3] / "examples" / EXAMPLE
+    installed = own.parents[1] / "example"  # of a package; in a checkout it lies beside it
+    example = installed if installed.is_dir() else own.parents[3] / "examples" / EXAMPLE
     for file in FILES:
         text = (example / file).read_text()
         texts[file.replace(EXAMPLE, name)] = text.replace(EXAMPLE, name).replace(

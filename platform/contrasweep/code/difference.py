@@ -39,10 +39,10 @@ class Difference:
         """Return `mythesis/method.py changed (12 lines)`, or "no difference"."""
         if not self.changes:
             return "no difference"
-        named = ", ".join(map(str, self.changes[:_NAMED]))
+        first_changes = ", ".join(map(str, self.changes[:_NAMED]))
         if len(self.changes) <= _NAMED:
-            return named
-        return f"{named} and {plural(len(self.changes) - _NAMED, 'more file')}"
+            return first_changes
+        return f"{first_changes} and {plural(len(self.changes) - _NAMED, 'more file')}"
 
     def summary(self) -> str:
         """Return how much differs: `12 lines differ in 1 module`."""

@@ -115,7 +115,7 @@ PACKAGES = (
 @functools.cache
 def versions() -> dict[str, str]:
     """Name -> version; `commit` with `+` at its end where the checkout has uncommitted changes."""
-    installed = {package: here for package in PACKAGES if (here := installed_version(package))}
+    installed = {package: found for package in PACKAGES if (found := installed_version(package))}
     commit = _commit()
     return {"python": platform.python_version(), **installed} | (
         {"commit": commit} if commit else {}
@@ -123,12 +123,14 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    here = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parent
     try:
-        top, commit = git(here, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
-        if Path(top) / "platform" not in here.parents:
+        top, commit = git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        if Path(top) / "platform" not in folder.parents:
             return ""
-        return commit + ("+" if git(here, "status", "--porcelain", "--untracked-files=no") else "")
+        return commit + (
+            "+" if git(folder, "status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
 

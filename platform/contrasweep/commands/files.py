@@ -152,8 +152,8 @@ def _leveldb(data: bytes) -> Iterator[bytes]:
     place = head
     record = b""
     while place + head <= len(data):
-        if (left := block - place % block) < head:
-            place += left
+        if (block_left := block - place % block) < head:
+            place += block_left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, place)
         piece = data[place + head : place + head + length]

@@ -156,10 +156,10 @@ class Metrics:
     def _new_lines(self, ended: bool) -> Iterator[Values]:
         with self.file.open("rb") as opened:
             opened.seek(self._position)
-            new = opened.read()
-        whole = new if ended else new[: new.rfind(b"\n") + 1]
-        self._position += len(whole)
-        for line in whole.splitlines():
+            unread = opened.read()
+        complete = unread if ended else unread[: unread.rfind(b"\n") + 1]
+        self._position += len(complete)
+        for line in complete.splitlines():
             self.lines += 1
             if line.strip():
                 try:
@@ -180,17 +180,17 @@ class Metrics:
         Until then more of it may come.
         """
         places = [place for source in self.files for place in self._places(source)]
-        seen = tuple((place, place.stat().st_size) for place in places)
-        if seen == self._read and not ended:
+        sizes = tuple((place, place.stat().st_size) for place in places)
+        if sizes == self._read and not ended:
             return
-        self._read = seen
+        self._read = sizes
         rows = [row for place in places for row in files.read(place)]
-        named = next((name for name in files.STEPS if any(name in row for row in rows)), "")
+        step_column = next((name for name in files.STEPS if any(name in row for row in rows)), "")
         steps: dict[int, Values] = {}
         for number, row in enumerate(rows, 1):
-            step = _whole(row.pop(named, None))
+            step = _whole(row.pop(step_column, None))
             if step is None:  # no row has one, or this one is of results at the end
-                step = max(steps, default=number) if named else number
+                step = max(steps, default=number) if step_column else number
             steps.setdefault(step, {}).update(row)
         last = {name: value for step in sorted(steps) for name, value in steps[step].items()}
         for step in sorted(steps):
@@ -203,16 +203,16 @@ class Metrics:
     def _places(self, source: str) -> list[Path]:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder."""
         path = Path(source)
-        found = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
+        paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
         names = [name for names in files.FOUND.values() for name in names]
         inside = [
             file
-            for place in found
+            for place in paths
             if place.is_dir()
             for name in names
             for file in sorted(place.rglob(name))
         ]
-        return [place for place in found if place.is_file()] + inside
+        return [place for place in paths if place.is_file()] + inside
 
     def _found(self) -> list[str]:
         """Return the files that hold metrics, where they are of one kind and one run. `SpecError` where there are more.
@@ -223,16 +223,16 @@ class Metrics:
             kind: [file for name in names for file in sorted(self.folder.rglob(name))]
             for kind, names in files.FOUND.items()
         }
-        kinds = {kind: found for kind, found in kinds.items() if found}
+        kinds = {kind: paths for kind, paths in kinds.items() if paths}
         runs = {
             str(file.parent if ".tfevents." in file.name else file)
-            for found in kinds.values()
-            for file in found
+            for paths in kinds.values()
+            for file in paths
             if file.name != "trainer_state.json"
         }
         if len(kinds) > 1 or len(runs) > 1:
             names = sorted(
-                str(file.relative_to(self.folder)) for found in kinds.values() for file in found
+                str(file.relative_to(self.folder)) for paths in kinds.values() for file in paths
             )
             raise SpecError(
                 "the command has left metrics in several places",
@@ -240,18 +240,18 @@ class Metrics:
                 value=names[:6],
                 hint="name one",
             )
-        for kind, found in kinds.items():
-            log.warning("metrics are read from %s: %s", kind, found[-1].relative_to(self.folder))
-        return [str(file) for found in kinds.values() for file in found]
+        for kind, paths in kinds.items():
+            log.warning("metrics are read from %s: %s", kind, paths[-1].relative_to(self.folder))
+        return [str(file) for paths in kinds.values() for file in paths]
 
     def _report(self, row: Values) -> Report:
         """Return the report of a row; a row's `line` is its step where it has none."""
         line = row.pop("line", 0)
         steps = ((name, _whole(row.get(name))) for name in files.STEPS)
-        named, step = next(
+        step_name, step = next(
             ((name, step) for name, step in steps if step is not None), ("", max(line, self.step))
         )
-        row.pop(named, None)
+        row.pop(step_name, None)
         artifacts = {
             name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()
         }

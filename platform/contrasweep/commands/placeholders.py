@@ -102,14 +102,14 @@ def check(words: Sequence[str], config: Config) -> None:
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     settings = {key: value for key, value in config.items() if key != OPTIONS}
-    known = [*OWN, *ALL, *flatten(settings)]
+    known_names = [*OWN, *ALL, *flatten(settings)]
     for name, form in (match for word in words for match in _PLACEHOLDER.findall(word)):
-        if name not in known and lookup(settings, name) is None:
+        if name not in known_names and lookup(settings, name) is None:
             raise SpecError(
                 "the command names a setting that the config does not have",
                 place=COMMAND,
                 value=f"{{{name}}}",
-                hint=choose_from("placeholders", known, name),
+                hint=choose_from("placeholders", known_names, name),
             )
         if form not in (forms := FORMS.get(name, ("",))):
             hint = ", ".join(f"{{{name}:{form}}}" if form else f"{{{name}}}" for form in forms)
@@ -135,19 +135,19 @@ def names(words: Sequence[str]) -> list[str]:
 
 def fields(words: Sequence[str]) -> list[str]:
     """Return what stands in braces, with its form: `data`, `data:images`."""
-    found = [match for word in words for match in _PLACEHOLDER.findall(word)]
-    return list(dict.fromkeys(f"{name}:{form}" if form else name for name, form in found))
+    matches = [match for word in words for match in _PLACEHOLDER.findall(word)]
+    return list(dict.fromkeys(f"{name}:{form}" if form else name for name, form in matches))
 
 
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     """Return the dotted `keys` of a config that no placeholder names."""
-    named = names(words)
-    if set(named) & set(ALL):
+    placed = names(words)
+    if set(placed) & set(ALL):
         return []
     return [
         key
         for key in keys
-        if key.partition(".")[0] not in (COMMAND, OPTIONS) and not _is_placed(key, named)
+        if key.partition(".")[0] not in (COMMAND, OPTIONS) and not _is_placed(key, placed)
     ]
 
 
@@ -166,14 +166,14 @@ def filled(
     process. Files of the project have their whole path below `home`, where that is not the working folder.
     """
     placed = [name for name in names(words) if name not in (*OWN, *ALL)]
-    rest = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
+    others = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
     values = {**config, **trial}
 
     def text(match: "re.Match[str]") -> str:
         name = match[1]
         form = match[2] or ""
         if name == "args":
-            return shlex.join(_args(rest, form, renamed or {}))
+            return shlex.join(_args(others, form, renamed or {}))
         return _text(
             values[f"{name}:{form}"] if form else lookup(config if "." in name else values, name)
         )
@@ -182,7 +182,7 @@ def filled(
     for word in words:
         only = _PLACEHOLDER.fullmatch(word)
         if only and only[1] == "args":
-            done += _args(rest, only[2] or "", renamed or {})
+            done += _args(others, only[2] or "", renamed or {})
         elif "{resume}" in word and trial.get("resume") is None:
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()
@@ -257,7 +257,7 @@ def scripts(words: Sequence[str]) -> list[str]:
 
 
 def _check_program(words: Sequence[str]) -> None:
-    program, *named = scripts(words)
+    program, *script_words = scripts(words)
     if (
         not Path(program).is_absolute() and _program(program) is None
     ):  # else it may be another machine's
@@ -272,7 +272,7 @@ def _check_program(words: Sequence[str]) -> None:
     if program == "python" and after[:1] == ["-m"] and not all(map(_is_module, after[1:2])):
         hint = f"it is looked for in {project_folders()[0]} and where {sys.executable} imports from"
         raise SpecError("there is no such module", place=COMMAND, value=after[1], hint=hint)
-    for word in named:
+    for word in script_words:
         if not (Path(word).is_absolute() or project_files(word) or shutil.which(word)):
             hint = f"it is looked for in and below {project_folders()[0]}"
             raise SpecError("there is no such script", place=COMMAND, value=word, hint=hint)
@@ -283,5 +283,5 @@ def _is_module(name: str) -> bool:
     if "{" in name or not is_installed("torch"):  # a machine that only plans and submits
         return True
     place = name.replace(".", "/")
-    here = (project_file(f"{place}{end}") for end in (".py", "/__main__.py"))
-    return any(here) or any(map(digest_of_module, (name, f"{name}.__main__")))
+    candidates = (project_file(f"{place}{end}") for end in (".py", "/__main__.py"))
+    return any(candidates) or any(map(digest_of_module, (name, f"{name}.__main__")))

@@ -106,7 +106,7 @@ class Process:
             printed = "".join(f"\n{line}" for line in self.tail)
             lines = [line.strip() for line in reversed(self.tail) if line.strip()] or ["nothing"]
             error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
-            last = next((found[1] for line in lines if (found := re.match(error, line))), lines[0])
+            last = next((match[1] for line in lines if (match := re.match(error, line))), lines[0])
             killed = status in [s for number in FROM_OUTSIDE for s in (-number, 128 + number)]
             raise (
                 ProcessLostError if killed else CommandFailed
@@ -145,10 +145,10 @@ class Process:
     def _word(self) -> list[str]:
         """Return the next message of the supervisor; "" after its last one."""
         while b"\n" not in self._said:
-            more = os.read(self._status, 4096)
-            if not more:
+            chunk = os.read(self._status, 4096)
+            if not chunk:
                 return []
-            self._said += more
+            self._said += chunk
         line, _, self._said = self._said.partition(b"\n")
         return line.decode().split()
 

@@ -78,8 +78,8 @@ def _wait(
 ) -> None:
     """Wait until the command ends or the `control` pipe closes, so many seconds at most."""
     until = time.monotonic() + seconds
-    while command.poll() is None and (left := until - time.monotonic()) > 0:
-        ready, _, _ = select.select([woken, *control], [], [], min(left, 1e6))
+    while command.poll() is None and (seconds_left := until - time.monotonic()) > 0:
+        ready, _, _ = select.select([woken, *control], [], [], min(seconds_left, 1e6))
         if {*control} & {*ready}:
             return
         with contextlib.suppress(BlockingIOError):
@@ -95,12 +95,12 @@ def _end_all(command: "subprocess.Popen[bytes]") -> None:
 
 def _end_descendants() -> None:
     """Send SIGKILL to all below this process, until nothing is left."""
-    while left := _children(os.getpid()):
+    while children_left := _children(os.getpid()):
         while (
-            left
+            children_left
         ):  # the children of each before it ends, and again those that come to this process then
-            child = left.pop()
-            left += _children(child)
+            child = children_left.pop()
+            children_left += _children(child)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):

@@ -83,14 +83,14 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     command: list[str] = trial.config[COMMAND]
     options = placeholders.Options(**trial.config.get(OPTIONS, {}))
     config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
-    named = placeholders.fields(command)
+    field_names = placeholders.fields(command)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as name:
         scratch = Path(name)
         folder = trial.folder or scratch / "folder"
         checkpoints = scratch / "checkpoints"
         for place in (folder, checkpoints):
             place.mkdir(parents=True, exist_ok=True)
-        data = _data(trial, scratch, named)
+        data = _data(trial, scratch, field_names)
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints)
         paths = {"metrics": file, "checkpoints": checkpoints, "resume": resume, "folder": folder}
@@ -104,7 +104,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         }
         settings = _settings(config, scratch) if "config" in placeholders.names(command) else {}
         home = project_folder(command)
-        in_project = "folder" in named
+        in_project = "folder" in field_names
         values = {**labels, **handed, **settings, **data}
         words = placeholders.filled(
             command, config, values, options.names, None if in_project else home
@@ -218,9 +218,9 @@ def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
     from contrasweep.commands import dataset
 
     forms = {"data": dataset.export, "data:images": dataset.export_images}
-    wanted = {name: export for name, export in forms.items() if name in named}
+    exports = {name: export for name, export in forms.items() if name in named}
     return {
-        name: str(export(trial.data, trial.fold, folder / name)) for name, export in wanted.items()
+        name: str(export(trial.data, trial.fold, folder / name)) for name, export in exports.items()
     }
 
 

@@ -84,10 +84,10 @@ class ArrayFile(ColumnFile):
     def _fill(self, buffer: memoryview, offset: int) -> None:
         done = 0
         while done < len(buffer):
-            got = os.preadv(self._file.fileno(), [buffer[done:]], offset + done)
-            if not got:
+            count = os.preadv(self._file.fileno(), [buffer[done:]], offset + done)
+            if not count:
                 raise EOFError(f"{self._file.name} ends before its last row")
-            done += got
+            done += count
 
 
 class ArrayWriter:

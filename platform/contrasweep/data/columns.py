@@ -65,9 +65,9 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
     width = np.dtype(spec["dtype"]).itemsize * int(np.prod(spec["shape"], dtype=np.int64))
     fits = pa.types.is_binary(kind) if spec.get("encoding") == "image" else kind == pa.binary(width)
     if nulls or not fits:
-        what = f"{spec['dtype']} {list(spec['shape'])} of {width:,} bytes"
+        declared = f"{spec['dtype']} {list(spec['shape'])} of {width:,} bytes"
         raise DataError(
-            f"{where}: {what} is stored as {str(kind)[:50]} with {nulls:,} nulls; {REMEDY}"
+            f"{where}: {declared} is stored as {str(kind)[:50]} with {nulls:,} nulls; {REMEDY}"
         )
 
 
@@ -146,8 +146,8 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
     state.update(np.packbits(np.concatenate(valid) if valid else np.zeros(0, bool)).tobytes())
     if pa.types.is_fixed_size_binary(kind):
         for chunk in chunks:
-            whole = chunk.fill_null(bytes(kind.byte_width)) if chunk.null_count else chunk
-            state.update(to_array(whole, "uint8", [kind.byte_width]).data)
+            filled = chunk.fill_null(bytes(kind.byte_width)) if chunk.null_count else chunk
+            state.update(to_array(filled, "uint8", [kind.byte_width]).data)
         return
     nothing = b"" if pa.types.is_binary(kind) else ""
     chunks = [chunk.fill_null(nothing) if chunk.null_count else chunk for chunk in chunks]

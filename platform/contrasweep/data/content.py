@@ -23,8 +23,8 @@ class Rejected:
     def add(self, reason: str, name: str) -> None:
         """Count one item called `name` as left out for `reason`; the first 20 names of a reason are kept."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        if len(kept := self.names.setdefault(reason, [])) < self.NAMES:
-            kept.append(name)
+        if len(names_kept := self.names.setdefault(reason, [])) < self.NAMES:
+            names_kept.append(name)
 
     def to_dict(self) -> dict[str, object]:
         """Return for the manifest, by reason, the number of items left out and their first names."""

@@ -55,11 +55,11 @@ def decode_split(
         name: _writer(folder, name, spec, rows, name in encoded)
         for name, spec in manifest.columns.items()
     }
-    rest: list[pa.Table] = []
+    others: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
         where = f"{manifest.uri}/{shard.file}"
         try:
-            rest.append(_decode_shard(shard, file, where, manifest.columns, writers))
+            others.append(_decode_shard(shard, file, where, manifest.columns, writers))
         # its digest is right, so somebody wrote it so
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -72,8 +72,8 @@ def decode_split(
     for name, writer in writers.items():
         starts = writer.close() if writer.seen else None
         if starts is not None:
-            rest = [pa.concat_tables(rest).append_column(f"{name}.start", pa.array(starts))]
-    table = pa.concat_tables(rest).combine_chunks()
+            others = [pa.concat_tables(others).append_column(f"{name}.start", pa.array(starts))]
+    table = pa.concat_tables(others).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
 
@@ -93,7 +93,7 @@ def _decode_shard(
                 "stage the dataset again"
             )
         arrays = [name for name in writers if name in opened.schema_arrow.names]
-        rest = _read_rest(opened, arrays)
+        other_columns = _read_rest(opened, arrays)
         step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
         if arrays:
             for batch in opened.iter_batches(step, columns=arrays):
@@ -102,7 +102,7 @@ def _decode_shard(
                         batch.column(name), specs[name], f"{where}, column {name!r}"
                     )
                     writers[name].add(batch.column(name), where)
-    return rest
+    return other_columns
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:

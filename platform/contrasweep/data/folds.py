@@ -98,10 +98,10 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 def _numbered(groups: Any) -> Ints:
     """Return a number for the group of each row, from 0."""
     groups = np.asarray(groups)
-    named = np.array([group not in NAMELESS for group in groups.tolist()])
+    has_name = np.array([group not in NAMELESS for group in groups.tolist()])
     number = np.empty(len(groups), np.int64)
-    values, number[named] = np.unique(groups[named], return_inverse=True)
-    number[~named] = len(values) + np.arange((~named).sum())
+    values, number[has_name] = np.unique(groups[has_name], return_inverse=True)
+    number[~has_name] = len(values) + np.arange((~has_name).sum())
     return number
 
 
@@ -128,12 +128,12 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
     """Raise the `SpecError` of `assign` as far as numbers of rows and groups tell, since a plan has no rows."""
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
-    fill, what = (
+    fill, noun = (
         (groups, "group") if folds.rule == "grouped" and groups is not None else (rows, "row")
     )
     if folds.count > fill:
         raise SpecError(
-            f"{plural(fill, what)} cannot fill {plural(folds.count, 'fold')}",
+            f"{plural(fill, noun)} cannot fill {plural(folds.count, 'fold')}",
             place="folds",
             value=folds.count,
             hint=f"at most {plural(fill, 'fold')}",

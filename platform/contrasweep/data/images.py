@@ -61,11 +61,11 @@ def scaled_down(
         max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2]
     )
     small = resize(pixels, height, width)
-    out = io.BytesIO()
+    encoded = io.BytesIO()
     with _opened(data) as image:
         kind = "JPEG" if image.format == "JPEG" else "PNG"
-    Image.fromarray(small[..., 0] if small.shape[2] == 1 else small).save(out, kind, quality=95)
-    return out.getvalue(), small
+    Image.fromarray(small[..., 0] if small.shape[2] == 1 else small).save(encoded, kind, quality=95)
+    return encoded.getvalue(), small
 
 
 def read(file: Path) -> NDArray[np.uint8] | str:

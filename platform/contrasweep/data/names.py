@@ -61,9 +61,9 @@ def importer(wanted: Name) -> Importer:
         return DATASETS[wanted.name]
     if ":" in (path := path_of("datasets", wanted.name)):
         return own_importer(path)
-    known = [*DATASETS, *installed("datasets")]
+    known_names = [*DATASETS, *installed("datasets")]
     raise DataError(
-        f"there is no dataset {wanted.name!r}; {choose_from('datasets', known, wanted.name)}"
+        f"there is no dataset {wanted.name!r}; {choose_from('datasets', known_names, wanted.name)}"
     )
 
 

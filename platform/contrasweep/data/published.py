@@ -45,12 +45,12 @@ def described(name: str) -> Manifest | None:
     It has rows, classes and image sizes, which are enough to plan a study. Its digest, and so the ids of its trials,
     differ from those of the staged dataset.
     """
-    wanted = parse(name)
-    settings = wanted.checked()
+    parsed = parse(name)
+    settings = parsed.checked()
     facts = (
-        _of_images(wanted.name, settings)
-        if wanted.name in _IMAGES
-        else importer(wanted).published(settings)
+        _of_images(parsed.name, settings)
+        if parsed.name in _IMAGES
+        else importer(parsed).published(settings)
     )
     if facts is None:
         return None
@@ -59,7 +59,7 @@ def described(name: str) -> Manifest | None:
         for split, rows in facts.rows.items()
     }
     return Manifest(
-        wanted.text, "", facts.kind, splits, facts.classes, facts.columns, source=facts.source
+        parsed.text, "", facts.kind, splits, facts.classes, facts.columns, source=facts.source
     )
 
 

@@ -74,22 +74,22 @@ class Dataset:
             return self.split("train"), self.split("test")
         count = self.manifest.folds.count if self.manifest.folds else 0
         if not count or fold < 0:
-            have = (
+            hint = (
                 f"folds from 0, {count} a partition"
                 if count
                 else "no folds: resolve it with folds=N"
             )
-            raise SpecError(f"dataset {self.manifest.name!r} has {have}", place="fold", value=fold)
+            raise SpecError(f"dataset {self.manifest.name!r} has {hint}", place="fold", value=fold)
         return self._split("train").parts(fold)
 
     def _split(self, name: str) -> "Split":
         if name not in self.manifest.splits or not self.manifest.rows(name):
-            known = choose_from(
+            hint = choose_from(
                 "splits",
                 [split for split in self.manifest.splits if self.manifest.rows(split)],
                 name,
             )
-            raise DataError(f"dataset {self.manifest.name!r} has no split {name!r}; {known}")
+            raise DataError(f"dataset {self.manifest.name!r} has no split {name!r}; {hint}")
         if name not in self._splits:
             self._splits[name] = Split(self.manifest, name)
         return self._splits[name]
@@ -135,9 +135,9 @@ class Split:
         files = {name: self.files[name] for name in self.encoded}
         order = np.arange(self.rows)
         key = canonical.digest({"of": self.key, "decoded": self.encoded}, 32)
-        what = f"{self.manifest.name} ({self.name}, decoded)"
+        label = f"{self.manifest.name} ({self.name}, decoded)"
         with cache.entry(
-            key, what, lambda folder: decoding.write_in_order(files, order, folder)
+            key, label, lambda folder: decoding.write_in_order(files, order, folder)
         ) as folder:
             return self.mapped | _open_arrays(folder)
 
@@ -160,10 +160,10 @@ class Split:
     def _partition(self, repeat: int) -> Ints:
         """Return the fold of every row [n] in this repeat of the partition; `SpecError`: the rule gives no other."""
         assert self.manifest.folds is not None
-        have = set(self.table.column_names)
-        groups = self.table[GROUP].to_pylist() if GROUP in have else None
-        own_folds = self.table["fold"].to_numpy() if "fold" in have else None
-        labels = self.labels if "label" in have else np.zeros(self.rows, np.int64)
+        columns = set(self.table.column_names)
+        groups = self.table[GROUP].to_pylist() if GROUP in columns else None
+        own_folds = self.table["fold"].to_numpy() if "fold" in columns else None
+        labels = self.labels if "label" in columns else np.zeros(self.rows, np.int64)
         return folds.repeated(labels, groups, own_folds, self.manifest.folds, repeat)
 
     def _in_fold_order(self, repeat: int) -> "dict[str, NDArray[Any]]":
@@ -177,9 +177,9 @@ class Split:
                 if not self.manifest.columns[name].get("list")
             }
             key = canonical.digest({"of": self.key, "folds": numbers.tolist()}, 32)
-            what = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
+            label = f"{self.manifest.name} ({self.manifest.folds.count} folds)"
             with cache.entry(
-                key, what, lambda folder: decoding.write_in_order(plain, order, folder)
+                key, label, lambda folder: decoding.write_in_order(plain, order, folder)
             ) as folder:
                 self._laid_out[repeat] = _open_arrays(folder)
         return self._laid_out[repeat]
@@ -226,9 +226,9 @@ class Part:
     def array(self, name: str) -> NDArray[Any]:
         """Return all rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
         if name not in self._arrays:
-            known = choose_from("array columns", list(self._arrays), name)
+            hint = choose_from("array columns", list(self._arrays), name)
             raise DataError(
-                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}"
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {hint}"
             )
         return self._arrays[name]
 
@@ -238,9 +238,9 @@ class Part:
         Images that stay encoded are decoded as they are read.
         """
         if name not in self.split.files:
-            known = choose_from("array columns", list(self.split.files), name)
+            hint = choose_from("array columns", list(self.split.files), name)
             raise DataError(
-                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {known}"
+                f"split {self.split.name!r} of {self.split.manifest.name!r} has no array {name!r}; {hint}"
             )
         return self.split.files[name]
 
@@ -301,8 +301,8 @@ class Part:
             )
         column = table[name].combine_chunks()
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-        whole = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
-        return column if whole else column.take(pa.array(self.rows))
+        is_contiguous = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
+        return column if is_contiguous else column.take(pa.array(self.rows))
 
     def batches(
         self, size: int, *, seed: int, epoch: int, drop_last: bool = False

@@ -160,9 +160,9 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
             value=count,
             hint=f"use folds={staged.count}",
         )
-    wanted = Folds(count, staged.rule, staged.seed) if staged else Folds(count)
-    fold_rules.check(wanted, manifest.rows("train"), manifest.counts.get("train", {}).get("groups"))
-    return manifest.with_folds(wanted)
+    folds = Folds(count, staged.rule, staged.seed) if staged else Folds(count)
+    fold_rules.check(folds, manifest.rows("train"), manifest.counts.get("train", {}).get("groups"))
+    return manifest.with_folds(folds)
 
 
 def default_place(

@@ -56,16 +56,16 @@ def stage(
     Raises:
         DataError: another dataset lies at `to`, or `source` is missing or broken.
     """
-    wanted = parse(name, settings)
-    chosen = importer(wanted)
+    dataset = parse(name, settings)
+    chosen = importer(dataset)
     store = open_store(to)
     store.check_writable()
     with tempfile.TemporaryDirectory(prefix="contrasweep-stage-") as scratch:
-        place = _source(wanted, source, Path(scratch))
+        place = _source(dataset, source, Path(scratch))
         splits = {}
         counts = {}
         try:
-            content = chosen.read(place, wanted.checked())
+            content = chosen.read(place, dataset.checked())
             for split, tables in content.splits.items():
                 writer = _Split(store, split, Path(scratch), len(content.classes), progress)
                 splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
@@ -77,8 +77,8 @@ def stage(
                 f"{name} cannot be staged from {place} ({in_one_line(error)})"
             ) from None
     origin = {
-        "dataset": wanted.name,
-        "settings": wanted.settings,
+        "dataset": dataset.name,
+        "settings": dataset.settings,
         "licence": chosen.licence,
         **content.source,
     }
@@ -93,7 +93,7 @@ def stage(
             + (f"; left out: {content.rejected.counts}" if content.rejected.counts else "")
         )
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
-    called = folder if chosen.own and folder != wanted.folder else wanted.text
+    called = folder if chosen.own and folder != dataset.folder else dataset.text
     manifest = Manifest(
         called,
         store.uri,

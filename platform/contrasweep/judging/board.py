@@ -69,11 +69,11 @@ class Board:
         if self.ties:
             others = ", ".join(self.ties[:8]) + (", ..." if len(self.ties) > 8 else "")
             first = f"{self.rows[0].arm} is not shown to be better than {len(self.ties)} others: {others}"
-        needed = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
+        times = "more than 32 times as many" if self.needed is None else f"about {self.needed}"
         lines = [
             f"{self.separable} of {pairs} adjacent pairs are separable at {level} each, {self.separable_holm} by Holm",
             first,
-            f"to separate the first two with a chance of 80%: {needed} {self.unit}s",
+            f"to separate the first two with a chance of 80%: {times} {self.unit}s",
         ]
         if self.single:
             lines.append(f"without a rank, as one run tells nothing: {', '.join(self.single)}")
@@ -157,12 +157,12 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         wide = trials.pivot_table(
             index="arm", columns="fold" if design.folds else "seed", values="value", sort=False
         )
-        whole = wide.dropna(axis=1)
-        if min(whole.shape) < 2:
+        complete_runs = wide.dropna(axis=1)
+        if min(complete_runs.shape) < 2:
             rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
-            raise SpecError(rule, value="{} and {}".format(*whole.shape))
-        names = list(whole.index)
-        values = sign * whole.to_numpy()
+            raise SpecError(rule, value="{} and {}".format(*complete_runs.shape))
+        names = list(complete_runs.index)
+        values = sign * complete_runs.to_numpy()
         means = values.mean(axis=1)
         spread = np.cov(values)
         square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
@@ -206,7 +206,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     else:
         difference = values[order[0]] - values[order[1]]
         now = contrast(
-            difference, folds=list(whole.columns) if design.folds else None, design=design
+            difference, folds=list(complete_runs.columns) if design.folds else None, design=design
         )
     return Board(
         tuple(rows),

@@ -113,8 +113,8 @@ class Judged:
 
     def to_html(self) -> str:
         """Return a fragment of HTML, with its own style: design, table, verdicts and advice."""
-        shown = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, self.columns))
-        return f"{shown}{self.table.to_html()}{self.advice._repr_html_() or ''}"
+        paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, self.columns))
+        return f"{paragraphs}{self.table.to_html()}{self.advice._repr_html_() or ''}"
 
     def to_csv(self) -> str:
         """Return the comparisons as CSV, one row for each."""
@@ -235,24 +235,25 @@ def judge(
         and not (layout.design.folds or layout.items or pooled),
     )
     rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
-    shown = (
+    metric_name = (
         f"metric.{roles.metric}"
         if roles.metric in layout.trials and roles.metric != "value"
         else roles.metric
     )
     table = build_table(
-        layout.trials.assign(**{shown: layout.trials["value"]}),
+        layout.trials.assign(**{metric_name: layout.trials["value"]}),
         rows=rows,
         columns=columns,
         axes=layout.axes,
-        metric=shown,
+        metric=metric_name,
         rule=rule,
         title=name,
         items=layout.items,
     )
-    found = [p.comparison for p in table.pairs]
+    judged_comparisons = [p.comparison for p in table.pairs]
     if not any(
-        c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in found
+        c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:"))
+        for c in judged_comparisons
     ):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError(
@@ -289,14 +290,12 @@ def rank(
     Raises:
         SpecError: As of `judge`, and where arms have too few replicates in common.
     """
-    name, found, layout, columns = laid_out(
-        source, roles | {"reference": "none"}, "further", i_know
-    )
+    name, laid, layout, columns = laid_out(source, roles | {"reference": "none"}, "further", i_know)
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
-    board = board_of(layout.trials, layout.design, found.mode, checked_level(alpha))
-    design = _design_text(layout, found, layout.trials["arm"].nunique(), "board")
+    board = board_of(layout.trials, layout.design, laid.mode, checked_level(alpha))
+    design = _design_text(layout, laid, layout.trials["arm"].nunique(), "board")
     return replace(board, design=design, columns=columns)
 
 
@@ -314,7 +313,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
     Raises:
         SpecError: As of `judge`, and for runs that are no two arms of seeds.
     """
-    name, found, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
+    name, laid, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
     runs = layout.trials
     arms = layout.trials["arm"].drop_duplicates().tolist()
     chosen = [arm.strip() for arm in same.split(",")] if same else arms
@@ -333,12 +332,12 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
         )
     if runs["value"].isna().any():
         raise SpecError(
-            "an A/A is of runs that have a value", place=f"{name}: {found.metric}", value="nothing"
+            "an A/A is of runs that have a value", place=f"{name}: {laid.metric}", value="nothing"
         )
     paired = layout.design.unit == "seed"
     wide = runs.groupby(["arm", "seed"], sort=False)["value"].mean().unstack("arm")[chosen]
     first, second = ((wide.dropna() if paired else wide)[arm].dropna().tolist() for arm in chosen)
-    return Noise(name, (chosen[0], chosen[1]), found.metric, tuple(first), tuple(second), paired)
+    return Noise(name, (chosen[0], chosen[1]), laid.metric, tuple(first), tuple(second), paired)
 
 
 def laid_out(
@@ -375,10 +374,10 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             rule = "each row has a value in a column with a role"
             row = int(empty.argmax()) + 1
             raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
-    rest = [name for name in roles.pair if name not in roles.folds]
+    other_columns = [name for name in roles.pair if name not in roles.folds]
     parts = {
         "fold": roles.folds,
-        "seed": rest,
+        "seed": other_columns,
         "item": [roles.item],
         "group": [roles.group],
         "block": [roles.block],
@@ -512,9 +511,9 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
     if alone == len(seeds) * (len(seeds) - 1) // 2:
         how = f"unpaired: no two arms have two values of {word} in common{notes}"
         counts = sorted(map(len, seeds))
-        each = f"{counts[0]} to {plural(counts[-1], 'run')} each"
-        return _as_trials(runs), Design(seeds=counts[0], unit="run"), each, how
-    what = f"{plural(len(common), 'seed')} in common" + (
+        runs_each = f"{counts[0]} to {plural(counts[-1], 'run')} each"
+        return _as_trials(runs), Design(seeds=counts[0], unit="run"), runs_each, how
+    size_text = f"{plural(len(common), 'seed')} in common" + (
         f" of {len(every)}" if len(every) > len(common) else ""
     )
     how = (
@@ -522,38 +521,38 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
         + (f" where two arms share two or more, else unpaired ({alone})" if alone else "")
         + notes
     )
-    return _as_trials(runs), Design(seeds=len(common) or 2), what, how
+    return _as_trials(runs), Design(seeds=len(common) or 2), size_text, how
 
 
 def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
     """Seeds crossed with items: a trial is an arm's seed, with the scores of the items that all trials have."""
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
-    whole = wide.dropna(axis=1)
-    if whole.shape[1] < 2:
+    complete = wide.dropna(axis=1)
+    if complete.shape[1] < 2:
         raise SpecError(
             "all runs have scores of the same items",
             place="--item",
-            value=f"{whole.shape[1]} in common",
+            value=f"{complete.shape[1]} in common",
         )
     grouped = "group" in runs
     groups = (
         runs.drop_duplicates("item").set_index("item")["group"]
         if grouped
-        else whole.columns.to_series()
+        else complete.columns.to_series()
     )
-    codes, names = pd.factorize(groups.reindex(whole.columns))
+    codes, names = pd.factorize(groups.reindex(complete.columns))
     sizes = np.bincount(codes).astype(float)
-    trials = _as_trials(whole.mean(axis=1).rename("value").reset_index())
+    trials = _as_trials(complete.mean(axis=1).rename("value").reset_index())
     ids = trials["trial_id"].tolist()
-    means = [np.bincount(codes, row) / sizes for row in whole.to_numpy()]
+    means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
     values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
-    what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), 'group' if grouped else 'item')}"
-    left = wide.shape[1] - whole.shape[1]
+    size_text = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), 'group' if grouped else 'item')}"
+    left = wide.shape[1] - complete.shape[1]
     dropped = f" (without {plural(left, 'item')} that not every run has)" if left else ""
     return _Layout(
         trials,
         Design(items=len(names)),
-        what,
+        size_text,
         f"paired by seed and item{dropped}{notes}",
         (),
         values,
@@ -566,16 +565,16 @@ def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
-    told = {
+    columns_by_role = {
         r: ", ".join(v) if isinstance(v, tuple) else v
         for r, v in vars(roles).items()
         if r != "guessed"
     }
-    guessed = [role for role in roles.guessed if told[role]]
-    shown = ", ".join(f"{role} {value}" for role, value in told.items() if value)
+    guessed = [role for role in roles.guessed if columns_by_role[role]]
+    roles_text = ", ".join(f"{role} {value}" for role, value in columns_by_role.items() if value)
     unused = [str(name) for name in frame if name not in roles.columns]
     return (
-        f"columns: {shown}"
+        f"columns: {roles_text}"
         + (f" (guessed: {', '.join(guessed)})" if guessed else "")
         + (f"; not used: {', '.join(unused)}" if unused else "")
     )

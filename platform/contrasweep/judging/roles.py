@@ -72,29 +72,29 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         SpecError: For a column that is not there, and where the guess is ambiguous; it says what to say.
     """
     names = [str(name) for name in frame.columns]
-    asked = {
+    given_columns = {
         role: [n.strip() for n in options[role].split(",") if n.strip() and options[role] != "none"]
         for role in COLUMNS
     }
-    taken = [name for wanted in asked.values() for name in wanted]
-    for role, wanted in asked.items():
-        for name in wanted:
+    given = [name for columns_of_role in given_columns.values() for name in columns_of_role]
+    for role, columns_of_role in given_columns.items():
+        for name in columns_of_role:
             check_known(name, "columns", names, "there is no such column", place=f"--{role}")
-            if taken.count(name) > 1:
+            if given.count(name) > 1:
                 raise SpecError("a column has one role", place=f"--{role}", value=name)
-    found = dict(asked)
-    for role, known in COLUMNS.items():
-        if known and not options[role]:
-            found[role] = [name for name in names if _is(name, known) and name not in taken]
-    found["group"] = found["group"] if found["item"] else asked["group"]
+    by_role = dict(given_columns)
+    for role, usual_names in COLUMNS.items():
+        if usual_names and not options[role]:
+            by_role[role] = [name for name in names if _is(name, usual_names) and name not in given]
+    by_role["group"] = by_role["group"] if by_role["item"] else given_columns["group"]
     for role in ("item", "group", "block", "metric"):
-        if len(found[role]) > 1:
+        if len(by_role[role]) > 1:
             raise SpecError(
-                f"one column is the {role}", place=f"--{role}", value=", ".join(found[role])
+                f"one column is the {role}", place=f"--{role}", value=", ".join(by_role[role])
             )
-    rest = [name for name in names if not any(name in columns for columns in found.values())]
-    arms = found["arm"] or _arm(frame, rest)
-    metric = (found["metric"] or _metric(frame, [name for name in rest if name not in arms]))[0]
+    free = [name for name in names if not any(name in columns for columns in by_role.values())]
+    arms = by_role["arm"] or _arm(frame, free)
+    metric = (by_role["metric"] or _metric(frame, [name for name in free if name not in arms]))[0]
     mode = options["mode"] or better(metric)
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
@@ -108,8 +108,8 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         arm=tuple(arms),
         metric=metric,
         mode=mode,  # type: ignore[arg-type]
-        pair=tuple(sorted(found["pair"], key=lambda name: not _is(name, FOLD))),
-        **{role: "".join(found[role]) for role in ("item", "group", "block")},
+        pair=tuple(sorted(by_role["pair"], key=lambda name: not _is(name, FOLD))),
+        **{role: "".join(by_role[role]) for role in ("item", "group", "block")},
         reference=None if base == "none" else base,
         guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
     )
@@ -131,8 +131,8 @@ def _plain(name: str) -> str:
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """The column of arms: by its name, or the only one of texts that repeat."""
-    if named := [name for name in rest if _is(name, ARM)]:
-        return named[:1]
+    if arm_like := [name for name in rest if _is(name, ARM)]:
+        return arm_like[:1]
     texts = [name for name in rest if not pd.api.types.is_numeric_dtype(frame[name])]
     repeated = [name for name in texts if 1 < frame[name].nunique() < len(frame)]
     if len(repeated) == 1:
@@ -148,8 +148,8 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
     others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
     likely = [name for name in numbers if not _is(name, others)]
-    named = [name for name in likely if _is(name, METRIC)]
-    for found in (likely, named):
+    metric_like = [name for name in likely if _is(name, METRIC)]
+    for found in (likely, metric_like):
         if len(found) == 1:
             return found
     raise SpecError(

@@ -79,24 +79,24 @@ class At:
         A column with a single value in the whole curve, as from a test after training, keeps it wherever the curve is
         read.
         """
-        whole = curve.ffill()
+        filled = curve.ffill()
         if not (self.metric or self.step is not None):
-            return whole.tail(1)
+            return filled.tail(1)
         steps = next((name for name in files.STEPS if name in curve), "")
         column = pd.to_numeric(
             curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce"
         ).dropna()
         if self.step is not None:
-            found = whole.loc[column.index[column == self.step]].tail(1)
+            chosen = filled.loc[column.index[column == self.step]].tail(1)
         else:
             best = pd.Series.idxmax if self.mode == "max" else pd.Series.idxmin
             ends = column.index[:0] if column.empty else [best(column)]
-            found = whole.loc[ends]
-        if found.empty:
+            chosen = filled.loc[ends]
+        if chosen.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
             raise SpecError("a curve has no such place", place="--at", value=self.text, hint=hint)
         once = curve.columns[curve.count() == 1]
-        return found.assign(**{str(name): whole[name].iloc[-1] for name in once})
+        return chosen.assign(**{str(name): filled[name].iloc[-1] for name in once})
 
 
 LAST = At()
@@ -113,8 +113,8 @@ def _rows(path: Path) -> pd.DataFrame:
 def _samples(path: Path) -> pd.DataFrame:
     """lm-evaluation-harness, `--log_samples`: a row an example, with its scores."""
     rows: pd.DataFrame = READERS[".jsonl"](path)
-    told = {name for names in rows.get("metrics", []) for name in names}
-    scores = [name for name in rows if name in told] or [
+    metric_names = {name for names in rows.get("metrics", []) for name in names}
+    scores = [name for name in rows if name in metric_names] or [
         name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
     ]
     return rows[["doc_id", *scores, *({"filter"} & set(rows))]].assign(
@@ -124,11 +124,11 @@ def _samples(path: Path) -> pd.DataFrame:
 
 def _report(path: Path) -> pd.DataFrame:
     """MTEB: the main score of a task, over its subsets of the test split. Else a log of inspect_ai."""
-    found: Any = json.loads(path.read_text())
-    if "eval" in found:
-        return _scores(path, found, found["samples"])
-    parts = [part["main_score"] for parts in found["scores"].values() for part in parts]
-    return pd.DataFrame([{"task": found["task_name"], "main_score": sum(parts) / len(parts)}])
+    content: Any = json.loads(path.read_text())
+    if "eval" in content:
+        return _scores(path, content, content["samples"])
+    parts = [part["main_score"] for parts in content["scores"].values() for part in parts]
+    return pd.DataFrame([{"task": content["task_name"], "main_score": sum(parts) / len(parts)}])
 
 
 def _packed(path: Path) -> pd.DataFrame:
@@ -173,12 +173,12 @@ def _wandb(path: Path) -> pd.DataFrame:
     """A W&B run: its history and summary, beside its settings."""
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
-    taken = {
+    settings_kept = {
         str(name): value
         for name, value in settings.items()
         if name not in curve and str(name)[:1] != "_"
     }
-    return curve.assign(**taken, run=path.parent.name)
+    return curve.assign(**settings_kept, run=path.parent.name)
 
 
 def _neptune(path: Path) -> pd.DataFrame:
@@ -224,15 +224,15 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     Raises:
         SpecError: For a folder without a file of a kind that is known, and for a broken file.
     """
-    more = {name: path_of("readers", name) for name in installed("readers")} if at == LAST else {}
+    own = {name: path_of("readers", name) for name in installed("readers")} if at == LAST else {}
     kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = {
-        **more,
+        **own,
         **(KINDS if at == LAST else CURVES),
     }
-    found: list[Path] = []
+    rows: list[Path] = []
     for kind in kinds:
-        found = sorted(filter(Path.is_file, folder.rglob(kind)))
-        if found:
+        rows = sorted(filter(Path.is_file, folder.rglob(kind)))
+        if rows:
             break
     else:
         raise SpecError(
@@ -246,7 +246,7 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     if isinstance(read, str):
         read = import_path(read, "judge", "reader")
     files_of: dict[Path, list[Path]] = {}
-    for path in found:
+    for path in rows:
         files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
     for run, paths in files_of.items():
         where = run.parts[:-1] or (paths[0].stem,)
@@ -374,18 +374,18 @@ def _of_file(path: Path) -> pd.DataFrame:
         hint = f"a file, a folder, or {', '.join(f'{kind}:ADDRESS:NAME' for kind in SERVICES)}"
         raise SpecError("there is no such file", place="SOURCE", value=str(path), hint=hint)
     if path.suffix.lower() not in READERS:
-        known = ", ".join(READERS)
+        kinds = ", ".join(READERS)
         raise SpecError(
             "what reads such a file is not known",
             place="SOURCE",
             value=path.name,
-            hint=f"known: {known}",
+            hint=f"known: {kinds}",
         )
     if path.stat().st_size > MOST_BYTES:
         raise SpecError("a file of results has up to 2 GiB", place="SOURCE", value=str(path))
     with errors_named("the file cannot be read as a table", str(path)):
-        found: pd.DataFrame = READERS[path.suffix.lower()](path)
-        return found
+        frame: pd.DataFrame = READERS[path.suffix.lower()](path)
+        return frame
 
 
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:

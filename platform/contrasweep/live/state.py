@@ -214,8 +214,8 @@ def progress_line(state: RunState) -> str:
 
 def elapsed(seconds: float) -> str:
     """Return a time as 0:07, 12:40 or 3:05:12."""
-    whole = max(0, int(seconds))
-    hours, rest = divmod(whole, 3600)
+    total = max(0, int(seconds))
+    hours, rest = divmod(total, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
@@ -256,8 +256,8 @@ class Pace:
 
     def seconds(self, cell: Cell) -> float | None:
         """Return the expected seconds of such a trial; None before any has ended."""
-        known = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
-        return fmean(known[0]) if known else None
+        means = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
+        return fmean(means[0]) if means else None
 
     def eta_s(
         self,
@@ -271,7 +271,7 @@ class Pace:
 
         `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
         """
-        left = 0.0
+        work_left = 0.0
         longest = 0.0
         lengths = []
         for trial in running:
@@ -279,7 +279,7 @@ class Pace:
             length = self._length(trial, spent)
             if length is not None:
                 lengths.append(length)
-                left += max(0.0, length - spent)
+                work_left += max(0.0, length - spent)
                 longest = max(longest, length - spent)
         if not (self._any or lengths):
             return None if sum(waiting.values()) or unknown else 0.0
@@ -288,7 +288,7 @@ class Pace:
             sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
         )
         places = max(1.0, min(slots, sum(waiting.values()) + unknown + len(lengths)))
-        return max(longest, (left + ahead) / places)
+        return max(longest, (work_left + ahead) / places)
 
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
         """Return the seconds that a running trial takes in all.
@@ -300,8 +300,8 @@ class Pace:
             steps = trial.step - trial.first_step
             if span >= WORTH_S and steps > 0:
                 return trial.reported - trial.started + span / steps * (trial.steps - trial.step)
-        known = self.seconds(cell_of(trial.arm, trial.axes))
-        return None if known is None else max(known, spent)
+        expected = self.seconds(cell_of(trial.arm, trial.axes))
+        return None if expected is None else max(expected, spent)
 
 
 TICK_S = 1.0
@@ -450,11 +450,11 @@ class Progress:
             first = trial is not None and len(self.over) <= self.state.slots
             if record.warnings:
                 if not self._warned:
-                    shown = command_line(
+                    logs_command = command_line(
                         "logs", self.state.study, record.trial_id[:8], storage=self.state.storage
                     )
                     self._tell(
-                        f"a trial of {self.state.name(record.arm)} has printed warnings: {shown}"
+                        f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
                     )
                 self._warned.add(record.trial_id)  # of a stopped trial that goes on, again
                 self.state.warned = len(self._warned)
@@ -494,8 +494,8 @@ class Progress:
         cell = cell_of(record.arm, axes)
         value = record.metrics.get(self.state.metric)
         if record.status.trained:
-            whole = record.status.counts
-            self.pace.ended(cell, seconds, record.step, whole=whole, first=first)
+            to_its_end = record.status.counts
+            self.pace.ended(cell, seconds, record.step, whole=to_its_end, first=first)
         if record.status.counts and value is not None and math.isfinite(value):
             fold = "" if record.fold is None else f"fold={record.fold}"
             where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
@@ -520,8 +520,8 @@ class Progress:
         state.updated = now
         state.eta_s = None
         if state.total is not None:
-            left = state.total - state.done - len(state.running)
-            unknown = max(0, left - sum(self.waiting.values()))
+            trials_left = state.total - state.done - len(state.running)
+            unknown = max(0, trials_left - sum(self.waiting.values()))
             state.eta_s = self.pace.eta_s(
                 self.waiting, unknown, state.running.values(), state.slots, now
             )
@@ -530,10 +530,10 @@ class Progress:
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
     """Return the trial's values of the study's axes, or of its searched settings, as text for people."""
     values = {**config, "data": data}
-    shown = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
+    by_axis = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
     return {
         axis: f"{value:.4g}" if isinstance(value, float) else str(value)
-        for axis, value in shown.items()
+        for axis, value in by_axis.items()
         if value is not None
     }
 
@@ -570,13 +570,13 @@ def watch(records: StudyRecords, display: Display, *, once: bool = False) -> Run
     """
     watched = Watched()
     while (state := read_live(records)) is not None:
-        shown = watched.seen(state, time.time(), time.monotonic())
+        current = watched.seen(state, time.time(), time.monotonic())
         for text in watched.news(state):
             display.say(text)
         if state.ended or once:
-            display.close(shown)
-            return shown
-        display.show(shown)
+            display.close(current)
+            return current
+        display.show(current)
         time.sleep(POLL_S)
     return None
 

@@ -55,8 +55,8 @@ class Spent:
 
     def of_trials(self, trials: int) -> "Spent":
         """Return the amounts for `trials` trials at the mean of these."""
-        each = trials / max(1, self.trials)
-        return Spent(trials, self.gpu_hours * each, self.cost * each)
+        factor = trials / max(1, self.trials)
+        return Spent(trials, self.gpu_hours * factor, self.cost * factor)
 
 
 class BudgetRow(TypedDict):
@@ -126,12 +126,16 @@ class Budget:
         """Which budget is used up, and how to go on, in one line; empty while none is."""
         spent = self.spent() if self.limits else {}
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
-        used = ", ".join(f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over)
-        more = " ".join(
+        spending = ", ".join(
+            f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over
+        )
+        set_flags = " ".join(
             f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over
         )
         return (
-            f"used up: {used}; raise it to go on from here, for example with {more}" if over else ""
+            f"used up: {spending}; raise it to go on from here, for example with {set_flags}"
+            if over
+            else ""
         )
 
     def warnings(self, to_come: Makespan | None) -> list[str]:

@@ -72,12 +72,12 @@ class CodeComparison:
             counts.append(
                 f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun"
             )
-        what = "; ".join(dict.fromkeys(map(str, others)))
+        changes = "; ".join(dict.fromkeys(map(str, others)))
         kinds = {
             other.networks: "from other networks" if other.networks else "by other code"
             for other in others
         }
-        return f"{' and '.join(counts)} {' and '.join(kinds.values())}: {what}" if counts else ""
+        return f"{' and '.join(counts)} {' and '.join(kinds.values())}: {changes}" if counts else ""
 
 
 def is_other(record: Record, current: CurrentCode) -> bool:
@@ -98,7 +98,7 @@ def compare_code(
     with the code of all of them.
     """
     unfinished = sorted(records.begun())
-    known = accepted(records)
+    accepted_pairs = accepted(records)
     recorded: dict[tuple[str, str], list[Record]] = defaultdict(list)
     begun: dict[tuple[str, str], list[str]] = defaultdict(list)
     codes: dict[str, Code] = {}
@@ -129,7 +129,7 @@ def compare_code(
             tuple(begun[old, new]),
             max((record.ended for record in recorded[old, new]), default=0.0),
             changes_text(records, old, codes[new]),
-            (old, new) in known,
+            (old, new) in accepted_pairs,
         )
         for old, new in sorted({*recorded, *begun})
     ]
@@ -168,18 +168,18 @@ def texts(code: Code) -> dict[str, str]:
 
 def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
     """A line for each package that recorded trials ran with in another version than it has here."""
-    here = {
+    current_versions = {
         name: version for code in current for name, version in code.distributions.items() if version
     }
     ran: dict[tuple[str, str], int] = defaultdict(int)
     total = 0
     for record in finished:
         total += 1
-        for name, version in here.items():
+        for name, version in current_versions.items():
             if (then := record.versions.get(name, version)) != version:
                 ran[name, then] += 1
     return [
-        f"{count} of {total} trials ran with {name} {then}, here is {here[name]}"
+        f"{count} of {total} trials ran with {name} {then}, here is {current_versions[name]}"
         for (name, then), count in sorted(ran.items())
     ]
 

@@ -66,11 +66,11 @@ class Durations:
     def warnings(self) -> list[str]:
         """Return a warning where finished trials ran on hardware that the inventory does not have."""
         ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
-        there = {*self.speeds} if self.speeds else {CPU}
-        odd = ", ".join(sorted(ran - there))
+        planned_types = {*self.speeds} if self.speeds else {CPU}
+        odd = ", ".join(sorted(ran - planned_types))
         if odd:
             return [
-                f"time is what trials took on {odd}; these hosts have {', '.join(sorted(there))}"
+                f"time is what trials took on {odd}; these hosts have {', '.join(sorted(planned_types))}"
             ]
         return []
 

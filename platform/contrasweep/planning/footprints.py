@@ -170,24 +170,24 @@ class Footprints:
     def _footprint(self, trial: Trial) -> tuple[Footprint, str]:
         hint = self.study.arms[trial.arm].resources
         work = self._workload(trial)
-        seen = self.learned.cells.get(cell_key(*cell_of(trial)), {})
+        measured = self.learned.cells.get(cell_key(*cell_of(trial)), {})
         base = hint or self._undeclared(work)
         if not base.wants_gpu:
-            return (base, DECLARED) if hint else self._on_host(base, trial, seen.get(CPU))
-        known = [
+            return (base, DECLARED) if hint else self._on_host(base, trial, measured.get(CPU))
+        types = [
             on_type
             for gpu in self.inventory.gpu_types
-            if (on_type := self._on_type(gpu.type, base, trial, seen))
+            if (on_type := self._on_type(gpu.type, base, trial, measured))
         ]
-        if not known:
+        if not types:
             return base, DECLARED if hint else DEFAULT
-        most = max((entry for entry, _ in known), key=lambda entry: entry.gpu_memory_gib)
-        hosts = [peak.host_memory_gib * MARGIN for peak in seen.values() if not hint]
+        most = max((entry for entry, _ in types), key=lambda entry: entry.gpu_memory_gib)
+        hosts = [peak.host_memory_gib * MARGIN for peak in measured.values() if not hint]
         footprint = LearnedFootprint(
             gpu_memory_gib=most.gpu_memory_gib,
             margin=most.margin,
             gpu_busy=most.gpu_busy,
-            types=tuple(entry for entry, _ in known),
+            types=tuple(entry for entry, _ in types),
             host_memory_gib=_rounded(max(hosts, default=base.host_memory_gib)),
             cpus=base.cpus,
             # Of a trial that takes one GPU, its memory decides the place.
@@ -196,7 +196,7 @@ class Footprints:
             ),
             gpu_types=base.gpu_types,
         )
-        return footprint, MEASURED if any(source == MEASURED for _, source in known) else ESTIMATED
+        return footprint, MEASURED if any(source == MEASURED for _, source in types) else ESTIMATED
 
     def _undeclared(self, work: Workload | None) -> Footprint:
         """Return the footprint of an arm that declares nothing, before its memory is known.
@@ -269,9 +269,9 @@ class Footprints:
         shares = {
             place.gpu: min(1.0, float(place.share)) for place in self.options(trial) if place.gpu
         }
-        each = [(gpu, counted.work.seconds(gpu, half, share)) for gpu, share in shares.items()]
-        known = [speeds[gpu] * seconds for gpu, seconds in each if seconds is not None]
-        return work.steps * max(known) if known else None
+        by_gpu = [(gpu, counted.work.seconds(gpu, half, share)) for gpu, share in shares.items()]
+        scaled = [speeds[gpu] * seconds for gpu, seconds in by_gpu if seconds is not None]
+        return work.steps * max(scaled) if scaled else None
 
     def operations(self, trial: Trial) -> float | None:
         """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""

@@ -181,9 +181,9 @@ class Forecast:
             rows.setdefault(row.planned.arm, []).append(row)
         if not set(trials) <= set(rows):
             return None
-        each = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
+        drawn = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
         makespan = self.durations.makespan(
-            [row.footprint for row in each], [row.seconds for row in each]
+            [row.footprint for row in drawn], [row.seconds for row in drawn]
         )
         return makespan.hours if makespan else None
 
@@ -192,13 +192,13 @@ class Forecast:
         lines = power_lines(self.power)
         for size in self.sizes[1:]:
             further = (size.trials or 0) * (size.times - 1) // size.times
-            more = "" if size.trials is None else f"{plural(further, 'trial')} more"
+            extra_trials = "" if size.trials is None else f"{plural(further, 'trial')} more"
             added = Counter[str]()
             for row in self.rows:
                 added[row.planned.arm] += (size.times - 1) * len(row.planned.trials)
             hours = self.hours_of(added) if size.trials is not None else None
             time = "" if hours is None else f", {duration(3600 * hours)}"
-            price = f" ({more}{time})" if more else ""
+            price = f" ({extra_trials}{time})" if extra_trials else ""
             lines.append(f"  x{size.times}      {plural(size.seeds, 'seed')}{price}: {size.text}")
         return lines + (
             other_question(self.plan.study, self.power, self.noise) if self.power else []
@@ -317,26 +317,26 @@ def forecast(
     study = plan.study
     records = StudyRecords(storage, plan.study.name)
     inventory = read_inventory(cluster) if cluster else this_machine()
-    known = records.read(sorted(plan.belonging(records.finished())))
-    footprints = Footprints(study, inventory, learned_of(records, known.values()))
-    durations = Durations(known.values(), inventory)
+    ended = records.read(sorted(plan.belonging(records.finished())))
+    footprints = Footprints(study, inventory, learned_of(records, ended.values()))
+    durations = Durations(ended.values(), inventory)
     rows = tuple(
         ForecastRow(
             row, capacity_of(row.samples, footprints), *_seconds(row, durations, footprints)
         )
-        for row in plan.rows(known)
+        for row in plan.rows(ended)
     )
     packing: list[PackingRow] = []
     makespan = None
     # How many trials a budget of epochs or hours pays for is not known, so it has no makespan.
-    if (left := plan.left(known)) is not None:
+    if (left := plan.left(ended)) is not None:
         to_run = [rows[number] for number in left]
         needs = [row.footprint for row in to_run]
         seconds = [row.seconds for row in to_run]
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
-    budget = Budget(study, records, known.values())
-    noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, known)
+    budget = Budget(study, records, ended.values())
+    noise = noise_in(noise_file, study) if noise_file else known_noise(plan, records, ended)
     power = study_power(study, noise=noise)
     warnings = (
         *durations.warnings(),
@@ -348,7 +348,7 @@ def forecast(
     )
     return Forecast(
         plan,
-        known,
+        ended,
         rows,
         inventory,
         tuple(packing),
@@ -419,44 +419,44 @@ def _seconds(
     """Return the seconds that trials of a row took, or those of its longest sample; and whether work was counted."""
     if (seconds := durations.of(row.arm, row.trials)) is not None:
         return seconds, False
-    each = [footprints.seconds(trial) for trial in row.samples]
-    known = [seconds for seconds in each if seconds is not None]
-    complete = bool(known) and len(known) == len(each)
-    return (max(known), True) if complete else (None, False)
+    estimates = [footprints.seconds(trial) for trial in row.samples]
+    counted = [seconds for seconds in estimates if seconds is not None]
+    complete = bool(counted) and len(counted) == len(estimates)
+    return (max(counted), True) if complete else (None, False)
 
 
 def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None) -> list[str]:
     """A header and a line a row, the first ones of many: what is planned, what it requires, what it searches."""
-    shown = rows[:MAX_ROWS]
-    if any(row.footprint.wants_gpu for row in shown) or inventory.gpus:
+    listed = rows[:MAX_ROWS]
+    if any(row.footprint.wants_gpu for row in listed) or inventory.gpus:
         middle = [
             ["memory GiB", "share", "GPU", "per GPU"],
-            *(_on_gpu(row.capacity) for row in shown),
+            *(_on_gpu(row.capacity) for row in listed),
         ]
     else:
-        middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in shown)]
+        middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in listed)]
     cells = [
         [
             *(pair[i > 0] for pair in row.planned.columns),
             *columns,
             *(pair[i > 0] for pair in row.planned.last),
         ]
-        for i, (row, columns) in enumerate(zip([shown[0], *shown], middle, strict=True))
+        for i, (row, columns) in enumerate(zip([listed[0], *listed], middle, strict=True))
     ]
-    more = [f"... and {plural(len(rows) - MAX_ROWS, 'more cell')}"] if len(rows) > MAX_ROWS else []
-    return [*text_table(cells, width=width), *more]
+    tail = [f"... and {plural(len(rows) - MAX_ROWS, 'more cell')}"] if len(rows) > MAX_ROWS else []
+    return [*text_table(cells, width=width), *tail]
 
 
 def _on_gpu(capacity: Capacity) -> list[str]:
     """Memory, share, types and number on a GPU."""
     first = capacity.first
     on = capacity.footprint
-    known = (
+    memory_text = (
         f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
         if round(on.gpu_memory_gib, 3)
         else "unknown"
     )
-    memory = known if on.wants_gpu else "-"
+    memory = memory_text if on.wants_gpu else "-"
     if first is None or first.gpu is None:
         return [memory, "-", "none" if first else "fits none", "-"]
     types = [place.gpu for place in capacity.placements if place.gpu]
@@ -491,5 +491,5 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
                 "a whole GPU until one was measured"
             ] += 1
     lines = [f"{text}" + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]
-    more = [f"... and {len(lines) - MAX_NOTES} more of this kind"] if len(lines) > MAX_NOTES else []
-    return [*lines[:MAX_NOTES], *more]
+    tail = [f"... and {len(lines) - MAX_NOTES} more of this kind"] if len(lines) > MAX_NOTES else []
+    return [*lines[:MAX_NOTES], *tail]

@@ -76,14 +76,14 @@ class GridPlan(PlanDisplay):
     @cached_property
     def digest(self) -> str:
         """Return a digest of the set of trials, the metric and its direction."""
-        wanted: list[object] = [
+        question: list[object] = [
             sorted(map(attrgetter("id"), self.trials)),
             self.study.metric,
             self.study.mode,
         ]
         if (declared := self.study.replicates) is not None:
-            wanted.append([declared.looks, declared.of, declared.spending])
-        return canonical.digest(wanted, length=16)
+            question.append([declared.looks, declared.of, declared.spending])
+        return canonical.digest(question, length=16)
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
@@ -274,15 +274,15 @@ def make_plan(
         data = manifests[name]
         starts: Sequence[StartRef | None] = [None] * len(replicates)
         if start is None:
-            whole = settings.resolve(arm, config, data)
+            whole_config = settings.resolve(arm, config, data)
         else:
-            whole, starts = (sources or Sources()).started(
+            whole_config, starts = (sources or Sources()).started(
                 settings, arm, start, config, axes, data, replicates
             )
-        key = (arm, whole.text, data.digest)
+        key = (arm, whole_config.text, data.digest)
         same = cells.get(key)
         trials = [
-            Trial(study.name, arm, path, whole, data, fold, seed, origin)
+            Trial(study.name, arm, path, whole_config, data, fold, seed, origin)
             for (fold, seed), origin in zip(replicates, starts, strict=True)
         ]
         cells[key] = Cell(arm, _joined(same.axes, axes, arm) if same else axes, tuple(trials))
@@ -356,11 +356,11 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
     """Raise `SpecError` where a table would show two cells of an arm, or two values of an axis, as one."""
     for axis in study.axis_names:
         check_apart(axis, (cell.axes[axis] for cell in cells))
-    shown: dict[tuple[str, str], Cell] = {}
+    by_text: dict[tuple[str, str], Cell] = {}
     for cell in cells:
-        first = shown.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
+        first = by_text.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
         if first is not cell:
-            config, other = (dotted.flatten(each.trials[0].config) for each in (first, cell))
+            config, other = (dotted.flatten(pair.trials[0].config) for pair in (first, cell))
             keys = [
                 key
                 for key in {**config, **other}

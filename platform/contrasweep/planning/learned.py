@@ -79,9 +79,9 @@ class Calibration:
     def predict(self, key: str, counted_gib: float) -> float:
         """Return the predicted peak in GiB, without margin: at least any peak that was measured at the same count."""
         a, b = self.constants(key)
-        seen, _ = self.peaks.get(key, {}).get(_rounded(counted_gib), (0.0, 0))
+        measured, _ = self.peaks.get(key, {}).get(_rounded(counted_gib), (0.0, 0))
         over = self.overflows.get(key, {}).get(_rounded(counted_gib), 0.0)
-        return max(a + b * counted_gib, seen, over * MARGIN)
+        return max(a + b * counted_gib, measured, over * MARGIN)
 
     def margin(self, key: str) -> float:
         """Return what a prediction is multiplied by before it is packed."""
@@ -243,9 +243,9 @@ def read(records: StudyRecords, finished: set[str]) -> Learned:
     if not finished:
         return learned_of(records, ())
     key = peaks_key(records)
-    known = _file(records.store, key) if records.store.exists(key) else None
-    if known is not None and known.records == len(finished):
-        return learned_of(records, (), known.peaks)
+    file = _file(records.store, key) if records.store.exists(key) else None
+    if file is not None and file.records == len(finished):
+        return learned_of(records, (), file.peaks)
     return learned_of(records, records.read(sorted(finished)).values())
 
 

@@ -51,10 +51,10 @@ def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> 
 
 def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
     """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
-    known = [*methods().values(), *ADAPTERS.values(), PATH, *named]
+    allowed = [*methods().values(), *ADAPTERS.values(), PATH, *named]
     check_named(
         stored,
-        known,
+        allowed,
         "STUDY",
         f"give the study, or the file or module:NAME that declares {document.name}",
     )

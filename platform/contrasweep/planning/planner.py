@@ -103,9 +103,9 @@ class MissingDataset:
         """Return what waits for this dataset: `2 cells, 40 trials`."""
         if not self.cells:
             return "the scores that evaluate declares"
-        what = "arm" if self.trials is None else "cell"
+        noun = "arm" if self.trials is None else "cell"
         trials = "" if self.trials is None else f", {plural(self.trials, 'trial')}"
-        return plural(self.cells, what) + trials
+        return plural(self.cells, noun) + trials
 
     def __str__(self) -> str:
         planned = ", planned by what its paper says" if self.described else ""

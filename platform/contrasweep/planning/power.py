@@ -58,19 +58,19 @@ class EarlierNoise:
         """The variance of a mean over the folds between seeds: the largest of its pairs; None without several seeds."""
         from contrasweep.statistics.design import SeedPart
 
-        known = [
+        estimates = [
             estimate
             for estimate in self.contrasts
             if estimate.design.folds and estimate.design.seeds > 1
         ]
-        if not known:
+        if not estimates:
             return None
         parts = [
             (
                 estimate.components.seed + estimate.components.residual / estimate.n,
                 estimate.design.seeds - 1.0,
             )
-            for estimate in known
+            for estimate in estimates
         ]
         return SeedPart(*max(parts), self.study)
 
@@ -109,7 +109,7 @@ def noise_of(
     frame = frame.dropna(subset=["value"]).assign(
         cell=planned[list(planned.columns[2:-2])].astype(str).sum(axis=1)
     )
-    found = []
+    contrasts = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:
         wide = rows.pivot_table(index=["fold", "seed"], columns="arm", values="value")
         for a, b in combinations(wide.columns, 2):
@@ -121,8 +121,8 @@ def noise_of(
                 d, folds=labels["fold"] if folds else None, seeds=labels["seed"], design=design
             )
             if estimate.n > 1 and estimate.standard_error > 0:
-                found.append(estimate)
-    return EarlierNoise(name, tuple(found)) if found else None
+                contrasts.append(estimate)
+    return EarlierNoise(name, tuple(contrasts)) if contrasts else None
 
 
 def earlier_noise(
@@ -157,10 +157,10 @@ def earlier_noise(
             others.append((document.created, records, document))
     for _, records, document in sorted(others, key=lambda other: -other[0]):
         try:
-            known = compact.read_records(records, records.etags(), [])
-            if set(trainables) <= {record.trainable for record in known.values()}:
+            other_records = compact.read_records(records, records.etags(), [])
+            if set(trainables) <= {record.trainable for record in other_records.values()}:
                 noise = noise_of(
-                    document.name, read_planned(records), known, metric, folds, per_cell
+                    document.name, read_planned(records), other_records, metric, folds, per_cell
                 )
                 if noise is not None:
                     yield noise
@@ -197,13 +197,13 @@ def study_power(
 
     cells = _cells(study)
     design = study_design(study, noise)
-    asked = question or (study.question if isinstance(study, AblationGrid) else "overall")
-    size = family_size(cells, study.reference, asked)
+    wanted_question = question or (study.question if isinstance(study, AblationGrid) else "overall")
+    size = family_size(cells, study.reference, wanted_question)
     if not size:
         return None
-    what = asked if len(cells) > 1 else ""
+    question_name = wanted_question if len(cells) > 1 else ""
     family = Family(size, study.level, study.smallest_difference)
-    return _in_units(planned_power(design, family, what=what), noise)
+    return _in_units(planned_power(design, family, what=question_name), noise)
 
 
 def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPower":

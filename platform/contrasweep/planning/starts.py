@@ -66,9 +66,9 @@ class Sources:
                 self._stored(start) if planned is None else self._planned(start, planned)
             )
         trials = self._known[key]
-        left = sum(trial.record is None for trial in trials)
-        if start.trial == "best" and left:
-            raise NotTrainedError(start.study, self._command(start.study), left)
+        not_ended = sum(trial.record is None for trial in trials)
+        if start.trial == "best" and not_ended:
+            raise NotTrainedError(start.study, self._command(start.study), not_ended)
         return trials
 
     def started(
@@ -91,29 +91,31 @@ class Sources:
         """
         names = getattr(settings.functions[arm], START_SETTINGS)
         try:
-            found = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
-            taken = {name: found[0].config[name] for name in names if name in found[0].config}
-            named = [config, *(named_by(plan.study) for plan in self.before)]
+            sources = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
+            inherited = {
+                name: sources[0].config[name] for name in names if name in sources[0].config
+            }
+            named_values = [config, *(named_by(plan.study) for plan in self.before)]
             check_named(
-                taken,
-                named,
+                inherited,
+                named_values,
                 "start",
                 f"say yourself in `config` what {start.study}/{start.arm} has",
             )
-            whole = settings.resolve(arm, canonical.Config({**taken, **config}), data)
-            for source, name in product(found, names):
-                if whole.get(name) != source.config.get(name):
+            whole_config = settings.resolve(arm, canonical.Config({**inherited, **config}), data)
+            for source, name in product(sources, names):
+                if whole_config.get(name) != source.config.get(name):
                     raise SpecError(
                         f"a trial has the {name} of the network that it starts from",
                         place=f"config.{name}",
-                        value=whole.get(name),
+                        value=whole_config.get(name),
                         hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
                     )
         except SpecError as error:
             raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
-        return whole, [
+        return whole_config, [
             StartRef(start.study, source.id, source.record.ended if source.record else 0.0)
-            for source in found
+            for source in sources
         ]
 
     def of(
@@ -151,27 +153,27 @@ class Sources:
             fitting = [trial for _, trial in sorted(ended, key=lambda pair: pair[0])[-1:]]
         else:
             fitting = [trial for trial in fitting if trial.seed == seed]
-        what = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
+        replicate = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
         if len(fitting) != 1:
             has = ", ".join(sorted({str(trial.seed) for trial in trials}, key=int))
             several = [axis for axis in (fitting[0].axes if fitting else ()) if axis not in shared]
             raise SpecError(
                 f"{name} has {len(fitting) or 'no'} trials to start from",
                 place="start",
-                value=what,
+                value=replicate,
                 hint=f"give this study its axes ({', '.join(several)}), or say trial: best"
                 if several
                 else f"it has seeds {has}: give this study the same folds and seeds, or say trial: best",
             )
-        (found,) = fitting
-        if found.record is not None and not found.record.status.counts:
+        (matching,) = fitting
+        if matching.record is not None and not matching.record.status.counts:
             raise SpecError(
-                f"a trial of {name} gave no network: it is {found.record.status}",
+                f"a trial of {name} gave no network: it is {matching.record.status}",
                 place="start",
-                value=f"{what} (trial {found.id})",
+                value=f"{replicate} (trial {matching.id})",
                 hint=f"run {start.study} again with --retry-failed",
             )
-        return found
+        return matching
 
     def _of_data(
         self, start: Start, data: Manifest, trials: list[SourceTrial]
@@ -179,10 +181,10 @@ class Sources:
         """Those of the `trials` to start from that were trained on `data` and its folds, or all if on other data."""
         key = (start.study, start.arm, data.digest)
         if key not in self._fitting:
-            known = {trial.data.name for trial in trials}
+            dataset_names = {trial.data.name for trial in trials}
             self._fitting[key] = (
                 [t for t in trials if t.data.digest == data.digest]
-                if data.name in known
+                if data.name in dataset_names
                 else trials
             )
         if not self._fitting[key]:
@@ -206,9 +208,9 @@ class Sources:
                 value=f"keep_checkpoints_of: {keeps}",
             )
         cells = [cell for cell in plan.cells if cell.arm == start.arm]
-        known = self._records(start.study, {trial.id for cell in cells for trial in cell.trials})
+        ended = self._records(start.study, {trial.id for cell in cells for trial in cell.trials})
         trials = [
-            SourceTrial(t.id, t.config, t.data, t.fold, t.seed, cell.axes, known.get(t.id))
+            SourceTrial(t.id, t.config, t.data, t.fold, t.seed, cell.axes, ended.get(t.id))
             for cell in cells
             for t in cell.trials
         ]
@@ -221,11 +223,11 @@ class Sources:
         _check_arm(start, self._document(start.study).arms)
         frame = read_planned(StudyRecords(self.storage, start.study))
         rows = frame[frame["arm"] == start.arm].to_dict("records")
-        known = self._records(start.study, {row["trial_id"] for row in rows})
-        if left := len(rows) - len(known) or int(not rows):
-            raise NotTrainedError(start.study, self._command(start.study), left)
+        ended = self._records(start.study, {row["trial_id"] for row in rows})
+        if not_ended := len(rows) - len(ended) or int(not rows):
+            raise NotTrainedError(start.study, self._command(start.study), not_ended)
         axes = list(frame.columns[2:-2])
-        of_row = ((known[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
+        of_row = ((ended[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
         return [
             SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, values, r)
             for r, values in of_row
@@ -245,8 +247,8 @@ class Sources:
 
     def _command(self, study: str) -> str:
         document = StudyRecords(self.storage, study).document() if self.storage else None
-        known = document.commands[-1] if document and document.commands else ""
-        return known or f"contrasweep run FILE, where FILE declares {study}"
+        last_command = document.commands[-1] if document and document.commands else ""
+        return last_command or f"contrasweep run FILE, where FILE declares {study}"
 
 
 def _check_arm(start: Start, arms: Collection[str]) -> None:
@@ -270,18 +272,18 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
             of_study[trial.start.study].append(trial)
     for study, trials in of_study.items():
         source = StudyRecords(storage, study)
-        used = {trial.start.trial for trial in trials if trial.start}
-        records = compact.read_records(source, source.etags(), only=used).values()
+        source_ids = {trial.start.trial for trial in trials if trial.start}
+        records = compact.read_records(source, source.etags(), only=source_ids).values()
         # other code is not here
-        named = [record for record in records if not record.trainable.startswith("__main__:")]
-        if line := compare_code(source, named, (), current, len(named)).line():
+        importable = [record for record in records if not record.trainable.startswith("__main__:")]
+        if line := compare_code(source, importable, (), current, len(importable)).line():
             raise ContrasweepError(
                 f"{plan.study.name} starts from networks of {study}, of which {line}; run {study} first, with "
                 "--rerun-changed or --accept-code"
             )
-        left = [trial.start for trial in trials if trial.start and trial.id not in finished]
+        starts_left = [trial.start for trial in trials if trial.start and trial.id not in finished]
         # others run before, and keep theirs
-        wanted = sorted({start.trial for start in left if start.ended})
+        sources = sorted({start.trial for start in starts_left if start.ended})
 
         def has_none(trial_id: str, source: StudyRecords = source) -> bool:
             return Checkpoints(source.store, source.key(trial_id, "checkpoint")).latest() is None
@@ -289,11 +291,11 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         with ThreadPoolExecutor(16) as pool:
             gone = [
                 trial_id
-                for trial_id, none in zip(wanted, pool.map(has_none, wanted), strict=True)
+                for trial_id, none in zip(sources, pool.map(has_none, sources), strict=True)
                 if none
             ]
         if gone:
             raise ContrasweepError(
-                f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(wanted)} are "
+                f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(sources)} are "
                 f"deleted or were never kept, such as of trial {gone[0]}; train it again with --rerun {gone[0]}"
             )

@@ -243,7 +243,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
             else "the test split, "
         )
         where = "the same data, " if on.startswith("the program") else where
-        each = (
+        trials_an_arm = (
             ""
             if self.searched is None
             else f", {plural(self.searched // len(study.arms), 'trial')} an arm"
@@ -257,7 +257,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return [
             f"study     {study.name}: {study.metric} ({study.mode}) on {self.data.name} ({self.data.digest[:8]})",
             f"search    {study.searcher}, {study.pruner or 'no'} early stopping, seed {study.search_seed}, {on}",
-            f"budget    equal: {study.arm_budget} an arm{each}",
+            f"budget    equal: {study.arm_budget} an arm{trials_an_arm}",
             *(
                 f"spent     {arm}: {cost.beside(study.arm_budget)}"
                 for arm, cost in costs.items()
@@ -287,10 +287,10 @@ def _frame(design: SweepDesign) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    known = {(trial.arm, trial.fold, trial.seed): trial.id for trial in design.trials}
+    known_ids = {(trial.arm, trial.fold, trial.seed): trial.id for trial in design.trials}
     rows = [
         {
-            "trial_id": known.get((arm, fold, seed), f"unknown-{arm}-{fold}-{seed}"),
+            "trial_id": known_ids.get((arm, fold, seed), f"unknown-{arm}-{fold}-{seed}"),
             "arm": arm,
             "fold": fold,
             "seed": seed,

@@ -104,8 +104,8 @@ class Prices:
                 str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
             }
         else:
-            more = count if fresh else count - self.present[unit]
-            added = {str(arm): more * int(n) for arm, n in self.trials[unit].items()}
+            further = count if fresh else count - self.present[unit]
+            added = {str(arm): further * int(n) for arm, n in self.trials[unit].items()}
         return Size(unit, count, sum(added.values()), self.hours(added))
 
 
@@ -249,7 +249,7 @@ class Advice:
             The rows, each with as many entries.
         """
         every = (*self.sizes, *self.others)
-        rest = ["not computed"] * len(self.others)
+        empty_cells = ["not computed"] * len(self.others)
         head = [f"now: {self.present.replicates}", *(size.replicates for size in every)]
         rows = [["", *map(self._named, head), "80% with"]]
         for forecast in self.forecasts:
@@ -262,7 +262,7 @@ class Advice:
                     forecast.title(self.names),
                     "undecided",
                     *chances,
-                    *rest,
+                    *empty_cells,
                     self._named(forecast.sufficient()),
                 ]
             )
@@ -397,10 +397,11 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
 
 def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
     """The median of each column, as text; "none" where it is more than can be."""
-    found = [statistics.median_high(column) for column in zip(*rows, strict=True)]
-    words = ["none" if most < value < math.inf else form.format(value) for value in found]
+    medians = [statistics.median_high(column) for column in zip(*rows, strict=True)]
+    words = ["none" if most < value < math.inf else form.format(value) for value in medians]
     return [
-        "not known" if math.isinf(value) else word for value, word in zip(found, words, strict=True)
+        "not known" if math.isinf(value) else word
+        for value, word in zip(medians, words, strict=True)
     ]
 
 
@@ -421,7 +422,7 @@ def advice(
 
     Of a study that is not at its end nothing is predicted: `pending` counts its trials that are to run.
     """
-    known = [
+    judged_pairs = [
         pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1
     ]
     unit: Unit = "repeats" if interim is not None and interim.unit == "repeats" else "seeds"
@@ -429,22 +430,22 @@ def advice(
     waiting = isinstance(interim, InterimVerdicts) and not interim.finished
     undecided = [
         pair
-        for pair in known
+        for pair in judged_pairs
         if not pair.decided and pair.comparison.evidence.common.standard_error > 0
     ]
-    if not known or pending or waiting or not undecided:
+    if not judged_pairs or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
-    family = known[0].comparison.family
-    first_level = family.levels(sum(pair.decided for pair in known))
-    tested = any(not pair.comparison.evidence.common.seed_unknown for pair in known)
+    family = judged_pairs[0].comparison.family
+    first_level = family.levels(sum(pair.decided for pair in judged_pairs))
+    tested = any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs)
     look = 1
     if not fresh:
         look += tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
     levels = tuple(first_level / LOOK ** max(0, number - 1) for number in (look - 1, look, 1))
-    shown = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
+    nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     count = prices.present[unit]
     units: list[Unit] = [unit]
-    if known[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
+    if judged_pairs[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
         units = ["seeds", "repeats"]
     sizes = tuple(prices.of(unit, times * count, fresh) for times in TIMES)
     others: list[Size] = []
@@ -454,9 +455,9 @@ def advice(
             others.append(prices.of("folds", MANY_FOLDS, fresh))
     forecasts = [
         _forecast(pair, sizes, others, units, levels, family.margin, prices, fresh)
-        for pair in shown
+        for pair in nearest
     ]
-    omitted = len(undecided) - len(shown)
+    omitted = len(undecided) - len(nearest)
     return Advice(
         Size(unit, count, 0, 0.0),
         sizes,
@@ -505,13 +506,13 @@ def _forecast(
     predictions = [
         predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
     ]
-    known = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
-    if round(now.degrees) < 2 or len(known) < len(sizes):
-        known = ()
+    sure = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
+    if round(now.degrees) < 2 or len(sure) < len(sizes):
+        sure = ()
     reached = []
     estimated = []
     for unit in units:
-        if known and (prediction := enough(now, unit, level, margin, fresh=fresh)) is not None:
+        if sure and (prediction := enough(now, unit, level, margin, fresh=fresh)) is not None:
             reached.append(
                 (prices.of(unit, count_of(prediction.design, unit) + lost(unit), fresh), prediction)
             )
@@ -527,7 +528,7 @@ def _forecast(
             ),
         ),
         (now.degrees, *(design.degrees(now.components) for design in designs)),
-        known,
+        sure,
         tuple(sorted(reached, key=lambda entry: entry[0].trials)),
         None if reached else min(estimated, key=lambda size: size.trials, default=None),
     )

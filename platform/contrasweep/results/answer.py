@@ -151,7 +151,7 @@ class Answer:
         Of more than `MAX_SENTENCES` those are told that `leading` returns, and how many are left out.
         """
         few = len(self.pairs) <= MAX_SENTENCES
-        shown = list(self.pairs) if few else self.leading(MAX_SENTENCES)
+        told_pairs = list(self.pairs) if few else self.leading(MAX_SENTENCES)
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
         lines = [
             pair.sentence(self.names)
@@ -161,12 +161,12 @@ class Answer:
                 if varied
                 else ""
             )
-            for pair in shown
+            for pair in told_pairs
         ]
-        if left := len(self.pairs) - len(shown):
+        if untold := len(self.pairs) - len(told_pairs):
             decided = sum(pair.decided for pair in self.pairs)
             count = f" ({decided} of {len(self.pairs)} decided)" if self.decisive else ""
-            lines.append(f"{plural(left, 'more comparison')}{count}: see the HTML report")
+            lines.append(f"{plural(untold, 'more comparison')}{count}: see the HTML report")
         return lines
 
     @property
@@ -388,11 +388,11 @@ def versus(
     free: Sequence[str] = (),
 ) -> Versus:
     """Return `a` against `b` as they stand among `overall` and `cells`; `SpecError` without a replicate in common."""
-    whole, single = (
+    both_kinds, single = (
         [p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells)
     )
-    if not whole:
+    if not both_kinds:
         raise SpecError(
             "the arms have no finished replicate in common", place="compare", value=(a, b)
         )
-    return Versus(title, a, b, whole[0].metric, whole[0], tuple(single), tuple(free))
+    return Versus(title, a, b, both_kinds[0].metric, both_kinds[0], tuple(single), tuple(free))

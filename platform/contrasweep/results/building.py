@@ -189,26 +189,26 @@ def comparisons(
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # what one arm shows, its rivals may do too
-    fell = max((e.fell for *_, e, _ in found), default=0.0)
-    named = [
-        (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=fell))
+    deepest_fall = max((e.fell for *_, e, _ in found), default=0.0)
+    tested = [
+        (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=deepest_fall))
         for context, a, b, e, _ in found
     ]
     decided = [decisive and stands for *_, stands in found]
     interim = rule.interim if decisive else None
-    looks = [interim.looks_before(*compared) if interim is not None else 0 for compared in named]
+    looks = [interim.looks_before(*compared) if interim is not None else 0 for compared in tested]
     bounds = _bounds(metric, trials["value"])
     judged_pairs: dict[int, Comparison] = {}
-    for which in (True, False):
-        at = [i for i, stands in enumerate(decided) if stands == which]
-        evidence = [named[i][3] for i in at]
+    for is_decisive in (True, False):
+        at = [i for i, stands in enumerate(decided) if stands == is_decisive]
+        evidence = [tested[i][3] for i in at]
         before = [looks[i] for i in at]
         comparisons = judged(
-            evidence, family, rule.mode, decisive=which, looks=before, bounds=bounds
+            evidence, family, rule.mode, decisive=is_decisive, looks=before, bounds=bounds
         )
         judged_pairs |= dict(zip(at, comparisons, strict=True))
     pairs = []
-    for i, (context, a, b, _) in enumerate(named):
+    for i, (context, a, b, _) in enumerate(tested):
         comparison = judged_pairs[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
@@ -241,15 +241,16 @@ def _evidence(
         # where the trial of each (cell, fold, seed) stands; -1: nowhere
         sides: dict[str, NDArray[np.intp]] = {}
         for side in dict.fromkeys(part["side"]):
-            here = np.flatnonzero(part["side"] == side)[::-1]  # the first of several stands last
+            # Where a replicate has several trials the first one counts: it stands last, and is written last.
+            own_rows = np.flatnonzero(part["side"] == side)[::-1]
             sides[str(side)] = np.full(len(code), -1)
-            sides[str(side)][coded[here]] = here
+            sides[str(side)][coded[own_rows]] = own_rows
         for a, b in pairs_of(sides, rule.reference):
-            both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
-            both = both[np.argsort(sides[a][both])]
-            first = sides[a][both]
-            second = sides[b][both]
-            rows = units.iloc[both].assign(
+            in_both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
+            in_both = in_both[np.argsort(sides[a][in_both])]
+            first = sides[a][in_both]
+            second = sides[b][in_both]
+            rows = units.iloc[in_both].assign(
                 a=column["value"][first],
                 b=column["value"][second],
                 failed_a=column["lost"][first],
@@ -262,26 +263,26 @@ def _evidence(
             trial_ids = column["trial_id"]
             scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])
             weights = column["weight"][first] if (column["weight"] != 1).any() else None
-            found = None
+            result = None
             if len(rows):
-                found = paired_evidence(
+                result = paired_evidence(
                     rows, rule.design, mode=rule.mode, weights=weights, items=scores
                 )
             # Where hardly a replicate is shared, the runs are two samples.
-            if rule.unpaired and (found is None or found.common.n < 2):
+            if rule.unpaired and (result is None or result.common.n < 2):
                 alone = [sides[side][sides[side] >= 0] for side in (a, b)]
                 runs = [column["value"][at][np.isfinite(column["value"][at])] for at in alone]
                 lost = int(column["lost"][alone[0]].sum()), int(column["lost"][alone[1]].sum())
                 if (apart := unpaired_evidence(runs[0], runs[1], lost, rule.mode)) is not None:
                     yield context, a, b, apart, True
-            elif found is not None:
+            elif result is not None:
                 finished = sum(
                     int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b)
                 )
                 # Arms that were added, and trials trained again, after results were seen have no verdict.
                 stands = not rule.family or {a, b} <= {*rule.family}
                 stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])
-                yield context, a, b, replace(found, unpaired=finished - 2 * found.pairs), stands
+                yield context, a, b, replace(result, unpaired=finished - 2 * result.pairs), stands
 
 
 def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
@@ -289,8 +290,8 @@ def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> It
     differences: list[Any] = []
     parts: list[str] = []
     for a, b in zip(first, second, strict=True):
-        known = a in items.means and b in items.means
-        differences.append(np.subtract(items.means[a], items.means[b]) if known else None)
+        has_items = a in items.means and b in items.means
+        differences.append(np.subtract(items.means[a], items.means[b]) if has_items else None)
         parts.append(items.parts.get(a, items.parts.get(b, "")))
     return ItemScores(differences, parts, items.sizes)
 

@@ -74,24 +74,26 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     for x, y in pairs:
         first.check_known("arm", x, list(first.document.arms))
         other.check_known("arm", y, list(other.document.arms))
-    both = first.document, other.document
-    specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in both)
-    whole = [*_rows("study", *map(_flat, specs))]
+    documents = first.document, other.document
+    specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in documents)
+    study_rows = [*_rows("study", *map(_flat, specs))]
     if not (arm_a or arm_b):
-        whole += _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in both))
-    whole += _rows("data", *({data.name: data.digest[:12] for data in d.datasets} for d in both))
-    found: dict[Entry, list[str]] = {entry: [] for entry in whole}
+        study_rows += _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in documents))
+    study_rows += _rows(
+        "data", *({data.name: data.digest[:12] for data in d.datasets} for d in documents)
+    )
+    by_entry: dict[Entry, list[str]] = {entry: [] for entry in study_rows}
     diffs: dict[str, None] = {}
     for x, y in pairs:
         entries, diff = _of_arms(first, x, other, y)
         diffs[diff] = None
         for entry in entries:
-            found.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
+            by_entry.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
     rows = [
         # What differs in all of several arms is said of none of them.
-        DifferenceRow(kind, "" if 1 < len(pairs) == len(arms) else ", ".join(arms), *rest)
-        for (kind, *rest), arms in sorted(
-            found.items(), key=lambda item: get_args(Kind).index(item[0][0])
+        DifferenceRow(kind, "" if 1 < len(pairs) == len(arms) else ", ".join(arms), *arms_of_entry)
+        for (kind, *arms_of_entry), arms in sorted(
+            by_entry.items(), key=lambda item: get_args(Kind).index(item[0][0])
         )
     ]
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
@@ -151,9 +153,9 @@ def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, str]:
 
 def _values(values: Iterable[str]) -> str:
     texts = sorted(set(values))
-    more = len(texts) - MAX_VALUES
-    if more > 0:
-        texts[MAX_VALUES:] = [f"{more} more"]
+    unlisted = len(texts) - MAX_VALUES
+    if unlisted > 0:
+        texts[MAX_VALUES:] = [f"{unlisted} more"]
     return ", ".join(texts)
 
 

@@ -71,11 +71,11 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     )
     write_looks(records, log.with_look(look))
     counts = Counter(_SAID[entry.decision] for entry in look.comparisons)
-    found = ", ".join(f"{count} {word}" for word, count in counts.items())
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items())
     following = (
         f"{len(open_cells)} of {len(plan.cells)} cells go on" if open_cells else "no cell goes on"
     )
-    return f"look {len(log.looks) + 1} at {stage.replicates} {declared.of}: {found}; {following}"
+    return f"look {len(log.looks) + 1} at {stage.replicates} {declared.of}: {summary}; {following}"
 
 
 def judge_look(
@@ -171,18 +171,20 @@ class _Tested:
         evidence = compared.evidence
         history = log.history(compared.key)
         past = log.latest.get(compared.key)
-        new = past is None or evidence.gaps.planned > past.pairs
+        fresh = past is None or evidence.gaps.planned > past.pairs
         tested_at = [
             k
             for k, earlier in enumerate(history)
             if earlier is not None and earlier.p_value is not None
         ]
         # The level of the first step chooses each comparison's test, at the look that its data are of.
-        level = looks.level_at(family.level / inflation, len(log.looks) if new else max(tested_at))
-        p_value = evidence.p_value(level, mode) if new else None
+        level = looks.level_at(
+            family.level / inflation, len(log.looks) if fresh else max(tested_at)
+        )
+        p_value = evidence.p_value(level, mode) if fresh else None
         same = (
             evidence.equivalence_p(family.margin, level, mode)
-            if new and family.margin is not None
+            if fresh and family.margin is not None
             else None
         )
         return cls(compared, history, past, level, p_value, same)
@@ -325,17 +327,17 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
         or (log.looks and log.looks[-1].replicates >= present)
     ):
         return
-    known = [pair.comparison for pair in results.answer.pairs if pair.judged]
+    judged = [pair.comparison for pair in results.answer.pairs if pair.judged]
     # else nothing was tested
-    if any(not comparison.evidence.common.seed_unknown for comparison in known):
-        write_looks(records, log.with_look(look_before(compared(results), known, log, present)))
+    if any(not comparison.evidence.common.seed_unknown for comparison in judged):
+        write_looks(records, log.with_look(look_before(compared(results), judged, log, present)))
 
 
 def look_before(
     pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
     """Return the entry for a look at the table: `known` are the verdicts of `pairs`, `log` has the looks before."""
-    seen = [c.reversed() if c.turned else c for c in known]
+    in_order = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
         LookAt(
             pair.context,
@@ -351,7 +353,7 @@ def look_before(
             c.level,
             "open" if c.decision == "undecided" else c.decision,
         )
-        for pair, c in zip(pairs, seen, strict=True)
+        for pair, c in zip(pairs, in_order, strict=True)
     )
     margin = known[0].family.margin if known else None
     return LookTaken(
@@ -366,10 +368,8 @@ def _recorded(results: Results) -> int:
         return max(
             Counter(r.arm for r in records if r.notes.phase is Phase.CONFIRM).values(), default=0
         )
-    there = results.planned[results.planned["trial_id"].isin(list(results.trial_records))]
-    return (
-        int(there.groupby(["arm", *results.axes], dropna=False).size().max()) if len(there) else 0
-    )
+    rows = results.planned[results.planned["trial_id"].isin(list(results.trial_records))]
+    return int(rows.groupby(["arm", *results.axes], dropna=False).size().max()) if len(rows) else 0
 
 
 def _replicates(plan: Plan) -> int:

@@ -32,7 +32,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
     ):
         if comparison is not None and comparison.pairs < pairs and comparison.decision in VERDICTS:
             equivalent = comparison.decision == "equivalent"
-            found = Decided(
+            decided = Decided(
                 number,
                 look.replicates,
                 log.unit,
@@ -42,7 +42,7 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
                 comparison.adjusted_equivalence_p or 1.0 if equivalent else comparison.adjusted_p,
                 look.margin,
             )
-            return found if comparison.a == a else found.reversed()
+            return decided if comparison.a == a else decided.reversed()
     return None
 
 

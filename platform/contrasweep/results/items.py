@@ -96,8 +96,8 @@ def item_values(
         column = f"{metric.rpartition('/')[0]}/{GROUP}"  # of a score that was computed afterwards
         if column not in scored and len(scored.get(GROUP, ())) == len(values):
             column = GROUP
-        named = enumerate(scored.get(column, [None] * len(values)))
-        groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in named]
+        group_names = enumerate(scored.get(column, [None] * len(values)))
+        groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in group_names]
         if names.setdefault(part, groups) != groups and (
             column in scored or len(names[part]) != len(groups)
         ):

@@ -204,8 +204,8 @@ class Ledger:
 
     def decision(self, asked: int) -> Decided | None:
         """The newest decision on a candidate; None while there is none."""
-        found = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
-        return None if not found or found[-1].superseded else found[-1]
+        decisions = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
+        return None if not decisions or decisions[-1].superseded else decisions[-1]
 
     @property
     def incumbent(self) -> int:
@@ -216,17 +216,17 @@ class Ledger:
 
     def better_than_all_before(self, incumbent: int) -> int:
         """The last one up to `incumbent` that was kept for being better, not for being simpler."""
-        found = FIRST
+        best_so_far = FIRST
         for entry in self.entries:
             if isinstance(entry, Decided) and entry.kept:
-                found = entry.asked if entry.verdict == "keep" else found
+                best_so_far = entry.asked if entry.verdict == "keep" else best_so_far
                 if entry.asked == incumbent:
-                    return found
+                    return best_so_far
         return FIRST
 
     def screening_seeds(self, incumbent: int) -> list[int]:
         """The seeds on which candidates are screened against an incumbent: fresh ones when it became incumbent."""
-        used = 0
+        seeds_used = 0
         for entry in self.entries:
             if isinstance(entry, Began):
                 size = entry.screening
@@ -235,31 +235,34 @@ class Ledger:
                 size = self.began.screening
                 owner = entry.asked
             else:
-                used += len(entry.seeds) if isinstance(entry, Granted) else 0
+                seeds_used += len(entry.seeds) if isinstance(entry, Granted) else 0
                 continue
             if owner == incumbent:
-                return list(range(used, used + size))
-            used += size
+                return list(range(seeds_used, seeds_used + size))
+            seeds_used += size
         raise ValueError(f"{incumbent} was never the incumbent")
 
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
         """The next seeds, which no trial of the campaign has had."""
-        used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
+        seeds_used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
         incumbents = 1 + sum(isinstance(e, Decided) and e.kept for e in self.entries)
-        first = used + incumbents * (self.began.screening if self.began else 0)
+        first = seeds_used + incumbents * (self.began.screening if self.began else 0)
         return tuple(range(first, first + count))
 
     def granted(self, asked: int, incumbent: int) -> Granted | None:
         """The level and all seeds of a confirmation; None where none was granted."""
-        found = [
+        entries = [
             e
             for e in self.entries
             if isinstance(e, Granted) and (e.asked, e.incumbent) == (asked, incumbent)
         ]
-        if not found:
+        if not entries:
             return None
         return Granted(
-            asked, incumbent, found[0].level, tuple(seed for entry in found for seed in entry.seeds)
+            asked,
+            incumbent,
+            entries[0].level,
+            tuple(seed for entry in entries for seed in entry.seeds),
         )
 
     @property
@@ -274,12 +277,12 @@ class Ledger:
             for e in self.entries
             if isinstance(e, Decided) and e.stage == "confirm"
         }
-        found = []
+        confirmations = []
         for pair, grant in grants.items():
             end = ends.get(pair)
             p = 1.0 if end is None or end.p is None else end.p
-            found.append((grant.level, end is not None and end.kept, p))
-        return found
+            confirmations.append((grant.level, end is not None and end.kept, p))
+        return confirmations
 
     @property
     def spent(self) -> Spent:

@@ -62,14 +62,14 @@ def notice_lines(
     """
     lines = []
     for metric, sentence in NOTICES.items():
-        found = [
+        counted_parts = [
             _counted(str(arm), part, metric, axes, names)
             for arm, part in (trials.groupby("arm", sort=False) if metric in trials else ())
             if (part[metric] == 1).any()
         ]
-        if found:
-            what, _, remedy = sentence.partition("; ")
-            lines.append(f"{what} ({', '.join(found)}); {remedy}")
+        if counted_parts:
+            headline, _, remedy = sentence.partition("; ")
+            lines.append(f"{headline} ({', '.join(counted_parts)}); {remedy}")
     return lines
 
 
@@ -87,16 +87,16 @@ def _counted(
     ]
     by_cell = bad.set_axis(cells).groupby(level=0, sort=False).agg(bad="sum", total="size")
     worst = by_cell[by_cell["bad"] > 0].sort_values("bad", ascending=False, kind="stable")
-    named = [
+    worst_cells = [
         f"{row['bad']} of {row['total']} at {cell}"
         for cell, row in worst.head(MOST_CELLS).iterrows()
     ]
-    more = (
+    unlisted = (
         [f"some in {plural(len(worst) - MOST_CELLS, 'more cell')}"]
         if len(worst) > MOST_CELLS
         else []
     )
-    return ", ".join([text, *named, *more])
+    return ", ".join([text, *worst_cells, *unlisted])
 
 
 def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
@@ -181,7 +181,7 @@ class MixedCode:
             f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
-        kept = {old for old, new in _accepted(records) if new not in self.newest}
+        accepted_codes = {old for old, new in _accepted(records) if new not in self.newest}
         again = [
             f"{count} of {self.total} trials started from networks of {study} that were trained again since"
             for study, count in sorted(Counter(self.retrained.values()).items())
@@ -193,7 +193,7 @@ class MixedCode:
                 f"{count} of {self.total} trials were kept by --accept-code although their code "
                 f"({digest or 'recorded before code was kept'}) had changed"
                 for digest, count in sorted(self.newest.items())
-                if digest in kept
+                if digest in accepted_codes
             ]
         )
 
@@ -205,7 +205,7 @@ class MixedCode:
 
 def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
     """Return trial id -> study for the trials that started from a trial of that study which was trained again since."""
-    found: dict[str, str] = {}
+    studies: dict[str, str] = {}
     for study in {record.start.study for record in records.values() if record.start}:
         source = StudyRecords(storage, study)
         try:
@@ -216,8 +216,8 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
             if record.start and record.start.study == study:
                 source_now = now.get(record.start.trial)
                 if source_now and source_now.ended != record.start.ended:
-                    found[trial_id] = study
-    return found
+                    studies[trial_id] = study
+    return studies
 
 
 def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
@@ -226,27 +226,27 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
     Where the trial is not there any more, the newest code of its trainable stands in. `current` are the study's records
     by trial id.
     """
-    used = {
+    current_codes = {
         digest
         for record in current.values()
         for digest in (record.code.digest, *record.code.earlier)
     }
-    left = kept_codes(records) - used
+    archived_codes = kept_codes(records) - current_codes
     newest = {
         record.trainable: record
         for record in sorted(current.values(), key=lambda record: record.ended)
     }
     changes = set()
-    for part in reversed(list_archived(records) if left else []):
+    for part in reversed(list_archived(records) if archived_codes else []):
         for trial_id in part.trial_ids:
-            if not left:
+            if not archived_codes:
                 break
-            old = read_archived_record(records, part.when, trial_id)
-            if old is not None and old.code.digest in left:
-                now = current.get(trial_id, newest.get(old.trainable))
+            archived_record = read_archived_record(records, part.when, trial_id)
+            if archived_record is not None and archived_record.code.digest in archived_codes:
+                now = current.get(trial_id, newest.get(archived_record.trainable))
                 if now:
-                    changes.add((old.code.digest, now.code.digest))
-                    left.remove(old.code.digest)
+                    changes.add((archived_record.code.digest, now.code.digest))
+                    archived_codes.remove(archived_record.code.digest)
     return changes
 
 

@@ -41,11 +41,11 @@ def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNam
     """
     if not labels:
         return NONE
-    shown = {word: labels.get(word, word) for word in [*labels, *words]}
-    counts = Counter(shown.values())
+    by_word = {word: labels.get(word, word) for word in [*labels, *words]}
+    counts = Counter(by_word.values())
     return DisplayNames(
         {
-            word: shown[word] if counts[shown[word]] == 1 else f"{shown[word]} ({word})"
+            word: by_word[word] if counts[by_word[word]] == 1 else f"{by_word[word]} ({word})"
             for word in labels
         }
     )
@@ -65,9 +65,9 @@ def marked_as(line: str, mark: str) -> str:
 
 def wrapped(line: str, width: int) -> str:
     """Return `line` over several lines; a number stays on the line of the word that it belongs to."""
-    kept = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
+    unbreakable = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(
-        kept, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        unbreakable, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return filled.replace("\u00a0", " ")
 

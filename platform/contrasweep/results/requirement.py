@@ -29,17 +29,17 @@ class Requirement:
         """Return the requirement of a text; `SpecError` for any other text."""
         form, _, margin = text.partition(":")
         try:
-            found = cls(form, float(margin) if margin else 0.0)
+            parsed = cls(form, float(margin) if margin else 0.0)
         except ValueError:
-            found = cls("")
+            parsed = cls("")
         # `better` has no margin, the others need one.
-        fits = -math.inf < found.margin <= 0 if form == "better" else 0 < found.margin < math.inf
+        fits = -math.inf < parsed.margin <= 0 if form == "better" else 0 < parsed.margin < math.inf
         if form not in FORMS or not fits:
             hint = "better, not-worse:MARGIN or equivalent:MARGIN, with a margin above 0"
             raise SpecError(
                 "there is no such requirement", place="--require", value=text, hint=hint
             )
-        return found
+        return parsed
 
     def outcome(
         self, low: float | None, high: float | None, mode: str, matters: float | None = None
@@ -68,7 +68,7 @@ class Requirement:
 
         A comparison without a verdict, as it was not declared, leaves it open.
         """
-        found = [
+        outcomes = [
             self.outcome(
                 p.comparison.low, p.comparison.high, p.comparison.mode, p.comparison.family.margin
             )
@@ -76,8 +76,8 @@ class Requirement:
             else "open"
             for p in pairs
         ]
-        if "fails" in found:
+        if "fails" in outcomes:
             return "fails"
-        if "open" in found or not found:
+        if "open" in outcomes or not outcomes:
             return "open"
         return "holds"

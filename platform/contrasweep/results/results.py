@@ -201,10 +201,10 @@ class Results(StudyData):
             folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
             files = [path for path in folder.rglob("*") if path.is_file()]
             return files[0] if len(files) == 1 else folder
-        named = [] if study is None else named_by(as_study(study))
-        load = networks.loader(self.document, record, named)
+        named_values = [] if study is None else named_by(as_study(study))
+        load = networks.loader(self.document, record, named_values)
         data = networks.data_of(
-            record, networks.datasets(self.document, self.records.storage, named)
+            record, networks.datasets(self.document, self.records.storage, named_values)
         )
         trial = Trial(
             record.study,
@@ -279,10 +279,10 @@ class Results(StudyData):
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
         factors = ["arm", *self.axes]
-        taken = (*names_of(rows), *names_of(columns))
-        for name in taken:
+        placed = (*names_of(rows), *names_of(columns))
+        for name in placed:
             self.check_known("rows or columns", name, factors)
-            if taken.count(name) > 1:
+            if placed.count(name) > 1:
                 raise SpecError(
                     "name each factor once, in the rows or in the columns",
                     place="rows, columns",
@@ -290,8 +290,8 @@ class Results(StudyData):
                 )
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
-        rest = [name for name in factors if name not in taken]
-        rows, columns = (rest if side is None else names_of(side) for side in (rows, columns))
+        others = [name for name in factors if name not in placed]
+        rows, columns = (others if side is None else names_of(side) for side in (rows, columns))
         table = self._build(rows, columns, metric)
         if not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
@@ -460,10 +460,10 @@ class Results(StudyData):
         except BrokenFileError as error:
             lines.append(f"left out: {error}")
         for record in self.warned[:1]:
-            shown = command_line(
+            logs_command = command_line(
                 "logs", self.name, record.trial_id[:8], storage=self.records.storage
             )
-            lines.append(f"the first log with a warning: {shown}")
+            lines.append(f"the first log with a warning: {logs_command}")
         return lines
 
     @property
@@ -596,8 +596,8 @@ class Results(StudyData):
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
     """Return the comparisons of two arms at these values of axes, without those axes in their contexts."""
     fixed = {axis: label(value) for axis, value in at.items()}
-    kept = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
+    chosen = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
     return [
         replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed))
-        for p in kept
+        for p in chosen
     ]

@@ -79,7 +79,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
 
     rows = []
     for arm in document.arms:
-        whole = frame[(frame["arm"] == arm) & frame["status"].isin(COUNTING)]
+        of_arm = frame[(frame["arm"] == arm) & frame["status"].isin(COUNTING)]
         space = validate(dict[str, Parameter], document.space(arm))
         configs = [
             (
@@ -90,17 +90,19 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
                 },
                 float(row["value"]),
             )
-            for row in whole.to_dict("records")
+            for row in of_arm.to_dict("records")
         ]
-        seen = of(configs, space, mode=document.mode)
-        for name in seen.shares or space:
-            share = seen.shares.get(name, np.nan)
-            noise = seen.noise.get(name, np.nan)
+        result = of(configs, space, mode=document.mode)
+        for name in result.shares or space:
+            share = result.shares.get(name, np.nan)
+            noise = result.noise.get(name, np.nan)
             verdict = (
-                "no more than noise" if seen.configurations >= ENOUGH else "too few configurations"
+                "no more than noise"
+                if result.configurations >= ENOUGH
+                else "too few configurations"
             )
             verdict = "matters" if share > noise else verdict
-            rows.append((arm, name, share, noise, seen.configurations, verdict))
+            rows.append((arm, name, share, noise, result.configurations, verdict))
     return pd.DataFrame(
         rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"]
     )
@@ -157,19 +159,19 @@ def best_of_search(
     rows = []
     sign = 1 if document.mode == "max" else -1
     for arm in document.arms:
-        whole = search[
+        of_arm = search[
             (search["arm"] == arm) & search["status"].isin(COUNTING) & search["value"].notna()
         ]
-        if whole.empty:
+        if of_arm.empty:
             continue
-        row = whole.iloc[int((sign * whole["value"]).argmax())]
+        row = of_arm.iloc[int((sign * of_arm["value"]).argmax())]
         space = validate(dict[str, Parameter], document.space(arm))
         drawn = {
             str(key): value for key, value in row.items() if key not in OWN_COLUMNS and key in space
         }
         if arm in configs:
             drawn = drawn_from(space, configs[arm])
-        best = Best(arm, drawn, len(whole), float(row["value"]))
+        best = Best(arm, drawn, len(of_arm), float(row["value"]))
         rows.append(best.with_cell(cells[arm]) if arm in cells else best)
     return rows
 

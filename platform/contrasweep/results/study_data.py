@@ -129,12 +129,12 @@ class StudyData:
     def frame(self) -> pd.DataFrame:
         """The trials: trial_id, arm, axes, fold, seed, status, cause (of failure), metrics, seconds, gpu_memory_gib."""
         rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
-        taken = {*OWN_COLUMNS, *self.axes}
+        own_names = {*OWN_COLUMNS, *self.axes}
         every = [record.metrics if record else {} for record in rows]
         # The study's metric first, then the others as they are met. Most trials have the same ones: those are met once.
         names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, every)))]))
         metrics = pd.DataFrame(every, self.planned.index, names, "float64")
-        metrics.columns = [f"metric.{name}" if name in taken else name for name in names]
+        metrics.columns = [f"metric.{name}" if name in own_names else name for name in names]
         statuses = []
         for trial_id, record in zip(self.planned["trial_id"], rows, strict=True):
             if record:
@@ -184,15 +184,15 @@ class StudyData:
         return items
 
     def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
-        known = set(map(str, self.broken))
-        self.broken.extend(error for error in broken if str(error) not in known)
+        already_broken = set(map(str, self.broken))
+        self.broken.extend(error for error in broken if str(error) not in already_broken)
 
     def broken_notes(self) -> list[str]:
         """Return lines that name the broken files, for a reader of the results."""
         lines = [f"left out: {error}" for error in self.broken[:MAX_NOTES]]
-        more = len(self.broken) - MAX_NOTES
-        if more > 0:
-            lines.append(f"left out: {plural(more, 'more broken file')}")
+        unlisted = len(self.broken) - MAX_NOTES
+        if unlisted > 0:
+            lines.append(f"left out: {plural(unlisted, 'more broken file')}")
         return lines
 
     def curves(self, trial_ids: Iterable[str] | None = None) -> pd.DataFrame:
@@ -205,8 +205,8 @@ class StudyData:
             One row a report: trial_id, step, time (unix seconds), and the metrics.
         """
         broken: list[BrokenFileError] = []
-        wanted = self.trial_records if trial_ids is None else trial_ids
-        curves = compact.read_curves(self.records, self.etags, wanted, broken)
+        ids = self.trial_records if trial_ids is None else trial_ids
+        curves = compact.read_curves(self.records, self.etags, ids, broken)
         self._leave_out(broken)
         return curves
 
@@ -219,8 +219,8 @@ class StudyData:
             s have none.
         """
         broken: list[BrokenFileError] = []
-        wanted = [*self.search_records, *self.trial_records]
-        return compact.read_curves(self.records, self.etags, wanted, broken, compact.SYSTEMS)
+        ids = [*self.search_records, *self.trial_records]
+        return compact.read_curves(self.records, self.etags, ids, broken, compact.SYSTEMS)
 
     @cached_property
     def unused_settings(self) -> list[str]:

@@ -52,33 +52,35 @@ def redeclare(
     if declared.evaluates:
         return declared
     # Until a trial has left a score, nothing was seen, and anything may be declared otherwise.
-    known = records.document()
+    earlier = records.document()
     recorded = compact.read_records(records, records.etags(), [])
-    seen = any(record.metrics or record.status.trained for record in recorded.values())
-    if not (seen or (known and known.log)):
+    results_seen = any(record.metrics or record.status.trained for record in recorded.values())
+    if not (results_seen or (earlier and earlier.log)):
         return declared
-    if known is None:
+    if earlier is None:
         return replace(
             declared,
             log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),),
         )
     # What differs from the newest declaration, leaving out what changes no result.
-    before = compared(known.declared, FREE)
+    before = compared(earlier.declared, FREE)
     now = compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     # Verdicts follow the first declaration, whatever is asked for later.
-    first = compared(known.spec)
-    standing = {name: known.spec.get(name) for name in VERDICT if first.get(name) != now.get(name)}
+    first = compared(earlier.spec)
+    standing = {
+        name: earlier.spec.get(name) for name in VERDICT if first.get(name) != now.get(name)
+    }
     spec = {
         name: value for name, value in {**declared.spec, **standing}.items() if value is not None
     }
     # The same study again, or one whose metric could not be read and is now named right: nothing to enter.
-    family = known.family or known.arms
+    family = earlier.family or earlier.arms
     no_arm_added = set(declared.arms) <= set(family)
     verdict = [name for name in changed if name in VERDICT]
-    if declared.plan_digest == known.plan_digest and not verdict and (no_arm_added or not spend):
-        return replace(known, description=declared.description, spec=spec)
-    if _metric_was_mended(plan, known, recorded):
+    if declared.plan_digest == earlier.plan_digest and not verdict and (no_arm_added or not spend):
+        return replace(earlier, description=declared.description, spec=spec)
+    if _metric_was_mended(plan, earlier, recorded):
         return declared
     # Anything else is another study: refused, unless the user asks to extend this one, and even then only where no
     # trial that was seen would leave the table.
@@ -96,10 +98,10 @@ def redeclare(
         )
     planned = planned_rows(records)
     check_log(plan.study.replicates, read_looks(records))
-    _check_kept(plan, known, now, changed)
+    _check_kept(plan, earlier, now, changed)
     excluded = _newly_excluded(plan, records, planned, recorded)
     _check_present(
-        plan, known, now, recorded, [row for row in planned if row["seed"] not in excluded]
+        plan, earlier, now, recorded, [row for row in planned if row["seed"] not in excluded]
     )
     if spend and (verdict or plan.study.replicates is not None):
         raise SpecError(
@@ -111,30 +113,30 @@ def redeclare(
             hint=f"{NEW_STUDY} and fresh seeds",
         )
     # Over more cells the arms' means are others: whoever could read the table has had a look at it.
-    there = {row["trial_id"] for row in planned}
+    planned_ids = {row["trial_id"] for row in planned}
     more_cells = isinstance(plan, GridPlan) and any(
-        cell.arm in known.arms and there.isdisjoint(trial.id for trial in cell.trials)
+        cell.arm in earlier.arms and planned_ids.isdisjoint(trial.id for trial in cell.trials)
         for cell in plan.cells
     )
     looked = (spend and not no_arm_added) or (
-        more_cells and there <= recorded.keys() and plan.study.replicates is None
+        more_cells and planned_ids <= recorded.keys() and plan.study.replicates is None
     )
     spent = looked + len(excluded)  # who may stop before any of these seeds has a look before each
     # The log's new entry: what was declared anew after how many trials, and the looks that it costs.
-    ended = len(there & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
+    ended = len(planned_ids & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = Declared(
-        time.time(), _who(), ended, max(ended, known.trials or 0), changes, spent, declared.spec
+        time.time(), _who(), ended, max(ended, earlier.trials or 0), changes, spent, declared.spec
     )
     return replace(
         declared,
-        created=known.created,
-        metric=known.metric,
-        mode=known.mode,
-        alpha=known.alpha,
-        reference=known.reference,
+        created=earlier.created,
+        metric=earlier.metric,
+        mode=earlier.mode,
+        alpha=earlier.alpha,
+        reference=earlier.reference,
         family=() if spend or no_arm_added else family,
         spec=spec,
-        log=(*_log(known), entry),
+        log=(*_log(earlier), entry),
     )
 
 
@@ -153,12 +155,12 @@ def _newly_excluded(
     }
     begun = {*recorded, *records.with_files()} if excluded else ()
     # A seed that may be left out once its score is known is a score that may be left out.
-    out = {row["seed"] for row in planned if row["trial_id"] in begun} & excluded
-    if out:
+    begun_and_excluded = {row["seed"] for row in planned if row["trial_id"] in begun} & excluded
+    if begun_and_excluded:
         raise SpecError(
             "a seed is left out by name before any of its trials has begun",
             place="excluded",
-            value=out,
+            value=begun_and_excluded,
             hint=f"it stays in the table; to leave it out, {NEW_STUDY}",
         )
     return excluded
@@ -176,15 +178,17 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
             other = StudyRecords(records.storage, key.partition("/")[0])
             # somebody else's study keeps nobody from running
             with contextlib.suppress(BrokenFileError):
-                known = other.document() if other.study != document.name else None
-                same = known is not None and known.spec.get("data") == document.spec.get("data")
+                declared = other.document() if other.study != document.name else None
+                same = declared is not None and declared.spec.get("data") == document.spec.get(
+                    "data"
+                )
                 if (
-                    known is not None
+                    declared is not None
                     and same
-                    and (arms & _arms(known)).total() > 1
+                    and (arms & _arms(declared)).total() > 1
                     and other.etags()
                 ):
-                    names.append(known.name)
+                    names.append(declared.name)
     return tuple(names)
 
 

@@ -163,10 +163,10 @@ def _train(
 def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:
     """Score the networks on what the study declares by `evaluate`; return its results, and whether nothing is left."""
     complete = True
-    named = named_by(planned.study, [trial.config for trial in planned.sample_trials])
+    named_values = named_by(planned.study, [trial.config for trial in planned.sample_trials])
     for evaluation in planned.study.evaluate or ():
         if not is_evaluated(results, evaluation):
-            scores = _score(results, plan_evaluation(results, evaluation, named), options)
+            scores = _score(results, plan_evaluation(results, evaluation, named_values), options)
             results = Results.load(results.name, results.records.storage)
             complete = complete and scores.complete
     return results, complete

@@ -47,14 +47,14 @@ def plan_evaluation(
     done = _evaluable(results, named)
     storage = records.storage
     name = f"{results.name}.{evaluation.label}"
-    asked = {"data": evaluation.data, "function": evaluation.function}
-    _check_names(name, asked, [name, *records.evaluations()], storage)
+    settings = {"data": evaluation.data, "function": evaluation.function}
+    _check_names(name, settings, [name, *records.evaluations()], storage)
     frame = results.planned.set_index("trial_id")
     others = _with_digests(evaluation.data, storage)
     axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
     study = AblationGrid(
         name,
-        {arm: Arm(EVALUATION, asked) for arm in results.document.arms},
+        {arm: Arm(EVALUATION, settings) for arm in results.document.arms},
         spec["data"],
         axes,
         folds=spec.get("folds"),
@@ -131,12 +131,12 @@ def plan_given(
     _check_names(study.name, declared, [study.name], storage)
     data = resolve(study.data, folds=None, storage=storage)
     records = StudyRecords(storage, study.name)
-    kept = Checkpoints(records.store, records.given(content))
-    if kept.latest() is None:
+    stored = Checkpoints(records.store, records.given(content))
+    if stored.latest() is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
-            kept.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
-    saved = kept.latest()
+            stored.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
+    saved = stored.latest()
     config = {
         "study": study.name,
         "trainable": model,
@@ -177,11 +177,13 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
     store = results.records.store
     key = results.records.key
     with ThreadPoolExecutor(16) as pool:
-        kept = pool.map(
+        checkpoints = pool.map(
             lambda record: Checkpoints(store, key(record.trial_id, "checkpoint")).latest(), finished
         )
         done = [
-            (record, saved.digest) for record, saved in zip(finished, kept, strict=True) if saved
+            (record, saved.digest)
+            for record, saved in zip(finished, checkpoints, strict=True)
+            if saved
         ]
     if not done:
         raise SpecError(

@@ -30,10 +30,10 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
     where = f" ({place})" if (place := place_of(text)) else ""
-    whole = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
+    to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
-    return f"failed: {replicate_of(record, axes)}: {last[:300]}{where}{cause}; all of it: {whole}; again: {again}"
+    return f"failed: {replicate_of(record, axes)}: {last[:300]}{where}{cause}; all of it: {to_logs}; again: {again}"
 
 
 def replicate_of(trial: Trial | Record, axes: Sequence[str]) -> str:
@@ -64,12 +64,12 @@ def unreported_metric(metric: str, record: Record) -> str:
 
     `record` is that of the first trial without the metric.
     """
-    known = choose_from("metrics", list(record.metrics), metric)
+    hint = choose_from("metrics", list(record.metrics), metric)
     if not record.metrics:
         ways = WAYS if record.trainable == PATH else f'`yield Report(step, {{"{metric}": number}})`'
-        known = f"it has reported nothing: {ways}"
+        hint = f"it has reported nothing: {ways}"
     return (
-        f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {known}. "
+        f"metric: no trial has reported {metric!r}, and the first of arm {record.arm} has ended; {hint}. "
         "Nothing more is trained: mend the name in the study "
         "or in what the trainable reports, and the same command goes on"
     )

@@ -94,13 +94,13 @@ def prepare(
     """
     # All that follows reads records, of which an interrupted move has only taken some.
     finish_move(records)
-    known = records.document()
+    before = records.document()
     recorded = records.finished()
     log = read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
-    asked = known.asked_before if known and recorded else asked_before(document, records)
-    document = replace(document, asked_before=asked)
-    new = lines_declared_anew(known, document)
+    names = before.asked_before if before and recorded else asked_before(document, records)
+    document = replace(document, asked_before=names)
+    new_lines = lines_declared_anew(before, document)
     decision = decide(plan, records, code, changed=changed, rerun=rerun, retry_failed=retry_failed)
     again = decision.again
     if any(arm.start for arm in plan.study.arms.values()):
@@ -118,7 +118,7 @@ def prepare(
     if log is not None and log.looks and (again - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
     finished = recorded - again
-    for note in (*decision.notes, *new):
+    for note in (*decision.notes, *new_lines):
         print(note, file=sys.stderr)
     # Of a sweep the frame is known once it is complete; until then the stored one stays.
     complete = plan.complete(records, finished)
@@ -251,17 +251,17 @@ def decide(
     selected = (
         selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()} if rerun else set()
     )
-    kept = {i: record for i, record in recorded.items() if i not in selected}
-    lost = run_again(plan.study.metric, kept, current, retry_failed)
-    comparison, notes = compare_plan(plan, records, current, kept, selected)
+    others = {i: record for i, record in recorded.items() if i not in selected}
+    lost = run_again(plan.study.metric, others, current, retry_failed)
+    comparison, notes = compare_plan(plan, records, current, others, selected)
     line = comparison.line()
     if line and changed == "stop":
         raise CodeChanged(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
-    infeasible = {i: record for i, record in kept.items() if record.status.infeasible}
-    restarted = set() if changed == "accept" else {i for i in lost if is_other(kept[i], current)}
+    infeasible = {i: record for i, record in others.items() if record.status.infeasible}
+    restarted = set() if changed == "accept" else {i for i in lost if is_other(others[i], current)}
     anew = new_searches(
         plan, recorded, current, selected, comparison if changed == "rerun" else None
     )
@@ -301,9 +301,9 @@ def run_again(
     mended = {
         i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)
     }
-    left = [record for i, record in lacking.items() if i not in mended and i not in again]
-    if left and not any(metric in record.metrics for record in recorded.values()):
-        raise ContrasweepError(unreported_metric(metric, left[0]))
+    still_lacking = [record for i, record in lacking.items() if i not in mended and i not in again]
+    if still_lacking and not any(metric in record.metrics for record in recorded.values()):
+        raise ContrasweepError(unreported_metric(metric, still_lacking[0]))
     return again | mended
 
 
@@ -346,13 +346,13 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
     import pandas as pd
 
     arm = next((a for a in arms if word.startswith(f"{a}/")), None)
-    kept = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
+    matches = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
     for part in word.removeprefix(f"{arm}/").split(","):
         path, value = parse_set(part)
         axis = ".".join(path)
         check_known(axis, "axes", axes, "there is no such axis", place="--rerun")
-        kept &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
-    return set(frame["trial_id"][kept])
+        matches &= pd.Series([_equal(v, value) for v in frame[axis]], frame.index, dtype=bool)
+    return set(frame["trial_id"][matches])
 
 
 def _equal(axis_value: Any, other: Any) -> bool:
@@ -394,8 +394,8 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
     """Return the records of the plan's own trials."""
     etags = records.etags()
     belonging = plan.belonging(etags)
-    known = compact.read_records(records, etags, only=belonging)
-    return {i: record for i, record in known.items() if record.arm in plan.study.arms}
+    records_by_id = compact.read_records(records, etags, only=belonging)
+    return {i: record for i, record in records_by_id.items() if record.arm in plan.study.arms}
 
 
 def study_document(plan: Plan) -> StudyDocument:

@@ -80,8 +80,8 @@ def _shown(results: Results, trackers: Trackers) -> str:
         return ""
     scored = sorted(
         (score.study, score.trial_id, score.ended)
-        for found in results.evaluations.values()
-        for score in found
+        for evaluations in results.evaluations.values()
+        for score in evaluations
     )
     state = [
         store,
@@ -136,8 +136,8 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
         trainable = trained.study.arms[record.arm].path
         if record.trainable != trainable:  # no trial of this plan
             return
-        named = named_by(trained.study, [trial.config for trial in trained.sample_trials])
-        check_named(record.config, named, "config", "the study does not")
+        named_values = named_by(trained.study, [trial.config for trial in trained.sample_trials])
+        check_named(record.config, named_values, "config", "the study does not")
         trial = Trial(
             record.study,
             record.arm,
@@ -238,12 +238,14 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
             starts = [document.start(arm) for arm in document.arms] if document else []
             if not any(start and start["start"].get("study") == results.name for start in starts):
                 continue
-            known = compact.read_records(records, records.etags(), [])
-            begun = (record.start for record in known.values())
-            used = {start.trial for start in begun if start and start.study == results.name} & gone
-            left = len({*read_planned(records)["trial_id"]} - known.keys())
-            unfinished = f", and {left} of its trials have not ended" if left else ""
-            yield f"start: {name} cannot be trained again: it starts from {len(used)} of these networks{unfinished}"
+            other_records = compact.read_records(records, records.etags(), [])
+            begun = (record.start for record in other_records.values())
+            sources = {
+                start.trial for start in begun if start and start.study == results.name
+            } & gone
+            not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
+            unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
+            yield f"start: {name} cannot be trained again: it starts from {len(sources)} of these networks{unfinished}"
 
 
 def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:

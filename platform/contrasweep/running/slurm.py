@@ -178,14 +178,14 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
             partial(resolve, folds=study.folds, storage=storage, write=True)
         )
         codes = StudyCode(records, code, partial(print, file=sys.stderr))
-        left = [
+        to_run = [
             (trial, study.functions.get(trial.trainable), codes.of(trial))
             for trial in planned.trials
             if trial.id not in prepared.finished
         ]
-    count = min(len(left), MOST_TASKS)
+    count = min(len(to_run), MOST_TASKS)
     retention = Retention(study.keep, study.metric, study.mode)
-    return [Task(left[i::count], storage, study.metric, retention) for i in range(count)]
+    return [Task(to_run[i::count], storage, study.metric, retention) for i in range(count)]
 
 
 def _send(
@@ -208,18 +208,20 @@ def _send(
             hint=hint,
         )
     executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)
-    known = executor._valid_parameters()
-    named = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
-    more = {key.replace("_", "-"): value for key, value in named.items() if key not in known}
+    names = executor._valid_parameters()
+    given = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
+    further_options = {
+        key.replace("_", "-"): value for key, value in given.items() if key not in names
+    }
     executor.update_parameters(
-        **{key: value for key, value in named.items() if key in known},
+        **{key: value for key, value in given.items() if key in names},
         time=int(options["time"]),
         job_name=name,
         comment=storage,
         array_parallelism=most or len(tasks),
         setup=[ONE_TASK],
         stderr_to_stdout=True,
-        additional_parameters=more,
+        additional_parameters=further_options,
     )
     try:
         with executor.batch():

@@ -39,7 +39,9 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
     if version is None:
         return {}
     _check(version)
-    return {name: here for name in version.distributions if (here := installed_version(name))}
+    return {
+        name: installed for name in version.distributions if (installed := installed_version(name))
+    }
 
 
 def _check(version: CodeVersion) -> None:
@@ -85,15 +87,15 @@ def check_submitted(study: Study, file: Path) -> None:
         raise SpecError(
             "this is no file of submitted code", place="--submitted-code", value=str(error)
         ) from None
-    here = code_of_study(study)
-    if here.digest == digest:
+    code_here = code_of_study(study)
+    if code_here.digest == digest:
         return
-    names = sorted({*modules, *here.modules})
-    differing = [name for name in names if modules.get(name) != here.modules.get(name)]
+    names = sorted({*modules, *code_here.modules})
+    differing = [name for name in names if modules.get(name) != code_here.modules.get(name)]
     first = differing[0]
     raise ContrasweepError(
         f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest "
-        f"{here.modules.get(first) or _digest(first)} here, {modules.get(first, 'none')} there{_more(differing)}; "
+        f"{code_here.modules.get(first) or _digest(first)} here, {modules.get(first, 'none')} there{_more(differing)}; "
         f"submit from a folder that holds all of the study's code"
     )
 

@@ -156,9 +156,9 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
         return _examined(records)
     with exclusive_driver(records):
         finish_move(records)
-        seen = _examined(records)
+        examined = _examined(records)
         repaired: dict[Repair, dict[str, None]] = {}
-        for finding in seen.findings:
+        for finding in examined.findings:
             if finding.repair == "delete":
                 records.store.delete(finding.file)
             name = (
@@ -174,7 +174,7 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
             if aside
             else ""
         )
-        return replace(seen, archived=when, repaired=True)
+        return replace(examined, archived=when, repaired=True)
 
 
 def _examined(records: StudyRecords) -> Verification:
@@ -245,20 +245,20 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
 
 def _file(records: StudyRecords, key: str) -> list[Finding]:
     """Return the defect of one of the study's files outside its trials."""
-    whole = f"{records.study}/{key}"
+    full_key = f"{records.study}/{key}"
 
     def content(file: JsonFile[Any], repair: Repair = "", of: str = "") -> list[Finding]:
-        return _attempt(whole, lambda: file.read(records.store, whole), repair, of)
+        return _attempt(full_key, lambda: file.read(records.store, full_key), repair, of)
 
     if (kind := kind_of(key)) is not None:
         return _attempt(
-            whole, lambda: decode_part(records.store.read(whole), whole, kind), "delete"
+            full_key, lambda: decode_part(records.store.read(full_key), full_key, kind), "delete"
         )
     match key.split("/"):
         case ["study.json"]:
-            return _attempt(whole, records.document, "file")
+            return _attempt(full_key, records.document, "file")
         case [name] if name == PLAN:
-            return _attempt(whole, lambda: read_planned(records), "file")
+            return _attempt(full_key, lambda: read_planned(records), "file")
         case ["looks.json"]:
             return content(LOOKS_FILE)
         case ["confirmations.json"]:
@@ -273,14 +273,14 @@ def _file(records: StudyRecords, key: str) -> list[Finding]:
             return content(OWNER_FILE, "delete")
         case ["given", digest, "latest.json"]:
             return _attempt(
-                whole, lambda: _check_checkpoint(records, records.given(digest)), "delete"
+                full_key, lambda: _check_checkpoint(records, records.given(digest)), "delete"
             )
         case ["code", "accepted.json"]:
             return content(ACCEPTED_FILE)
         case ["code", name] if name.endswith(".json"):
-            return _attempt(whole, lambda: _check_code(records, name.removesuffix(".json")))
+            return _attempt(full_key, lambda: _check_code(records, name.removesuffix(".json")))
         case ["code", name] if name.endswith(".zip"):
-            return _attempt(whole, lambda: read_sources(records, name.removesuffix(".zip")))
+            return _attempt(full_key, lambda: read_sources(records, name.removesuffix(".zip")))
         case ["archive", "moving.json"]:
             return content(MOVE_FILE)
         case ["archive", _, "about.json"]:

@@ -422,8 +422,8 @@ class Comparison:
             return (ONE_SEED,)
         if math.isinf(part.variance):
             return (SEED_UNKNOWN,)
-        taken = f"one seed on all folds: what another seed would change is taken from study {part.study}"
-        return (taken,) if part.variance else ()
+        assumption = f"one seed on all folds: what another seed would change is taken from study {part.study}"
+        return (assumption,) if part.variance else ()
 
     def reversed(self) -> "Comparison":
         """Return the same comparison as B against A."""
@@ -499,13 +499,13 @@ class Comparison:
         sentence = self._said(a, b)
         if (before := self.before) is None:
             return sentence
-        told = _told(a, b, before.verdict, before.relevance(self.family.margin))
+        verdict = _told(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
-            told += f" within ±{before.margin:g}" + (
+            verdict += f" within ±{before.margin:g}" + (
                 ", which was withdrawn" if before.margin != self.family.margin else ""
             )
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
-        return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {told}: {numbers}"
+        return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {verdict}: {numbers}"
 
     def _said(self, a: str, b: str) -> str:
         decision = self.decision
@@ -542,28 +542,28 @@ class Comparison:
         """Which trials of either arm collapsed."""
         of_a = self.evidence.collapsed_a
         of_b = self.evidence.collapsed_b
-        told = [(arm, which) for arm, which in ((a, of_a), (b, of_b)) if which]
+        sides = [(arm, seeds) for arm, seeds in ((a, of_a), (b, of_b)) if seeds]
         if self.turned:
-            told = [(arm, which) for arm, which in ((b, of_a), (a, of_b)) if which]
+            sides = [(arm, seeds) for arm, seeds in ((b, of_a), (a, of_b)) if seeds]
         return "".join(
             f"; {arm} collapsed "
             + (f"at {', '.join(w)}" if len(w) <= MOST_NAMED else f"in {len(w)} replicates")
-            for arm, w in told
+            for arm, w in sides
         )
 
     def _unseen(self, a: str, b: str) -> str:
         """Which collapses nobody saw could overturn the verdict; "" where it would stand, or where some were seen."""
         e = self.evidence
         decision = self.decision
-        known = e.collapsed_a or e.collapsed_b or (self.bounds is None and not e.fell)
+        depth_known = e.collapsed_a or e.collapsed_b or (self.bounds is None and not e.fell)
         if (
-            known
+            depth_known
             or e.common.design.unit in SCOPES
             or e.withstands(decision, self.mode, self.family.margin, self.bounds)
         ):
             return ""
-        which = {"better": a, "worse": b}.get(decision, "either")
-        return f"; up to {e.unseen:.0%} of the trials of {which} may collapse unseen"
+        arm_at_risk = {"better": a, "worse": b}.get(decision, "either")
+        return f"; up to {e.unseen:.0%} of the trials of {arm_at_risk} may collapse unseen"
 
     def _reason(self, a: str, b: str) -> str:
         """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""
@@ -606,10 +606,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         row = self.to_dict()
-        shown = {
+        columns = {
             name.replace("_", " "): row[name] for name in NOTEBOOK_COLUMNS if row[name] is not None
         }
-        numbers = pd.DataFrame([shown]).to_html(index=False, border=0, float_format="{:.4g}".format)
+        numbers = pd.DataFrame([columns]).to_html(
+            index=False, border=0, float_format="{:.4g}".format
+        )
         notes = "".join(f"<p>{html.escape(note)}.</p>" for note in self.notes)
         return f"<p><b>{html.escape(str(self))}</b></p>{numbers}{notes}"
 

@@ -454,8 +454,8 @@ def contrast(
 
 def codes_of(values: Iterable[Hashable]) -> Any:
     """Return a code from 0 for each distinct value, in order of first appearance."""
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.intp)
+    code_of: dict[Hashable, int] = {}
+    return np.array([code_of.setdefault(value, len(code_of)) for value in values], dtype=np.intp)
 
 
 def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:

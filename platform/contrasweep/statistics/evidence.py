@@ -234,20 +234,20 @@ def paired_evidence(
     if common is None:
         return None
     failed_a, failed_b, pending, gone_a, gone_b = (
-        int(which.sum()) for which in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
+        int(mask.sum()) for mask in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
     # How far collapses fell says what one that is not seen yet would cost.
-    far = []
+    collapsed_names = []
     fell = 0.0
     for name, values in (("collapsed_a", a), ("collapsed_b", b)):
-        found = (
+        has_collapsed = (
             pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
         )
         if design.unit not in SCOPES:  # an item or a task is no training, which could collapse
-            found = found | collapsed(values, rows.cell, mode)
-        far.append(rows.names(found))
-        for i in np.flatnonzero(found & np.isfinite(values)):
+            has_collapsed = has_collapsed | collapsed(values, rows.cell, mode)
+        collapsed_names.append(rows.names(has_collapsed))
+        for i in np.flatnonzero(has_collapsed & np.isfinite(values)):
             fell = max(
                 fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i]))
             )
@@ -269,16 +269,16 @@ def paired_evidence(
         b_loses = rows.contrast(
             rows.with_losses(np.where(np.isfinite(bad_b), bad_b, d), d, lost_b, -worse)
         )
-    kept = rows.kept(d)
+    in_contrast = rows.kept(d)
     return Evidence(
         common,
         gaps,
         a_loses,
         b_loses,
-        pairs=int(kept.sum()),
-        means=(float(a[kept].mean()), float(b[kept].mean())),
-        collapsed_a=far[0],
-        collapsed_b=far[1],
+        pairs=int(in_contrast.sum()),
+        means=(float(a[in_contrast].mean()), float(b[in_contrast].mean())),
+        collapsed_a=collapsed_names[0],
+        collapsed_b=collapsed_names[1],
         fell=fell,
     )
 
@@ -288,16 +288,16 @@ def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
 
     `cells` [n] are codes of the cells; below is above where `mode` is `min`.
     """
-    found = np.zeros(len(values), dtype=bool)
+    has_collapsed = np.zeros(len(values), dtype=bool)
     for cell in np.unique(cells):
-        here = (cells == cell) & np.isfinite(values)
-        if here.sum() < LEAST_TRIALS:
+        in_cell = (cells == cell) & np.isfinite(values)
+        if in_cell.sum() < LEAST_TRIALS:
             continue
-        worse = (np.median(values[here]) - values[here]) * (1 if mode == "max" else -1)
+        worse = (np.median(values[in_cell]) - values[in_cell]) * (1 if mode == "max" else -1)
         # most values may be equal
         scale = 1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()
-        found[here] = worse > FAR * scale
-    return found
+        has_collapsed[in_cell] = worse > FAR * scale
+    return has_collapsed
 
 
 def mean_contrast(
@@ -340,13 +340,13 @@ class _Rows:
         Of m trials of a cell that are gone each counts as sqrt(m) standard deviations worse than the mean of the arm's
         other `values` [n] there. By simulation the error is then at most .053 where exactly the worst are gone.
         """
-        found = np.full(len(values), np.nan)
+        pessimistic = np.full(len(values), np.nan)
         for cell in np.unique(self.cell[gone]):
             here = gone & (self.cell == cell)
-            known = values[(self.cell == cell) & np.isfinite(values)]
-            if len(known) > 1:
-                found[here] = known.mean() + sign * math.sqrt(here.sum()) * known.std(ddof=1)
-        return found
+            ended = values[(self.cell == cell) & np.isfinite(values)]
+            if len(ended) > 1:
+                pessimistic[here] = ended.mean() + sign * math.sqrt(here.sum()) * ended.std(ddof=1)
+        return pessimistic
 
     def with_losses(self, filled: Any, d: Any, lost: Any, sign: float) -> Any:
         """Return `filled` [n], where each row of the mask `lost` [n] loses by the most: `sign` x the largest |d|.
@@ -365,22 +365,22 @@ class _Rows:
         With `whole` a replicate counts if it has every cell that any replicate has; without, each counts with those
         it has.
         """
-        kept = np.isfinite(d)
-        count, complete = self._complete(kept, whole)
-        if not len(complete) or not kept.any():
+        known = np.isfinite(d)
+        count, complete = self._complete(known, whole)
+        if not len(complete) or not known.any():
             return None
         if self.items is not None:
             return self._over_items(self.items, d, complete)
-        means = np.bincount(self.unit[kept], d[kept], len(self.units))[complete] / count[complete]
-        means[np.abs(means) <= TIE * np.abs(d[kept]).max()] = 0.0  # cells that cancel out
+        means = np.bincount(self.unit[known], d[known], len(self.units))[complete] / count[complete]
+        means[np.abs(means) <= TIE * np.abs(d[known]).max()] = 0.0  # cells that cancel out
         folds = seeds = None
         if self.design.folds:
             names = dict(zip(self.unit.tolist(), self.units, strict=True))
             folds, seeds = zip(*(names[code] for code in complete.tolist()), strict=True)
         weights = None
         if self.weights is not None:
-            weights = np.bincount(self.unit[kept], self.weights[kept], len(self.units))[complete]
-        found = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
+            weights = np.bincount(self.unit[known], self.weights[known], len(self.units))[complete]
+        result = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
         if (
             whole
             and self.design.unit == "item"
@@ -388,9 +388,9 @@ class _Rows:
             and np.isin(means, (-1.0, 0.0, 1.0)).all()
         ):
             return DiscordantContrast(
-                **{entry.name: getattr(found, entry.name) for entry in fields(found)}
+                **{entry.name: getattr(result, entry.name) for entry in fields(result)}
             )
-        return found
+        return result
 
     def names(self, which: Any) -> tuple[str, ...]:
         """Return the trainings of the rows in the mask `which` [n], each once.
@@ -398,11 +398,11 @@ class _Rows:
         As text: `seed 1 on fold 0`, or `seed 1` on one split.
         """
         units = [self.units[i] for i in np.flatnonzero(which).tolist()]
-        named = [
+        texts = [
             f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}"
             for fold, seed in units
         ]
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys(texts))
 
     def kept(self, d: Any) -> Any:
         """Return the rows that enter the contrast of the difference `d`."""

@@ -226,11 +226,11 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
     for information, level in zip(looks.information, looks.nominal_levels(alpha), strict=True):
         # Mean and sum of squared deviations of n seeds, updated by the mean and the deviations of the `new` ones.
         n = round(information)
-        new = n - before
-        following = rng.normal(size=T_PATHS) / math.sqrt(new)
-        squares = squares + before * new / n * (mean - following) ** 2
-        squares = squares + (rng.chisquare(new - 1, T_PATHS) if new > 1 else 0.0)
-        mean = (before * mean + new * following) / n
+        added = n - before
+        following = rng.normal(size=T_PATHS) / math.sqrt(added)
+        squares = squares + before * added / n * (mean - following) ** 2
+        squares = squares + (rng.chisquare(added - 1, T_PATHS) if added > 1 else 0.0)
+        mean = (before * mean + added * following) / n
         before = n
         if n > 1:
             bound = -special.stdtrit(n - 1, level / 2) / math.sqrt(n * (n - 1))

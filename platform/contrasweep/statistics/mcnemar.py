@@ -53,6 +53,6 @@ class DiscordantContrast(Contrast):
         )
         if not np.isin(shifted, (-1.0, 0.0, 1.0)).all():
             return t  # another bound than 0, of which the items where they differ say nothing
-        more = int((shifted > 0).sum())
+        above_zero = int((shifted > 0).sum())
         differ = int((shifted != 0).sum())
-        return max(t, float(special.bdtrc(more - 1, differ, 0.5)) if more else 1.0)
+        return max(t, float(special.bdtrc(above_zero - 1, differ, 0.5)) if above_zero else 1.0)

@@ -97,13 +97,13 @@ class Noise:
 
     def to_dict(self) -> dict[str, object]:
         """Return the values and what follows from them, for programs; `read_noise` reads it."""
-        found = self.comparison
+        result = self.comparison
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "differ_by_seed": int((self.differences != 0).sum()) if self.paired else None,
             "paired_deviation": self.alike,
             "unpaired_deviation": self.unpaired.deviation,
             "failed": self.failed,
-            **{name: getattr(found, name) for name in ("p_value", "difference", "low", "high")},
+            **{name: getattr(result, name) for name in ("p_value", "difference", "low", "high")},
             "detectable": [
                 dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)), strict=True))
                 for n in SEEDS
@@ -112,7 +112,7 @@ class Noise:
 
     def to_text(self) -> str:
         """Return what the runs say, for a terminal."""
-        found = self.comparison
+        comparison = self.comparison
         differ = np.abs(self.differences[self.differences != 0])
         n = len(self.first)
         of = (
@@ -125,12 +125,12 @@ class Noise:
             if len(differ)
             else "yes: every seed gave the same value twice"
         )
-        told = f"{span(found.difference, found.low, found.high)}, p {p_text(found.p_value, 0.05)}"
+        effect = f"{span(comparison.difference, comparison.low, comparison.high)}, p {p_text(comparison.p_value, 0.05)}"
         verdict = (
-            f"FAILS: the same arm differs from itself ({told}): something else than the seed changes results. "
+            f"FAILS: the same arm differs from itself ({effect}): something else than the seed changes results. "
             "Find it first; until then no comparison is to be believed"
             if self.failed
-            else f"passes: the same arm does not surely differ from itself ({told})"
+            else f"passes: the same arm does not surely differ from itself ({effect})"
         )
         rows = [(n, *self.detectable(n)) for n in SEEDS]
         lines = [
@@ -167,9 +167,9 @@ def read_noise(path: str | Path, metric: str) -> Noise:
     """
     try:
         with Path(path).open("rb") as file:
-            found = json.loads(file.read(MOST_BYTES))
+            data = json.loads(file.read(MOST_BYTES))
         fields = {
-            name: found[name] for name in Noise.__dataclass_fields__ if found["schema"] == "noise/1"
+            name: data[name] for name in Noise.__dataclass_fields__ if data["schema"] == "noise/1"
         }
         noise: Noise = validate(Noise, fields)
     except OSError as error:

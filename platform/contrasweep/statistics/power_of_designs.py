@@ -97,8 +97,8 @@ class PlannedPower:
             return f"{count}: nothing"
         test = f"{self.design.test(self.family.level)}{f' at alpha / {size}' if size > 1 else ''}"
         if self.in_units is not None:
-            known = f"{test}, 80 % of studies, noise as in {self.study}"
-            return f"{count}: a difference below {self.in_units:.2g} stays undecided with this design ({known})"
+            basis = f"{test}, 80 % of studies, noise as in {self.study}"
+            return f"{count}: a difference below {self.in_units:.2g} stays undecided with this design ({basis})"
         return (
             f"{count}: a difference below {self.least:.2g} spreads stays undecided with this design ({test}, 80 % of "
             "studies). The spread is the standard deviation of one trial's paired difference, which no trial tells yet"

@@ -66,11 +66,11 @@ def _estimate(now: Contrast, design: Design, components: Components, rng: Any, f
     delta = mean + np.sqrt(shrink * before) * rng.normal(size=DRAWS)
     if fresh:
         return delta + np.sqrt(after) * rng.normal(size=DRAWS)
-    kept = after / before  # the present estimate's part in the one to come
+    weight = after / before  # the present estimate's part in the one to come
     return (
         delta
-        + kept * (now.difference - delta)
-        + np.sqrt(after * (1 - kept)) * rng.normal(size=DRAWS)
+        + weight * (now.difference - delta)
+        + np.sqrt(after * (1 - weight)) * rng.normal(size=DRAWS)
     )
 
 
@@ -83,18 +83,18 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     n = now.n
     new = design.seeds if fresh else max(1, design.seeds - now.n)
     known = now.components.residual
-    kept = 0 if fresh else n
+    present = 0 if fresh else n
     variance: Any = known * (n - 1) / _chi2(rng, n - 1)
     mean = n / (n + 1) * now.difference + np.sqrt(variance / (n + 1)) * rng.normal(size=DRAWS)
     following = mean + np.sqrt(variance / new) * rng.normal(size=DRAWS)
-    difference = (kept * now.difference + new * following) / (kept + new)
+    difference = (present * now.difference + new * following) / (present + new)
     squares = (
         variance * _chi2(rng, new - 1)
-        + kept * new / (kept + new) * (now.difference - following) ** 2
+        + present * new / (present + new) * (now.difference - following) ** 2
     )
     squares = squares + (0 if fresh else (n - 1) * known)
-    degrees = float(kept + new - 1)
-    error = np.sqrt(squares / max(1.0, degrees) / (kept + new))
+    degrees = float(present + new - 1)
+    error = np.sqrt(squares / max(1.0, degrees) / (present + new))
     return PredictiveDraws(Components(residual=variance), difference, error, degrees)
 
 
@@ -132,18 +132,18 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     more = seeds if fresh else seeds - m
     noise = np.sqrt(residual / max(1, more))[:, None] * rng.normal(size=(DRAWS, k))
     new_means = effects + noise * (more > 0)
-    old = new_means if fresh else (m * (means - means.mean()) + more * new_means) / seeds
+    present_part = new_means if fresh else (m * (means - means.mean()) + more * new_means) / seeds
     added = np.sqrt(fold + residual / seeds)[:, None] * rng.normal(size=(DRAWS, max(0, units - k)))
-    between = np.hstack([old, added]).var(axis=1, ddof=1)
+    between = np.hstack([present_part, added]).var(axis=1, ddof=1)
     scale = 1 / units + design.overlap
     if seeds == 1:
         return PredictiveDraws(
             components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0
         )
     # Its standard error, from the mean squares that it would see.
-    known = 0 if fresh else rest_degrees
-    degrees = max((units - 1) * (seeds - 1), known + 1)
-    rest = (known * now.components.residual + residual * _chi2(rng, degrees - known)) / degrees
+    present = 0 if fresh else rest_degrees
+    degrees = max((units - 1) * (seeds - 1), present + 1)
+    rest = (present * now.components.residual + residual * _chi2(rng, degrees - present)) / degrees
     crossing = (residual + units * seed) * _chi2(rng, seeds - 1) / (seeds - 1)
     parts = [
         (scale * np.maximum(0.0, between - SUBTRACTED * rest / seeds), units - 1),
@@ -171,8 +171,8 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         item=parts.item,
     )
     difference = _estimate(now, design, components, rng, fresh)
-    known = 0 if fresh else m - 1
-    by_seed = (known * now_seeds + of_seeds * _chi2(rng, max(1, seeds - 1 - known))) / max(
+    present = 0 if fresh else m - 1
+    by_seed = (present * now_seeds + of_seeds * _chi2(rng, max(1, seeds - 1 - present))) / max(
         1, seeds - 1
     )
     by_item = parts.residual + seeds * parts.item
@@ -253,9 +253,9 @@ def _chances(
 ) -> Any:
     """The chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come."""
     mean, shrink, before, after = moments(now, design, futures.components)
-    kept: Any = 0.0 if fresh else after / before
-    centre = mean + kept * (now.difference - mean)
-    spread = np.sqrt(np.maximum((1 - kept) ** 2 * shrink * before + after * (1 - kept), 1e-300))
+    weight: Any = 0.0 if fresh else after / before
+    centre = mean + weight * (now.difference - mean)
+    spread = np.sqrt(np.maximum((1 - weight) ** 2 * shrink * before + after * (1 - weight), 1e-300))
     error = np.sqrt(after)
     degrees = np.median(futures.degrees)
     attained, strictness = _attained(design, level)

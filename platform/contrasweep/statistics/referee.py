@@ -158,19 +158,21 @@ class Rule:
         Args:
             past: All earlier confirmations of the stream, in the order of the ledger.
         """
-        kept = [i for i, confirmation in enumerate(past) if confirmation.kept]
+        keeps = [i for i, confirmation in enumerate(past) if confirmation.kept]
         if self.error == "family":
-            level = self.alpha * _share(len(past) - len(kept) + 1)
-            left = self.alpha - sum(
+            level = self.alpha * _share(len(past) - len(keeps) + 1)
+            level_left = self.alpha - sum(
                 confirmation.level for confirmation in past if not confirmation.kept
             )
         else:
             now = len(past)
             half = self.alpha / 2
             level = half * _share(now + 1)
-            level += sum((half if i == kept[0] else self.alpha) * _share(now - i) for i in kept)
-            left = self.alpha * max(1, len(kept)) - sum(confirmation.level for confirmation in past)
-        return max(0.0, min(level, left))
+            level += sum((half if i == keeps[0] else self.alpha) * _share(now - i) for i in keeps)
+            level_left = self.alpha * max(1, len(keeps)) - sum(
+                confirmation.level for confirmation in past
+            )
+        return max(0.0, min(level, level_left))
 
     def looks(self) -> tuple[int, ...]:
         """Return the numbers of seeds at which a confirmation is judged.
@@ -222,8 +224,8 @@ class Rule:
         last = look >= len(self.looks()) - 1
         surely = gains.collapses_p <= SURELY
         why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
-        shown = [fell for fell in (*falls, gains.fell) if fell]
-        deep = max(float(np.median(shown)) if shown else 0.0, 0.0 if last else depth)
+        known_falls = [fell for fell in (*falls, gains.fell) if fell]
+        deep = max(float(np.median(known_falls)) if known_falls else 0.0, 0.0 if last else depth)
         every = (
             np.concatenate([gains.all, self._gains(screened).all]) if len(screened) else gains.all
         )
@@ -267,16 +269,16 @@ class Rule:
         following = d[(rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)]
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
         # Then the test of `confirm` on all seeds of each draw: Walsh averages of those that have not collapsed.
-        used = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
-        critical = np.array([_critical(k, level) for k in range(n + 1)])[used.sum(axis=1)]
+        within_bound = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
+        critical = np.array([_critical(k, level) for k in range(n + 1)])[within_bound.sum(axis=1)]
         i, j = _pairs(n)
-        both = used[:, i] & used[:, j]
+        pair_used = within_bound[:, i] & within_bound[:, j]
         averages = (all_seeds[:, i] + all_seeds[:, j]) / 2
         margin = self.margin or 0.0
         allowed = self._allowance
-        better = ((averages > 0) & both).sum(axis=1) >= critical
-        no_worse = ((averages > allowed - margin) & both).sum(axis=1) >= critical
-        no_better = ((averages < allowed + margin) & both).sum(axis=1) >= critical
+        better = ((averages > 0) & pair_used).sum(axis=1) >= critical
+        no_worse = ((averages > allowed - margin) & pair_used).sum(axis=1) >= critical
+        no_better = ((averages < allowed + margin) & pair_used).sum(axis=1) >= critical
         return float((better | no_worse & no_better).mean())
 
     @property
@@ -358,8 +360,8 @@ class Gains:
     @property
     def _far(self) -> Floats:
         finite = self.all[np.isfinite(self.all)]
-        far: Floats = np.abs(finite - np.median(finite)) if len(finite) else finite
-        return far[far > 0]
+        distances: Floats = np.abs(finite - np.median(finite)) if len(finite) else finite
+        return distances[distances > 0]
 
     @property
     def collapses_p(self) -> float:

@@ -103,9 +103,9 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
         return -np.inf, np.inf
     part = _sums(x)
     size = _flips(n)[1]
-    kept = (size > 0) & (size < n)  # flipping all or nothing never rejects
-    means = np.stack([part[kept] / size[kept], (x.sum() - part[kept]) / (n - size[kept])])
-    never = np.full((~kept).sum(), np.inf)
+    proper = (size > 0) & (size < n)  # flipping all or nothing never rejects
+    means = np.stack([part[proper] / size[proper], (x.sum() - part[proper]) / (n - size[proper])])
+    never = np.full((~proper).sum(), np.inf)
     low = np.append(means.min(axis=0), -never)
     high = np.append(means.max(axis=0), never)
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))

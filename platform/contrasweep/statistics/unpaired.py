@@ -83,10 +83,10 @@ class UnpairedContrast(Contrast):
     def _shifts(self) -> Floats:
         """By relabeling, the shift of a by which it would give the present difference: that of the runs it swaps."""
         every = np.array([*self.a, *self.b])
-        kept = _relabelings(self.n)
-        taken = 1 - kept[:, : self.n]
-        swapped = taken.sum(axis=1)
-        shifts: Floats = (taken @ every[: self.n] - kept[:, self.n :] @ every[self.n :]) / swapped
+        as_a = _relabelings(self.n)
+        as_b = 1 - as_a[:, : self.n]
+        swapped = as_b.sum(axis=1)
+        shifts: Floats = (as_b @ every[: self.n] - as_a[:, self.n :] @ every[self.n :]) / swapped
         return shifts
 
     def p_above(self, bound: float, level: float = 0.05) -> float:

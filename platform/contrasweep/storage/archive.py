@@ -102,9 +102,9 @@ def archive_trials(
     ids = sorted(set(trial_ids))
     searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
-    taken = {archived.when for archived in list_archived(records)}
-    names = [now, *(f"{now}-{n}" for n in range(2, len(taken) + 3))]
-    when = next(name for name in names if name not in taken)
+    names_taken = {archived.when for archived in list_archived(records)}
+    names = [now, *(f"{now}-{n}" for n in range(2, len(names_taken) + 3))]
+    when = next(name for name in names if name not in names_taken)
     about = About(reason, tuple(ids), searches, time.time())
     _begin(records, Move(when, (*_places(ids, searches), *files), about))
     return when
@@ -154,17 +154,17 @@ def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
 
 def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
     """Return what was archived last, or under the name `when`; `SpecError` where there is no such."""
-    known = {archived.when: archived for archived in list_archived(records)}
-    if not known:
+    by_name = {archived.when: archived for archived in list_archived(records)}
+    if not by_name:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)
-    if when is not None and when not in known:
+    if when is not None and when not in by_name:
         raise SpecError(
             "nothing was archived under this name",
             place="restore",
             value=when,
-            hint=f"known: {', '.join(known)}",
+            hint=f"known: {', '.join(by_name)}",
         )
-    return known[when or max(known)]
+    return by_name[when or max(by_name)]
 
 
 def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:

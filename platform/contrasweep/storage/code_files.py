@@ -101,15 +101,15 @@ def kept_codes(records: StudyRecords) -> set[str]:
 
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
     """Return the accepted changes of code: pairs of old and new digest under which trials stay valid."""
-    known = ACCEPTED_FILE.find(records.store, _key(records, "accepted.json"))
-    return set(known.changes) if known else set()
+    content = ACCEPTED_FILE.find(records.store, _key(records, "accepted.json"))
+    return set(content.changes) if content else set()
 
 
 def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
     """Record that trials made before these changes of code (old digest, new digest) stay valid."""
-    known = accepted(records)
-    if not known.issuperset(changes := set(changes)):
-        content = AcceptedChanges(tuple(sorted(known | changes)))
+    so_far = accepted(records)
+    if not so_far.issuperset(changes := set(changes)):
+        content = AcceptedChanges(tuple(sorted(so_far | changes)))
         ACCEPTED_FILE.write(records.store, _key(records, "accepted.json"), asdict(content))
 
 

@@ -70,10 +70,10 @@ def read_records(
     """
     if not etags:
         return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
-    wanted = [trial_id for trial_id in etags if only is None or trial_id in only]
-    table = _gather(records, RECORDS, etags, wanted, broken)
+    wanted_ids = [trial_id for trial_id in etags if only is None or trial_id in only]
+    table = _gather(records, RECORDS, etags, wanted_ids, broken)
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
-    known: dict[str, Record] = {}
+    by_id: dict[str, Record] = {}
     # what replicates have alike is kept once: it is most of a record's memory
     shared: dict[str, object] = {}
     for row in (
@@ -84,27 +84,27 @@ def read_records(
         with _collected(broken):
             trial_id = row["trial_id"]
             try:
-                record = known[trial_id] = records.parsed(trial_id, row["record"])
+                record = by_id[trial_id] = records.parsed(trial_id, row["record"])
             except BrokenFileError:  # a part may say anything: the trial's own file counts
-                known |= records.read([trial_id])
+                by_id |= records.read([trial_id])
                 continue
             for name in ("config", "versions"):
                 value = getattr(record, name)
                 object.__setattr__(record, name, shared.setdefault(repr(value), value))
-    return known
+    return by_id
 
 
 def read_evaluations(
     records: StudyRecords, broken: list[BrokenFileError] | None = None
 ) -> dict[str, list[Record]]:
     """Return the records of trials that scored the networks of this study, by the trial that trained the network."""
-    found: dict[str, list[Record]] = {}
+    by_source: dict[str, list[Record]] = {}
     for name in records.evaluations():
         other = StudyRecords(records.storage, name)
         for record in read_records(other, other.etags(), broken).values():
             if record.status.counts and record.config.get("study") == records.study:
-                found.setdefault(str(record.config.get("source")), []).append(record)
-    return found
+                by_source.setdefault(str(record.config.get("source")), []).append(record)
+    return by_source
 
 
 def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
@@ -154,8 +154,8 @@ def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
         return
     for kind in KINDS:
         parts = read_parts(records, kind, etags, ids_of_full=True)
-        have = frozenset[str]().union(*(part.trials for part in parts))
-        missing = [trial_id for trial_id in etags if trial_id not in have]
+        compacted = frozenset[str]().union(*(part.trials for part in parts))
+        missing = [trial_id for trial_id in etags if trial_id not in compacted]
         least = 1 if len(etags) >= PART_TRIALS else MIN_OBJECTS_TO_COMPACT
         if len(missing) >= least and not stop.is_set():
             fresh = _fresh(records, kind, etags, missing, [], stop)
@@ -187,19 +187,19 @@ def _gather(
     those of all trials, because what they lack is taken for stale.
     """
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
-    have = frozenset[str]().union(*(part.trials for part in parts))
+    compacted = frozenset[str]().union(*(part.trials for part in parts))
     fresh = _fresh(
-        records, kind, etags, [trial_id for trial_id in wanted if trial_id not in have], broken
+        records, kind, etags, [trial_id for trial_id in wanted if trial_id not in compacted], broken
     )
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
     if pc.count_distinct(recorded["trial_id"]).as_py() >= max(
         MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)
     ):
         write_parts(records, kind, parts, recorded)
-    whole = pa.concat_tables([*(part.rows for part in parts), fresh], promote_options="default")
-    if have - set(wanted):
-        whole = whole.filter(pc.is_in(whole["trial_id"], pa.array(wanted, pa.string())))
-    return whole if kind == RECORDS else whole.filter(pc.is_valid(whole["step"]))
+    joined = pa.concat_tables([*(part.rows for part in parts), fresh], promote_options="default")
+    if compacted - set(wanted):
+        joined = joined.filter(pc.is_in(joined["trial_id"], pa.array(wanted, pa.string())))
+    return joined if kind == RECORDS else joined.filter(pc.is_valid(joined["step"]))
 
 
 def _fresh(
@@ -213,17 +213,17 @@ def _fresh(
     """The rows of trials from their own files, with the etag of their record; null where a trial has none yet."""
     # short trials have no such file
     if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):
-        there = {
+        with_files = {
             key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)
         }
     else:
-        there = set(trial_ids)
+        with_files = set(trial_ids)
 
     def fetch(trial_id: str) -> pa.Table | BrokenFileError | None:
         if stop is not None and stop.is_set():
             return None
         try:
-            if trial_id in there:
+            if trial_id in with_files:
                 return _single(records, kind, trial_id)
         except FileNotFoundError:
             pass
@@ -262,12 +262,12 @@ def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.
     ids = list(tables)
     lengths = [len(table) for table in tables.values()]
     keys = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}
-    whole = pa.concat_tables(tables.values(), promote_options="default").combine_chunks()
+    joined = pa.concat_tables(tables.values(), promote_options="default").combine_chunks()
     columns = {
         name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string())
         for name, values in keys.items()
     }
-    return pa.table(columns | {name: whole[name] for name in whole.column_names})
+    return pa.table(columns | {name: joined[name] for name in joined.column_names})
 
 
 @dataclass(frozen=True)
@@ -332,17 +332,17 @@ def read_parts(
         return part
 
     parts = list[Part]()
-    taken = frozenset[str]()
+    ids_taken = frozenset[str]()
     threads = LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS
     with ThreadPoolExecutor(threads) as pool:
         for part in pool.map(read, keys):
             # Two drivers may have compacted the same trials: the first part keeps them.
-            twice = part.trials & taken
+            twice = part.trials & ids_taken
             if twice:
                 again = pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string()))
-                part = Part(part.key, part.rows.filter(pc.invert(again)), part.trials - taken)
+                part = Part(part.key, part.rows.filter(pc.invert(again)), part.trials - ids_taken)
             parts.append(part)
-            taken |= part.trials
+            ids_taken |= part.trials
     return parts
 
 

@@ -80,8 +80,8 @@ class FsspecStore(ListedStore):
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
-        found: bool = self._do("look up", key, lambda: self.fs.isfile(self._path(key)))
-        return found
+        is_file: bool = self._do("look up", key, lambda: self.fs.isfile(self._path(key)))
+        return is_file
 
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
         """Yield key, tag and bytes of each object whose key begins with `prefix`, sorted.

@@ -208,27 +208,27 @@ def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
     """Return whether a confirmation differs from the recorded ones: in its configurations, seeds or folds."""
-    known = read_confirmations(records)
+    recorded = read_confirmations(records)
     if (
-        not known
+        not recorded
         or not confirmation.arms
-        or any(earlier.goes_on(confirmation) for earlier in known)
+        or any(earlier.goes_on(confirmation) for earlier in recorded)
     ):
         return False
-    return not confirmation.goes_on(known[-1])
+    return not confirmation.goes_on(recorded[-1])
 
 
 def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
     """Add a confirmation that begins, or go on with the last one."""
-    known = read_confirmations(records)
-    if not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in known):
+    recorded = read_confirmations(records)
+    if not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in recorded):
         return
-    began = known[-1].began if known and confirmation.goes_on(known[-1]) else time.time()
-    kept = known[:-1] if known and confirmation.goes_on(known[-1]) else known
+    began = recorded[-1].began if recorded and confirmation.goes_on(recorded[-1]) else time.time()
+    unchanged = recorded[:-1] if recorded and confirmation.goes_on(recorded[-1]) else recorded
     LEDGER_FILE.write(
         records.store,
         f"{records.study}/{CONFIRMATIONS}",
-        asdict(Ledger((*kept, replace(confirmation, began=began)))),
+        asdict(Ledger((*unchanged, replace(confirmation, began=began)))),
     )
 
 
@@ -242,11 +242,11 @@ def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
         notes.append(
             f"confirmed on {on} that the search chose by, where its choice has an advantage"
         )
-    known = read_confirmations(records)
-    if len(known) > 1:
-        dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in known[:-1])
+    recorded = read_confirmations(records)
+    if len(recorded) > 1:
+        dates = ", ".join(time.strftime("%Y-%m-%d", time.gmtime(c.began)) for c in recorded[:-1])
         notes.append(
-            f"this is confirmation {len(known)} of the study (before: {dates}), with other seeds, folds or "
+            f"this is confirmation {len(recorded)} of the study (before: {dates}), with other seeds, folds or "
             "configurations; each earlier one counts as a look"
         )
     return notes

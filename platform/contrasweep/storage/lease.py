@@ -67,8 +67,8 @@ class Holder:
     @property
     def lives_here(self) -> bool | None:
         """Return whether the holder is a living process of this machine; None where that cannot be known."""
-        here = machine()
-        if not here or not self.process.startswith(here):
+        this_machine = machine()
+        if not this_machine or not self.process.startswith(this_machine):
             return None
         if self.pid == os.getpid() and self.token not in _held_here:
             return False
@@ -145,12 +145,12 @@ class Lease:
         return int(keys[-1].removeprefix(self.folder).removesuffix(".json")), self._read(keys[-1])
 
     def _keys(self) -> list[str]:
-        named = (
+        numbered = (
             key
             for key in self.store.list(self.folder)
             if key.removeprefix(self.folder)[:8].isdecimal()
         )
-        return [key for key in named if key == self._key(int(key.removeprefix(self.folder)[:8]))]
+        return [key for key in numbered if key == self._key(int(key.removeprefix(self.folder)[:8]))]
 
     def _key(self, generation: int) -> str:
         return f"{self.folder}{generation:08d}.json"
@@ -178,7 +178,7 @@ class Lease:
         )
         since = time.monotonic()
         while time.monotonic() - since < EXPIRY_S:
-            asked = time.monotonic()
+            started_at = time.monotonic()
             time.sleep(POLL_S)
             now = self.newest()
             if now[0] != generation or now[1] is None or now[1].released:
@@ -186,7 +186,7 @@ class Lease:
             if now[1].renewals > holder.renewals:
                 raise self._held(now[1])
             # the storage did not answer us, and perhaps nor the holder
-            if time.monotonic() - asked > POLL_S + HEARTBEAT_S:
+            if time.monotonic() - started_at > POLL_S + HEARTBEAT_S:
                 since = time.monotonic()
         self.on_message(
             f"{holder} has given no sign for {EXPIRY_S:.0f} s; this run takes {study} over"

@@ -80,8 +80,8 @@ def as_line(text: str) -> str:
 
 def as_label(text: str) -> str:
     """Return `text` as a valid label: control characters are escaped, and a long text is cut."""
-    shown = as_line(text)
-    return shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 3]}..."
+    line = as_line(text)
+    return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 3]}..."
 
 
 def local_path(text: str | Path, place: str = "storage") -> Path:

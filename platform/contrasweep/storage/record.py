@@ -415,7 +415,7 @@ def _clipped(error: str) -> str:
     # a file's name may have characters that no JSON file may have
     data = error.encode(errors="backslashreplace")
     if len(data) > ERROR_BYTES:
-        kept = ERROR_BYTES // 2 - 50
-        mark = f"\n--- {len(data) - 2 * kept:,} bytes are left out here\n"
-        data = data[:kept] + mark.encode() + data[-kept:]
+        end_bytes = ERROR_BYTES // 2 - 50
+        mark = f"\n--- {len(data) - 2 * end_bytes:,} bytes are left out here\n"
+        data = data[:end_bytes] + mark.encode() + data[-end_bytes:]
     return data.decode(errors="ignore")

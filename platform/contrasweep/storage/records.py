@@ -82,11 +82,11 @@ class StudyRecords:
 
     def claim(self, document: StudyDocument) -> StudyDocument:
         """Write study.json in one atomic write, unless it is there; return it. The study keeps its `origin`."""
-        known = self.document()
+        there = self.document()
         document = replace(
-            document, origin=known.origin if known and known.origin else uuid.uuid4().hex
+            document, origin=there.origin if there and there.origin else uuid.uuid4().hex
         )
-        if known != document:
+        if there != document:
             self.store.check_writable()
             self.store.write(f"{self.study}/study.json", STUDY_FILE.encode(asdict(document)))
         return document
@@ -195,10 +195,10 @@ class StudyRecords:
         remedy = self.remedy(RECORD_FILE.remedy)
         table = decode_table(data, file, remedy, REPORTS, is_number, MAX_TRIAL_VALUES)
         try:
-            wanted = _report_schema(tuple(table.column_names))
+            schema = _report_schema(tuple(table.column_names))
             # a cast costs a third of reading the file
-            if not table.schema.equals(wanted, check_metadata=True):
-                table = table.cast(wanted)
+            if not table.schema.equals(schema, check_metadata=True):
+                table = table.cast(schema)
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
                 raise ValueError("its columns are not those of reports")
         except (pa.ArrowException, ValueError) as error:

@@ -137,9 +137,9 @@ class Retry:
         if is_denied(error):  # said once, when it is final
             return
         of = f" of {self.attempts}" if self._is_counted(error) else ""
-        what = message(error)
+        why = message(error)
         log.warning(
-            "could not %s %s (%s); attempt %d%s in %.1f s", verb, place, what, attempt + 1, of, wait
+            "could not %s %s (%s); attempt %d%s in %.1f s", verb, place, why, attempt + 1, of, wait
         )
 
 

@@ -144,8 +144,8 @@ class LocalStore:
             if not name.startswith(".tmp-")
         )
         with self._asking("be listed", prefix):
-            found = sorted(key for key in keys if key.startswith(prefix) and is_key(key))
-        yield from found
+            listed = sorted(key for key in keys if key.startswith(prefix) and is_key(key))
+        yield from listed
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return key -> bytes of each file whose key begins with `prefix`."""

@@ -267,9 +267,11 @@ def declared_lines(document: StudyDocument) -> list[str]:
     lines = []
     before = document.asked_before
     if before:
-        named = ", ".join(before[:3]) + (f" and {len(before) - 3} more" if len(before) > 3 else "")
+        studies = ", ".join(before[:3]) + (
+            f" and {len(before) - 3} more" if len(before) > 3 else ""
+        )
         lines.append(
-            f"asked before, on the same data: {named} compared the same arms; these verdicts do not count that"
+            f"asked before, on the same data: {studies} compared the same arms; these verdicts do not count that"
         )
     lines += [
         f"seed {seed} is left out: {reason}"
@@ -277,10 +279,10 @@ def declared_lines(document: StudyDocument) -> list[str]:
     ]
     for entry in document.log:
         fields = [change.partition(" ")[0] for change in entry.changes]
-        asked = [
+        changes_asked = [
             c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")
         ]
-        changes = entry.changes if entry.spent or entry.spec is None else asked
+        changes = entry.changes if entry.spent or entry.spec is None else changes_asked
         if not changes or (entry.again and not entry.spent):
             continue
         line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {', '.join(changes)}"
@@ -294,7 +296,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
             parts.append(f"verdicts are of {stands}")
         if entry.spent:
             parts.append(f"{'each' if entry.spent > 1 else 'this'} counts as a look")
-        elif document.family and any(change.startswith("arms + ") for change in asked):
+        elif document.family and any(change.startswith("arms + ") for change in changes_asked):
             parts.append(
                 f"comparisons with other arms than {', '.join(document.family)} are exploratory"
             )

@@ -132,15 +132,15 @@ class Arm:
             object.__setattr__(self, "config", {CALLS: called, **self.config})
             object.__setattr__(self, "trainable", adapter)
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
-            known = methods()
-            if self.trainable not in known:
+            known_methods = methods()
+            if self.trainable not in known_methods:
                 raise SpecError(
                     "a trainable is a dotted path package.module:function, or the short name of a shipped method",
                     place="trainable",
                     value=self.trainable,
-                    hint=choose_from("methods", known, self.trainable),
+                    hint=choose_from("methods", known_methods, self.trainable),
                 )
-            object.__setattr__(self, "trainable", known[self.trainable])
+            object.__setattr__(self, "trainable", known_methods[self.trainable])
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         canonical.canonical(self.config, "config")
         spaces.check(self.space, self.config)
@@ -161,13 +161,13 @@ class Arm:
         self._check_start_points()
 
     def _check_start_points(self) -> None:
-        seen: list[MutableConfig] = []
+        earlier_points: list[MutableConfig] = []
         for i, point in enumerate(self.start_points or []):
-            whole = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
-            if not spaces.fits(self.space, point, whole):
+            whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
+            if not spaces.fits(self.space, point, whole_config):
                 names = []
                 for name, parameter in self.space.items():
-                    if spaces.active(parameter.when, whole):
+                    if spaces.active(parameter.when, whole_config):
                         by = getattr(parameter, "step", None)
                         grid = f" (from {parameter.value(0)} in steps of {by})" if by else ""
                         names.append(f"{name}{grid}")
@@ -177,15 +177,15 @@ class Arm:
                     value=point,
                     hint=f"searched: {', '.join(names)}",
                 )
-            if any(canonical.same(point, other) for other in seen):
+            if any(canonical.same(point, other) for other in earlier_points):
                 raise SpecError(
                     "a start point is tried once", place=f"start_points.{i}", value=point
                 )
-            seen.append(
+            earlier_points.append(
                 {n: float(v) if isinstance(self.space[n], Float) else v for n, v in point.items()}
             )
-        if seen:
-            object.__setattr__(self, "start_points", seen)
+        if earlier_points:
+            object.__setattr__(self, "start_points", earlier_points)
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
         if isinstance(self.config.get("resources"), Mapping):

@@ -112,8 +112,8 @@ class Spending:
     @property
     def _pace(self) -> float:
         """Return the GPU-hours that a step of the arm has taken on average; 0 before the first trial has ended."""
-        known = sum(self.steps[trial] for trial in self.hours)
-        return sum(self.hours.values()) / known if known else 0.0
+        steps_ended = sum(self.steps[trial] for trial in self.hours)
+        return sum(self.hours.values()) / steps_ended if steps_ended else 0.0
 
     def room(self, configs: int, running: Iterable[str]) -> bool:
         """Return whether the budget has room for one more configuration, after `configs` others.

@@ -71,8 +71,8 @@ def _merged(below: Any, above: Any) -> Any:
         above = {NAME: above}
     elif isinstance(below, str) and isinstance(above, Mapping):
         below = {NAME: below}
-    both = isinstance(below, Mapping) and isinstance(above, Mapping)
-    return merge(below, above) if both else above
+    are_mappings = isinstance(below, Mapping) and isinstance(above, Mapping)
+    return merge(below, above) if are_mappings else above
 
 
 def name(value: Any) -> Any:

@@ -82,8 +82,8 @@ class Evaluation:
 
     def gives(self, metric: str, prefix: str) -> bool:
         """Whether a metric of this name may be one of its scores with this prefix."""
-        rest = metric.removeprefix(prefix)
-        return metric.startswith(prefix) and bool(rest) and (bool(self.function) or "/" not in rest)
+        name = metric.removeprefix(prefix)
+        return metric.startswith(prefix) and bool(name) and (bool(self.function) or "/" not in name)
 
     @property
     def label(self) -> str:

@@ -162,10 +162,10 @@ def parse_set(text: str) -> tuple[list[str], Any]:
 
 def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     module_name, colon, attribute = name.partition(":")
-    what = place.lower()
+    noun = place.lower()
     if not colon or not attribute:
         raise SpecError(
-            f"a {what} is module:NAME or a .yaml file",
+            f"a {noun} is module:NAME or a .yaml file",
             place=place,
             value=name,
             hint="for example contrasweep.search_spaces.quickstart:STUDY"
@@ -188,7 +188,7 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     # the module is someone else's: whatever it raises is named, in one line
     except (Exception, SystemExit) as error:
         raise SpecError(
-            f"the {what}'s module raises an error when it is imported",
+            f"the {noun}'s module raises an error when it is imported",
             place=place,
             value=module_name,
             hint=in_one_line(error),
@@ -196,12 +196,12 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     declared = getattr(module, attribute, None)
     if isinstance(declared, kinds):
         return declared
-    known = [n for n, v in vars(module).items() if isinstance(v, kinds)]
+    candidates = [n for n, v in vars(module).items() if isinstance(v, kinds)]
     raise SpecError(
-        f"there is no such {what} in this module",
+        f"there is no such {noun} in this module",
         place=module_name,
         value=attribute,
-        hint=choose_from("studies" if place == "STUDY" else f"{what}s", known, attribute),
+        hint=choose_from("studies" if place == "STUDY" else f"{noun}s", candidates, attribute),
     )
 
 
@@ -226,8 +226,8 @@ def _read_yaml(path: Path) -> MutableConfig:
 
 def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") -> None:
     """Put `value` at `path` below `where`, the value of the study's field `inside`."""
-    key, rest = _next_key(where, path, place, inside)
-    if not rest:
+    key, path_left = _next_key(where, path, place, inside)
+    if not path_left:
         component = (
             isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
         )
@@ -241,8 +241,8 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
         where[key] = {dotted.NAME: where[key]}
     if isinstance(where, dict):
         where.setdefault(key, {})
-    kept = inside == "config" or isinstance(key, int)
-    _set(where[key], rest, value, place, inside if kept else key)
+    is_kept = inside == "config" or isinstance(key, int)
+    _set(where[key], path_left, value, place, inside if is_kept else key)
 
 
 def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
@@ -252,9 +252,9 @@ def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any
     path.
     """
     if isinstance(where, dict):
-        new = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
+        name = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
         beginnings = [key for key in where if isinstance(key, str) and _starts(key, path)]
-        key = max(beginnings, key=len, default=new)
+        key = max(beginnings, key=len, default=name)
         return key, path[key.count(".") + 1 :]
     if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
         return int(path[0]), path[1:]
@@ -272,12 +272,12 @@ def _build_all(fields: MutableConfig, name: str) -> list[Study]:
     if SEVERAL not in fields:
         return [_build(fields, name)]
     shared = {key: value for key, value in fields.items() if key != SEVERAL}
-    each = fields[SEVERAL]
-    if not isinstance(each, list) or not each or not all(isinstance(study, dict) for study in each):
+    many = fields[SEVERAL]
+    if not isinstance(many, list) or not many or not all(isinstance(study, dict) for study in many):
         raise SpecError(
-            "studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=each
+            "studies is a list of mappings of fields", place=f"{name}: {SEVERAL}", value=many
         )
-    return [_build({**shared, **study}, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(each)]
+    return [_build({**shared, **study}, f"{name}: {SEVERAL}.{i}") for i, study in enumerate(many)]
 
 
 def _build(fields: MutableConfig, name: str) -> Study:

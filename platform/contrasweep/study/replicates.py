@@ -68,10 +68,10 @@ class Replicates:
 
     def __str__(self) -> str:
         looks = self.looks
-        shown = (
+        look_texts = (
             [*map(str, looks)] if len(looks) <= 8 else [*map(str, looks[:3]), "...", str(looks[-1])]
         )
-        return f"{self.first} to {self.most} {self.of}, looks at {', '.join(shown)}"
+        return f"{self.first} to {self.most} {self.of}, looks at {', '.join(look_texts)}"
 
 
 def extended(seeds: Sequence[int], count: int) -> list[int]:

@@ -281,12 +281,12 @@ def check(space: Space, fixed: Config) -> None:
     for name, parameter in space.items():
         for key in parameter.when or {}:
             if key not in space and dotted.lookup(fixed, key, _MISSING) is _MISSING:
-                known = choose_from("keys", [*space, *dotted.flatten(fixed)], key)
+                hint = choose_from("keys", [*space, *dotted.flatten(fixed)], key)
                 raise SpecError(
                     "`when` names no parameter and no config key",
                     place=f"{name}.when",
                     value=key,
-                    hint=known,
+                    hint=hint,
                 )
         for other in list(space)[: list(space).index(name)]:
             if problem := dotted.clash(settings(other, space[other]), settings(name, parameter)):

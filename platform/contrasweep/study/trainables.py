@@ -68,11 +68,11 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
     ]
     notes = []
     if arms:
-        which = f"arms {', '.join(arms)}: their trainables have"
+        owner = f"arms {', '.join(arms)}: their trainables have"
         if len(arms) == 1:
-            which = f"arm {arms[0]}: its trainable has"
+            owner = f"arm {arms[0]}: its trainable has"
         notes.append(
-            f"the settings of {which} no `settings`, so they cannot be checked; one that no trial reads is named after "
+            f"the settings of {owner} no `settings`, so they cannot be checked; one that no trial reads is named after "
             "the run"
         )
     commands = [(name, arm) for name, arm in study.arms.items() if arm.trainable == PATH]
@@ -141,10 +141,10 @@ def _unplaced(name: str, arm: Arm, axes: Collection[str], study: Study) -> str:
     keys = placeholders.unplaced(
         command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
     )
-    named = placeholders.names(command)
-    if "seed" not in named and len(study.all_seeds) > 1:
+    placed = placeholders.names(command)
+    if "seed" not in placed and len(study.all_seeds) > 1:
         keys.append("seed")
-    if "fold" not in named and "data" not in named and study.folds is not None:
+    if "fold" not in placed and "data" not in placed and study.folds is not None:
         keys.append("fold")
     if keys:
         return (
@@ -281,8 +281,8 @@ def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
                 settings = resolve(data)
             except DataError as error:  # the method says what it does not take
                 raise SpecError(str(error)) from None
-    known = dataclasses.is_dataclass(settings) or isinstance(settings, pydantic.BaseModel)
-    return Config(resolved_config(settings)) if known else config
+    is_structured = dataclasses.is_dataclass(settings) or isinstance(settings, pydantic.BaseModel)
+    return Config(resolved_config(settings)) if is_structured else config
 
 
 def _place(error: SpecError, arm: str, axes: Collection[str]) -> str:

@@ -85,8 +85,8 @@ def main() -> None:
     while living := [thread for thread in threads if thread.is_alive()]:
         living[0].join(0.5)
         driver.leave_output()
-    told = notifier is None or notifier.join(PATIENCE_S)
-    _say({"gaps": [gap for follower in followers if (gap := follower.gap())], "told": told})
+    notified = notifier is None or notifier.join(PATIENCE_S)
+    _say({"gaps": [gap for follower in followers if (gap := follower.gap())], "told": notified})
     driver.leave_output()
     if notifier is not None:
         notifier.join(LAST_S)

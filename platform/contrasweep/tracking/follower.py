@@ -151,14 +151,14 @@ class Follower:
         Returns:
             How many values it lacked, by trial id.
         """
-        known = [
+        shown_before = [
             trial_id
             for trial_id in self.ended
             if trial_id not in self._new and trial_id not in self.refused
         ]
         mended: dict[str, int] = {}
-        for start in range(0, len(known), MANY):
-            records = self.records.read(known[start : start + MANY]).values()
+        for start in range(0, len(shown_before), MANY):
+            records = self.records.read(shown_before[start : start + MANY]).values()
             with ThreadPoolExecutor(self.target.connections) as pool:
                 mended |= {
                     trial_id: count for trial_id, count in pool.map(self._mend, records) if count
@@ -184,18 +184,18 @@ class Follower:
         lacks = {**dict.fromkeys(self.waiting, self.error), **self.refused}
         if not lacks and not self.error:
             return ""
-        what = plural(len(lacks), "trial") if lacks else "the summary"
+        part = plural(len(lacks), "trial") if lacks else "the summary"
         reason = next(filter(None, [self.error, *self.refused.values()]), "it took too long")
         remedy = "the records have everything: run `contrasweep sync` for this study"
-        return f"{self.target.name} lacks {what} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
+        return f"{self.target.name} lacks {part} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
 
     def refusals(self) -> str:
         """The trials that the tracker does not show, and why."""
         some = "; ".join(
             f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED)
         )
-        more = f"; and {len(self.refused) - NAMED} more" if len(self.refused) > NAMED else ""
-        return f"{plural(len(self.refused), 'trial')}: {some}{more}"
+        unlisted = f"; and {len(self.refused) - NAMED} more" if len(self.refused) > NAMED else ""
+        return f"{plural(len(self.refused), 'trial')}: {some}{unlisted}"
 
     def read(self) -> list[Record]:
         """Return the records that are new or have changed since the last call."""
@@ -207,15 +207,15 @@ class Follower:
         }
         broken: list[BrokenFileError] = []
         read = compact.read_records if len(changed) >= MANY else _read_each
-        found = read(self.records, etags, broken, changed)
+        records_read = read(self.records, etags, broken, changed)
         for trial_id in changed:
             self._drop(trial_id)
             self._etags[trial_id] = etags[trial_id]
-            if trial_id in found:
-                self.ended[trial_id] = EndedTrial.of(found[trial_id])
+            if trial_id in records_read:
+                self.ended[trial_id] = EndedTrial.of(records_read[trial_id])
         for error in broken:
             self._refuse(error.file.split("/")[-2], error)
-        return list(found.values())
+        return list(records_read.values())
 
     def _read_records(self) -> None:
         if records := self.read():

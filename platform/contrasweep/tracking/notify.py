@@ -122,16 +122,16 @@ class Notifier:
 def decided(log: LookLog, before: int) -> str:
     """Return what the looks after the first `before` decided, as text; "" where they decided nothing."""
     lines = []
-    known = set()
+    decided_keys = set()
     for number, look in enumerate(log.looks, 1):
-        new = [
+        newly_decided = [
             entry
             for entry in look.comparisons
-            if entry.decision in VERDICTS and entry.key not in known
+            if entry.decision in VERDICTS and entry.key not in decided_keys
         ]
-        known |= {entry.key for entry in new}
-        if new and number > before:
-            verdicts = ", ".join(map(_verdict, new))
+        decided_keys |= {entry.key for entry in newly_decided}
+        if newly_decided and number > before:
+            verdicts = ", ".join(map(_verdict, newly_decided))
             lines.append(f"look {number} at {look.replicates} {log.unit} decided: {verdicts}")
     return "; ".join(lines)
 

@@ -66,14 +66,14 @@ class TrackingProcess:
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(answers,), name="tracking", daemon=True).start()
         until = time.monotonic() + timeout_s
-        left = None
+        unshown = None
         while True:
             try:
                 line = answers.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
-                what = "all" if left is None else plural(left, "trial")
+                rest = "all" if unshown is None else plural(unshown, "trial")
                 return (
-                    f"{self.name} does not show {what} of study {self.study} yet: process {self.process.pid} goes on "
+                    f"{self.name} does not show {rest} of study {self.study} yet: process {self.process.pid} goes on "
                     f"in the background, and `contrasweep sync` shows the rest too"
                 )
             if line is None:
@@ -85,7 +85,7 @@ class TrackingProcess:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
-            left = answer["left"]
+            unshown = answer["left"]
 
     def _tell(self, line: str) -> None:
         assert self.process.stdin is not None

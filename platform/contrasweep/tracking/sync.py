@@ -91,16 +91,16 @@ class ToldTracker(Target):
         """Send the tracker the reports of a trial that are new."""
         tracker = self._built
         rows = files.reports
-        used = files.system
+        system_rows = files.system
         first = rows[0]["time"] if rows else 0.0
-        known = self._last.get(trial.id)
-        if known is None or (known[0] and known[0] != first):  # it has started over
+        sent = self._last.get(trial.id)
+        if sent is None or (sent[0] and sent[0] != first):  # it has started over
             _tried(tracker.start, trial)
-            known = (first, -1, -1)
+            sent = (first, -1, -1)
         steps = []
         for told, metrics, before in (
-            (rows, metrics_of, known[1]),
-            (used, system_metrics, known[2]),
+            (rows, metrics_of, sent[1]),
+            (system_rows, system_metrics, sent[2]),
         ):
             for row in told:
                 if step_of(row) > before:
@@ -234,12 +234,12 @@ def sync(
         compare: Whether trials that MLflow shows already are compared value by value, so that gaps are mended.
     """
     study = study or TrackedStudy.stored(records)
-    shown = targets(trackers, study, records)
-    if not shown:
+    targets_shown = targets(trackers, study, records)
+    if not targets_shown:
         raise SpecError(
             "there is nothing to bring up to date without tracking", place="tracking", value="none"
         )
-    return [_sync(records, target, study.trials, complete, compare) for target in shown]
+    return [_sync(records, target, study.trials, complete, compare) for target in targets_shown]
 
 
 def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
@@ -248,8 +248,8 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
     Returns:
         A line for each tracker that lacks something.
     """
-    shown = targets(trackers, TrackedStudy.stored(records), records)
-    followers = [Follower(records, target) for target in shown]
+    targets_shown = targets(trackers, TrackedStudy.stored(records), records)
+    followers = [Follower(records, target) for target in targets_shown]
     stopped = threading.Event()
 
     def outcome(seconds: float) -> Outcome | None:
@@ -259,10 +259,10 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
         if state is None or is_living(state):
             return None
         planned = TrackedStudy.stored(records).trials
-        whole = state.ended == "complete" or (
+        is_complete = state.ended == "complete" or (
             planned is not None and len(records.finished()) >= planned
         )
-        return "complete" if whole else "interrupted"
+        return "complete" if is_complete else "interrupted"
 
     threads = follow_all(followers, outcome)
     try:
@@ -289,14 +289,14 @@ def _sync(
                 follower.look(last=True)
             if compare:
                 mended = follower.compare()
-            whole = (
+            is_complete = (
                 complete
                 if complete is not None
                 else planned is None or len(follower.ended) >= planned
             )
             if follower.is_running:
                 outcome: Outcome = "running"
-            elif whole:
+            elif is_complete:
                 outcome = "complete"
             else:
                 outcome = "interrupted"

@@ -168,7 +168,7 @@ class EndedTrial:
 def record_digest(record: Record) -> str:
     """Return a digest of what trackers show of a record, 16 hexadecimal digits."""
     metrics = sorted(record.metrics.items())
-    shown = [
+    facts = [
         record.trial_id,
         record.status.value,
         record.step,
@@ -176,7 +176,7 @@ def record_digest(record: Record) -> str:
         record.ended,
         metrics,
     ]
-    return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def system_metrics(row: Mapping[str, float]) -> dict[str, float]:

@@ -207,9 +207,9 @@ class ArmSearch:
         content = {"config": canonical.Config(config)}
         CANDIDATE_FILE.write(self.records.store, self._key(len(self.candidates)), content)
         candidate = self._add(config)
-        known = self._recorded([candidate])
-        self.waiting = deque(trial for trial in self.waiting if trial.id not in known)
-        for record in known.values():
+        recorded = self._recorded([candidate])
+        self.waiting = deque(trial for trial in self.waiting if trial.id not in recorded)
+        for record in recorded.values():
             self._take(record)
         self._tell()
         self._settle()
@@ -250,21 +250,21 @@ class ArmSearch:
 
         Trials whose reports stop them are handed out first, to be given the record that they lack.
         """
-        known = self._recorded(candidates)
+        recorded = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
                 rows = (
                     self.records.metrics(trial.id)
-                    if self.study.pruner or trial.id not in known
+                    if self.study.pruner or trial.id not in recorded
                     else []
                 )
                 going = [self.keep_going(trial.id, [row]) for row in rows]
-                if trial.id not in known and going and not going[-1]:
+                if trial.id not in recorded and going and not going[-1]:
                     self.stopped.add(trial.id)
-                if trial.id in known:
-                    self._take(known[trial.id])
-        left = (trial for trial in self.waiting if trial.id not in known)
-        self.waiting = deque(sorted(left, key=lambda trial: trial.id not in self.stopped))
+                if trial.id in recorded:
+                    self._take(recorded[trial.id])
+        still_waiting = (trial for trial in self.waiting if trial.id not in recorded)
+        self.waiting = deque(sorted(still_waiting, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
         """Return the records of their trials, without those of trials that run again."""

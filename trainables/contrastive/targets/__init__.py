@@ -69,19 +69,19 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
     if needs in ("pairs", "instances"):
         of_pairs = isinstance(loss, ComposedLoss) and not loss.loss.all_pairs
         if not of_pairs or (needs == "instances" and loss.loss.positives != "instances"):  # type: ignore[union-attr]
-            known = "infonce, supcon, sincere, ocl, siglip, margin_contrastive, triplet, batch_hard"
+            names = "infonce, supcon, sincere, ocl, siglip, margin_contrastive, triplet, batch_hard"
             raise SpecError(
                 f"targets {name!r} need a loss whose value for an anchor comes from its own scores"
                 + (", and whose positives are views of one image" if needs == "instances" else ""),
                 place="loss",
                 value=loss.name if hasattr(loss, "name") else loss.loss.name,
-                hint="take infonce or siglip" if needs == "instances" else f"take one of {known}",
+                hint="take infonce or siglip" if needs == "instances" else f"take one of {names}",
             )
     if needs == "nothing" and loss.has_weights:
         raise SpecError(f"{name} does not look at the loss, which has weights", place="loss")
     if n_views != 2 and not getattr(entry, "many_views", False):
         many = ", ".join(
-            key for key, known in TARGETS.items() if getattr(known, "many_views", False)
+            key for key, names in TARGETS.items() if getattr(names, "many_views", False)
         )
         raise SpecError(
             f"targets {name!r} compare two views",

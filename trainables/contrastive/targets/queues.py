@@ -235,9 +235,9 @@ class Nnclr:
             )
             (second,) = together(precise(embeddings[1]))
             p, q = (together(precise(x))[0] for x in predictions)
-            own = torch.eye(len(first), dtype=torch.bool, device=first.device)
-            value = loss.between(self._nearest(first), q, own, ~own) + loss.between(
-                self._nearest(second), p, own, ~own
+            same_image = torch.eye(len(first), dtype=torch.bool, device=first.device)
+            value = loss.between(self._nearest(first), q, same_image, ~same_image) + loss.between(
+                self._nearest(second), p, same_image, ~same_image
             )
         self.pending = first.detach(), labels, rows
         return Compared(value / 2, torch.cat([precise(z) for z in embeddings]))

@@ -131,13 +131,13 @@ class Dino:
     ) -> Compared:
         """Compute the cross-entropy of the student's views against the teacher's."""
         embeddings = self.model(views)
-        each = views.chunk(self.n_views)
-        taught = [self.teacher(view) for view in each[: self.teacher_views]]
+        single_views = views.chunk(self.n_views)
+        teacher_scores = [self.teacher(view) for view in single_views[: self.teacher_views]]
         with torch.autocast(views.device.type, enabled=False):
             student = [
                 self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)
             ]
-            teacher = [together(precise(scores))[0] for scores in taught]
+            teacher = [together(precise(scores))[0] for scores in teacher_scores]
             self.pending = torch.cat(teacher).mean(0)
             targets = [
                 ((scores - self.centre.value) / self.temperatures[1]).softmax(1)

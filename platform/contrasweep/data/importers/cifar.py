@@ -53,8 +53,8 @@ def _read(classes: int) -> Any:
             splits, names = _pickled(source, classes)
         if isinstance(settings, LongTailed):
             images, labels = splits["train"]
-            kept = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
-            splits["train"] = images[kept], labels[kept]
+            rows_kept = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
+            splits["train"] = images[rows_kept], labels[rows_kept]
         return labelled_images.content(splits, names, str(source))
 
     return read

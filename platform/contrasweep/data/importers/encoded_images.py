@@ -148,23 +148,25 @@ def _tables(
     load = partial(_load, longest=longest)
     with ThreadPoolExecutor() as pool:
         while batch := list(islice(waiting, BATCH)):
-            kept = []
+            readable_items = []
             for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
                 if problem:
                     rejected.add(problem, readable(file.name))
                     continue
                 if size is None and specs["image"].setdefault("shape", shape) != shape:
                     specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
-                kept.append((data, file))
-            if kept:
-                labels = [file.label for _, file in kept]
-                captions = [file.captions for _, file in kept]
-                groups = [counted(data, label=file.label) for data, file in kept]
+                readable_items.append((data, file))
+            if readable_items:
+                labels = [file.label for _, file in readable_items]
+                captions = [file.captions for _, file in readable_items]
+                groups = [counted(data, label=file.label) for data, file in readable_items]
                 yield columns.table(
                     {
-                        "image": pa.array([data for data, _ in kept], pa.binary()),
+                        "image": pa.array([data for data, _ in readable_items], pa.binary()),
                         **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
-                        "path": pa.array([readable(file.name) for _, file in kept], pa.string()),
+                        "path": pa.array(
+                            [readable(file.name) for _, file in readable_items], pa.string()
+                        ),
                         **({"group": pa.array(groups, pa.string())} if together else {}),
                         **(
                             {"captions": pa.array(captions, pa.list_(pa.string()))}
@@ -200,26 +202,26 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
     files = [source] if source.is_file() else sorted(source.rglob(f"*{suffix}"))
     if not files:
         raise DataError(f"{source} has no {suffix} files")
-    named: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}
     for file in files:
         parts = (Path(file.name) if source.is_file() else file.relative_to(source)).parts[::-1]
         words = [word for part in parts for word in re.split(r"[^a-z]+", part.lower())]
-        named.setdefault(next((SPLITS[word] for word in words if word in SPLITS), ""), []).append(
+        by_name.setdefault(next((SPLITS[word] for word in words if word in SPLITS), ""), []).append(
             file
         )
-    if set(named) == {""}:
+    if set(by_name) == {""}:
         return {"train": files}
-    if "train" not in named:
+    if "train" not in by_name:
         raise DataError(
-            f"{source} has {suffix} files of {', '.join(sorted(filter(None, named)))} and none of train"
+            f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_name)))} and none of train"
         )
-    test = "test" if "test" in named else "val"
-    left = [
-        file for split, files in named.items() if split not in ("train", test) for file in files
+    test = "test" if "test" in by_name else "val"
+    left_out = [
+        file for split, files in by_name.items() if split not in ("train", test) for file in files
     ]
-    if left:
-        say_left_out(source, [file.name for file in left])
-    return {"train": named["train"], **({"test": named[test]} if test in named else {})}
+    if left_out:
+        say_left_out(source, [file.name for file in left_out])
+    return {"train": by_name["train"], **({"test": by_name[test]} if test in by_name else {})}
 
 
 def say_left_out(source: Path, names: list[str]) -> None:

@@ -76,9 +76,9 @@ def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
 def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
     if wanted == "none":
         return ""
-    named = list(_names(schema))
+    labels = list(_names(schema))
     numbers = [f.name for f in schema if pa.types.is_integer(f.type)]
-    label = wanted or (named[0] if len(named) == 1 else "label" if "label" in numbers else "")
+    label = wanted or (labels[0] if len(labels) == 1 else "label" if "label" in numbers else "")
     if wanted and wanted not in numbers:
         raise DataError(f"{source}: {choose_from('columns of class numbers', numbers, wanted)}")
     if not label:
@@ -116,14 +116,16 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
             raise DataError(
                 f"{file} has no column {lacks[0]!r}, which other files of the dataset have"
             )
-        here = _names(schema).get(label)
-        if here and names and here != names:
-            i, a, b = next((i, a, b) for i, (a, b) in enumerate(zip_longest(here, names)) if a != b)
+        class_names = _names(schema).get(label)
+        if class_names and names and class_names != names:
+            i, a, b = next(
+                (i, a, b) for i, (a, b) in enumerate(zip_longest(class_names, names)) if a != b
+            )
             raise DataError(
                 f"{file} has other class names than {first}: class {i} is {a!r} and {b!r}; stage them apart"
             )
-        if here and not names:
-            names = here
+        if class_names and not names:
+            names = class_names
             first = file
     if names or not label:
         return names

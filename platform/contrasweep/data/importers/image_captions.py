@@ -28,13 +28,13 @@ def read(source: Path, settings: Settings) -> Content:
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images and captions")
     captions = {split: _captions(folder) for split, folder in split_folders(source).items()}
-    if empty := [split for split, found in captions.items() if not found]:
+    if empty := [split for split, texts in captions.items() if not texts]:
         raise DataError(
             f"{source} has no captions of {empty[0]}: neither {', '.join(TABLES)} nor a .txt beside an image"
         )
     splits = {
-        split: (Encoded(file, file.name, None, tuple(lines)) for file, lines in found.items())
-        for split, found in captions.items()
+        split: (Encoded(file, file.name, None, tuple(lines)) for file, lines in texts.items())
+        for split, texts in captions.items()
     }
     return encoded_images.content(splits, (), settings.size, settings.longest_side, "image-text")
 
@@ -42,19 +42,21 @@ def read(source: Path, settings: Settings) -> Content:
 def _captions(folder: Path) -> dict[Path, list[str]]:
     """Return the captions of each image below `folder`, in the order of the table, or of the files' names."""
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
-    found: dict[Path, list[str]] = {}
+    by_file: dict[Path, list[str]] = {}
     if table is None:
         for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
             if (text := file.with_suffix(".txt")).is_file():
-                found[file] = text.read_text(encoding="utf-8").splitlines()
+                by_file[file] = text.read_text(encoding="utf-8").splitlines()
     else:
         for row, name, captions in _rows(table):
             check_member(name, f"{table}, row {row}")
-            found.setdefault(folder / name, []).extend(captions)
-    kept = {file: [line.strip() for line in lines if line.strip()] for file, lines in found.items()}
-    if bare := next((file for file, lines in kept.items() if not lines), None):
+            by_file.setdefault(folder / name, []).extend(captions)
+    stripped = {
+        file: [line.strip() for line in lines if line.strip()] for file, lines in by_file.items()
+    }
+    if bare := next((file for file, lines in stripped.items() if not lines), None):
         raise DataError(f"{table or folder}: {bare.name} has an empty caption")
-    return kept
+    return stripped
 
 
 def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:

@@ -32,16 +32,18 @@ def read(source: Path, settings: FolderSettings) -> Content:
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
     present = split_folders(_root(source), lambda folder: bool(_visible(folder)[0]))
-    found = {split: _class_folders(folder) for split, folder in present.items()}
-    classes = sorted({name for folders in found.values() for name in folders})
+    class_folders = {split: _class_folders(folder) for split, folder in present.items()}
+    classes = sorted({name for folders in class_folders.values() for name in folders})
     if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
         looked = ", ".join(str(folder) for folder in present.values())
         raise DataError(
             f"{source} has no class folders (looked in {looked}); `images` stages images without labels"
         )
-    _check_classes(found)
+    _check_classes(class_folders)
     rejected = Rejected()
-    splits = {split: _files(present[split], found[split], classes, rejected) for split in present}
+    splits = {
+        split: _files(present[split], class_folders[split], classes, rejected) for split in present
+    }
     together = settings.copies == "together"
     return encoded_images.content(
         splits, classes, settings.size, settings.longest_side, rejected=rejected, together=together
@@ -54,26 +56,26 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     `Training` and `TEST` are names of splits too. A validation split is the test split unless there is one of that
     name; folders beside them are left out, which is said. `DataError` where there is a test split alone, or two.
     """
-    named: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     children = _visible(source)[0]
     for folder in children:
         split = encoded_images.SPLITS.get(folder.name.lower())
         if split is not None and is_split(folder):
-            if split in named:
+            if split in by_name:
                 raise DataError(
-                    f"{source} has two folders of {split}: {named[split].name} and {folder.name}"
+                    f"{source} has two folders of {split}: {by_name[split].name} and {folder.name}"
                 )
-            named[split] = folder
-    if "train" not in named:
-        if named and len(named) == len(children):
+            by_name[split] = folder
+    if "train" not in by_name:
+        if by_name and len(by_name) == len(children):
             raise DataError(
-                f"{source} has folders of {' and '.join(sorted(named))} and none of train"
+                f"{source} has folders of {' and '.join(sorted(by_name))} and none of train"
             )
         return {"train": source}
-    test = named.get("test", named.get("val"))
-    if left := [folder.name for folder in children if folder not in (named["train"], test)]:
-        encoded_images.say_left_out(source, left)
-    return {"train": named["train"], **({"test": test} if test else {})}
+    test = by_name.get("test", by_name.get("val"))
+    if left_out := [folder.name for folder in children if folder not in (by_name["train"], test)]:
+        encoded_images.say_left_out(source, left_out)
+    return {"train": by_name["train"], **({"test": test} if test else {})}
 
 
 def _root(source: Path) -> Path:
@@ -153,12 +155,14 @@ def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
     below: list[Path] = []
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
-        here = Path(place)
+        folder_path = Path(place)
         visible = [name for name in folders if not name.startswith(".") and name not in SYSTEM]
         for name in set(folders) - set(visible):
-            rejected.add("hidden folder", readable((here / name).relative_to(within).as_posix()))
+            rejected.add(
+                "hidden folder", readable((folder_path / name).relative_to(within).as_posix())
+            )
         folders[:] = [] if real in seen else visible
-        for path in [] if real in seen else map(here.joinpath, files):
+        for path in [] if real in seen else map(folder_path.joinpath, files):
             suffix = path.suffix.lower()
             name = readable(path.relative_to(within).as_posix())
             if suffix in SUFFIXES and not path.name.startswith("."):
@@ -179,11 +183,11 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
     rejected = Rejected()
-    named = [
+    images = [
         Encoded(p, p.relative_to(source).as_posix(), None) for p in _below(source, source, rejected)
     ]
     return encoded_images.content(
-        {"train": named}, (), settings.size, settings.longest_side, rejected=rejected
+        {"train": images}, (), settings.size, settings.longest_side, rejected=rejected
     )
 
 

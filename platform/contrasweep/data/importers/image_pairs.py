@@ -177,10 +177,10 @@ def _number(place: str, name: str, text: str) -> str:
     """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits."""
     text = text.strip()
     try:
-        whole = not text or -LIMIT <= int(text) < LIMIT
+        is_whole = not text or -LIMIT <= int(text) < LIMIT
     except ValueError:
-        whole = False
-    if not whole:
+        is_whole = False
+    if not is_whole:
         raise DataError(
             f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}"
         )
@@ -210,10 +210,10 @@ def _classes(
                 "pair too, with --set classes='[NAME, NAME, ...]'"
             )
         return tuple(names or map(str, values)), labels
-    known = tuple(names or sorted(set(texts)))
-    if unknown := sorted(set(texts) - set(known)):
-        raise DataError(f"{path}: labels {unknown} are not among `classes` {list(known)}")
-    return known, [known.index(text) for text in texts]
+    class_names = tuple(names or sorted(set(texts)))
+    if unknown := sorted(set(texts) - set(class_names)):
+        raise DataError(f"{path}: labels {unknown} are not among `classes` {list(class_names)}")
+    return class_names, [class_names.index(text) for text in texts]
 
 
 def _hold_out_groups(path: Path, rows: list[Row]) -> None:

@@ -124,21 +124,21 @@ def long_tailed(labels: Labels, classes: int, imbalance_factor: float) -> Labels
     """
     counts = np.bincount(labels, minlength=classes)
     balanced = counts.min() * 2 > counts.max()
-    wanted = long_tail(int(counts.min() if balanced else counts.max()), classes, imbalance_factor)
-    if wanted == counts.tolist():
+    targets = long_tail(int(counts.min() if balanced else counts.max()), classes, imbalance_factor)
+    if targets == counts.tolist():
         return np.arange(len(labels))
-    for i, (have, want) in enumerate(zip(counts, wanted, strict=True)):
-        if have < want:
+    for i, (present_count, want) in enumerate(zip(counts, targets, strict=True)):
+        if present_count < want:
             raise SpecError(
                 "the source has too few images for this imbalance_factor",
                 place="imbalance_factor",
                 value=imbalance_factor,
-                hint=f"class {i} has {have} of {want}; stage from the balanced dataset",
+                hint=f"class {i} has {present_count} of {want}; stage from the balanced dataset",
             )
     random = np.random.RandomState(0)
-    kept = []
-    for label, n in enumerate(wanted):
+    rows_kept = []
+    for label, n in enumerate(targets):
         members = np.flatnonzero(labels == label)
         random.shuffle(members)
-        kept.append(members[:n])
-    return np.concatenate(kept)
+        rows_kept.append(members[:n])
+    return np.concatenate(rows_kept)

@@ -96,8 +96,8 @@ def _check_end(archive: tarfile.TarFile, file: Path) -> None:
         raise DataError(
             f"{file} is cut: it lacks the two empty blocks at the end of a tar; fetch it again"
         )
-    while rest := archive.fileobj.read(2**20):
-        if rest.strip(b"\0"):
+    while tail := archive.fileobj.read(2**20):
+        if tail.strip(b"\0"):
             raise DataError(
                 f"{file} goes on behind its end, as tars that were joined by cat do; name each by itself"
             )

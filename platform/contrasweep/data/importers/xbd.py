@@ -162,27 +162,27 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
     """
     random = np.random.RandomState(seed)
     tiles = {(building.folder, building.tile) for building in buildings}
-    there = {
+    present_tiles = {
         (folder, tile)
         for folder, tile in tiles
         if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
     }
-    whole = [(building.folder, building.tile) in there for building in buildings]
-    kept = {
-        i for i, has_images in enumerate(whole) if not has_images
+    complete = [(building.folder, building.tile) in present_tiles for building in buildings]
+    kept_numbers = {
+        i for i, has_images in enumerate(complete) if not has_images
     }  # the reading of images says what they lack
     for label, count in enumerate(PAPER_COUNTS):
         members = [
-            i for i, building in enumerate(buildings) if whole[i] and building.label == label
+            i for i, building in enumerate(buildings) if complete[i] and building.label == label
         ]
         drawn = random.permutation(len(members))
-        kept.update(members[i] for i in drawn[:count])
+        kept_numbers.update(members[i] for i in drawn[:count])
         for building in (buildings[members[i]] for i in sorted(drawn[count:])):
             rejected.add(
                 f"beyond the paper's {count:,} of {CLASSES[label]}",
                 f"{building.tile} {building.uid}",
             )
-    return [buildings[i] for i in sorted(kept)]
+    return [buildings[i] for i in sorted(kept_numbers)]
 
 
 def _image(folder: Path, tile: str, moment: str) -> Path:
@@ -214,12 +214,12 @@ def _crops(
 def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
     if isinstance(image, str):
         raise images.BrokenImage(f"{image} ({moment})")
-    left, top, right, bottom = crop_box(
+    box_left, top, right, bottom = crop_box(
         building.box, settings.context, image.shape[1], image.shape[0]
     )
-    if right <= left or bottom <= top:
+    if right <= box_left or bottom <= top:
         raise images.BrokenImage("box outside the tile")
-    return images.resize(image[top:bottom, left:right], settings.size, settings.size)
+    return images.resize(image[top:bottom, box_left:right], settings.size, settings.size)
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:

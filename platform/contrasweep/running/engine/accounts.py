@@ -62,9 +62,9 @@ class Overdue:
         clock = self._clocks.get(trial_id)
         if clock is None or not count:
             return
-        known = self._intervals if clock.reports else self._firsts
-        known[clock.arm][0] += now - clock.heard
-        known[clock.arm][1] += count if clock.reports else 1
+        usual_times = self._intervals if clock.reports else self._firsts
+        usual_times[clock.arm][0] += now - clock.heard
+        usual_times[clock.arm][1] += count if clock.reports else 1
         if not clock.reports:
             clock.first = now
         clock.reports += count

@@ -104,14 +104,16 @@ class Placements:
             self.footprints.overflowed(
                 trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share)
             )
-        more = out_of_memory.retry(self._asked(trial, now), memory, self.inventory)
-        if more is None:
+        larger = out_of_memory.retry(self._asked(trial, now), memory, self.inventory)
+        if larger is None:
             self.infeasible.add(trial.id)
             return None
-        self.placed[trial.id] = trial, more
+        self.placed[trial.id] = trial, larger
         key = trial.arm, cell_of(trial)
         self.raised[key] = max(
-            more, self.raised.get(key, more), key=lambda place: (place.share, place.host_memory_gib)
+            larger,
+            self.raised.get(key, larger),
+            key=lambda place: (place.share, place.host_memory_gib),
         )
         return _bundles(self.described(trial))
 
@@ -125,8 +127,8 @@ class Placements:
             self.outdated = True
 
     def _choose(self, trial: Trial) -> Placement:
-        if (more := self.raised.get((trial.arm, cell_of(trial)))) is not None:
-            return more
+        if (larger := self.raised.get((trial.arm, cell_of(trial)))) is not None:
+            return larger
         options = self.footprints.options(trial)
         # GPUs of each type that trials hold
         load: defaultdict[str | None, float] = defaultdict(float)

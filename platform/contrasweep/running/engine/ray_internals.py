@@ -177,15 +177,15 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
     if not _all(REFUSED):
         return
     controllers = _named(_CONTROLLER)
-    told = set[str]()
+    told_texts = set[str]()
     plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
 
     def on_trial_reset(controller: Any, trial: Any, answer: bool | str) -> None:
         if not isinstance(answer, str):
             plain(controller, trial, answer)
             return
-        if answer not in told:
-            told.add(answer)
+        if answer not in told_texts:
+            told_texts.add(answer)
             say(answer)
         controller._resetting_trials.remove(trial)
         actor = controller._trial_to_actor.pop(trial)
@@ -250,30 +250,30 @@ def registry_read_once() -> Iterator[None]:
         yield
         return
     registry = _named("ray.tune.registry._global_registry")
-    known = dict[tuple[str, str], Any]()
+    cached = dict[tuple[str, str], Any]()
     read = registry.get
     register = registry.register
 
     def get(category: str, key: str) -> Any:
-        if (category, key) not in known:
-            known[category, key] = read(category, key)
-        return known[category, key]
+        if (category, key) not in cached:
+            cached[category, key] = read(category, key)
+        return cached[category, key]
 
     def register_anew(category: str, key: str, value: Any) -> None:
-        known.pop((category, key), None)
+        cached.pop((category, key), None)
         register(category, key, value)
 
     contains = registry.contains
-    kept = {
+    replacements = {
         "get": get,
         "register": register_anew,
-        "contains": lambda category, key: (category, key) in known or contains(category, key),
+        "contains": lambda category, key: (category, key) in cached or contains(category, key),
     }
-    vars(registry).update(kept)
+    vars(registry).update(replacements)
     try:
         yield
     finally:
-        for name in kept:
+        for name in replacements:
             del vars(registry)[name]
 
 

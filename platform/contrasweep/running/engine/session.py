@@ -144,10 +144,10 @@ class RayWatch:
 
 def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
     """Return checks of the processes and addresses that must be alive, by the message where one is not."""
-    known = ray_internals.own_processes()
-    if known is None:
+    own_processes = ray_internals.own_processes()
+    if own_processes is None:
         return {}
-    started, raylet_socket = known
+    started, raylet_socket = own_processes
     checks: dict[str, Callable[[], bool]] = {}
     if (gcs := started.get("gcs_server")) is not None:
         checks["its gcs_server has died"] = lambda: gcs.poll() is not None
@@ -167,12 +167,12 @@ def _no_answer(address: str) -> str:
 
 def _own_gcs() -> list[psutil.Process]:
     """Return each GCS that this process has started and not waited for."""
-    found = []
+    servers = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.name() == "gcs_server":
-                found.append(process)
-    return found
+                servers.append(process)
+    return servers
 
 
 def _was_killed(child: int) -> bool:
@@ -279,12 +279,12 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
             _restore(auth_mode)
             if ray_internals.SLOW_START.search(str(error)) and attempt < len(GCS_WAITS_S):
                 continue
-            what = (
+            failure = (
                 "Ray cannot be started on this machine"
                 if address == "local"
                 else f"no Ray cluster at RAY_ADDRESS={address}"
             )
-            raise ContrasweepError(f"{what} ({str(error).splitlines()[0]})") from None
+            raise ContrasweepError(f"{failure} ({str(error).splitlines()[0]})") from None
 
 
 @contextmanager

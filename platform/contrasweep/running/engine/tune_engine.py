@@ -455,8 +455,9 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
         raised = OUR_ERROR.findall(error)
         return RAISED_CAUSES.get(raised[-1], Cause.METHOD) if raised else Cause.METHOD
     log = read_log(records, trial_id)[-LAST_WORDS:]
-    whole = isinstance(records.store, LocalStore)  # an object store has not what was printed last
-    return Cause.SIGNAL if whole and not any(words in log for words in CRASHED) else Cause.METHOD
+    # What a killed worker printed last has reached a folder, but no object store.
+    is_local = isinstance(records.store, LocalStore)
+    return Cause.SIGNAL if is_local and not any(words in log for words in CRASHED) else Cause.METHOD
 
 
 def _reason(error: str) -> str:

@@ -98,12 +98,12 @@ class Watchdog:
         except Exception as error:  # its host may be cut off
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
-        before, seen = self._waited.pop(trial_id, (-1.0, 0.0))
+        before, last_seen = self._waited.pop(trial_id, (-1.0, 0.0))
         now = time.monotonic()
         active = self.loop.accounts.active.get(trial_id)
         if not waits or active is None or active.trial.arm in self._asking:
             return
-        if before != heard or now - seen < LOOK_S / 2:
+        if before != heard or now - last_seen < LOOK_S / 2:
             self._waited[trial_id] = heard, now
             return
         self._asking.add(active.trial.arm)

@@ -97,11 +97,11 @@ class Execution:
             if isinstance(store, LocalStore)
             else None
         )
-        shown = replace(
+        trial_seen = replace(
             trial, folder=folder, config=trial.config if self.watched is None else self.watched
         )
         start = None if resume is not None or trial.start is None else scratch / "start"
-        self.generator = _reports(function, shown, resume, records, start)
+        self.generator = _reports(function, trial_seen, resume, records, start)
         self.finished = False
         self.opened = ExitStack()  # what the trial's end closes, the last one first
         self.opened.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -153,7 +153,7 @@ class Execution:
             attempt.claim.check()  # last, because to drain may take long
             reports.write(len(reports.rows), reports.scores)
             self.use.write()
-            used = self.use.meter.to_dict()
+            resource_use = self.use.meter.to_dict()
             if self.output is not None:  # what belongs to a record is written before it
                 self.output.close()
             record = Record.of(
@@ -167,9 +167,9 @@ class Execution:
                 attempts=attempt.claim.owner.attempts,
                 error=error,
                 host=socket.gethostname(),
-                gpu_memory_gib=used["peak_gpu_memory_gib"],
-                gpu_utilisation=used["gpu_utilisation"],
-                host_memory_gib=used["peak_host_memory_gib"],
+                gpu_memory_gib=resource_use["peak_gpu_memory_gib"],
+                gpu_utilisation=resource_use["gpu_utilisation"],
+                host_memory_gib=resource_use["peak_host_memory_gib"],
                 items=reports.items,
                 artifacts=reports.artifacts,
                 notes=attempt.notes,
@@ -247,10 +247,10 @@ class Execution:
         final = rows[-1].get(self.metric) if rows else None
         if final is not None and math.isfinite(final):
             return self.finish(Status.DONE)
-        known = ", ".join(sorted(set(rows[-1]) - {"step", "time"})) if rows else "nothing"
+        reported_names = ", ".join(sorted(set(rows[-1]) - {"step", "time"})) if rows else "nothing"
         lacks = LACKS_METRIC.format(metric=self.metric)
         problem = lacks if final is None else f"the last report's metric {self.metric!r} is {final}"
-        return self.finish(Status.FAILED, error=f"{problem}; it reported: {known}\n")
+        return self.finish(Status.FAILED, error=f"{problem}; it reported: {reported_names}\n")
 
     @contextmanager
     def _ended_if_superseded(self) -> Iterator[None]:

@@ -317,28 +317,28 @@ class Isolation:
             return ""
         _write(self._expected)
         gone = _changed(self._expected, _read())
-        left = (
+        rest = (
             self._left()
             or (f"changed {gone[0]} for good" if gone else "")
             or self._changed_modules()
         )
         _write(self._reference)
-        if not left and self._set_by_import and following.partition(":")[0] not in self._imports:
+        if not rest and self._set_by_import and following.partition(":")[0] not in self._imports:
             # What the modules of both import has set this already, and would not do so again.
             return f"changed {self._set_by_import} by an import; other arms must start without this change"
-        return left
+        return rest
 
     def _left(self) -> str:
         """Return what the trial closed, or which threads and processes it left behind after a time for their end."""
         until = time.monotonic() + GRACE_S
         for attempt in range(1000):
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
-            left = {
+            children_left = {
                 child
                 for child in {*children(os.getpid())} - self._children
                 if not _is_helper(child)
             }
-            if not (threads or left) or time.monotonic() > until:
+            if not (threads or children_left) or time.monotonic() > until:
                 break
             if not attempt:
                 gc.collect()  # iterators in circles hold some
@@ -347,7 +347,7 @@ class Isolation:
             return "closed a standard stream"
         if threads:
             return "left a thread behind"
-        if left:
+        if children_left:
             return "left a process behind"
         return ""
 
@@ -396,12 +396,12 @@ def _changed(before: Values, now: Values) -> list[str]:
 def _write(expected: Values) -> None:
     main = threading.current_thread() is threading.main_thread()
     for state in STATES:
-        there = (
+        is_usable = (
             state.library in sys.modules
             and state.name in expected
             and (main or state.write is not _set_handlers)
         )
-        if there and state.read() != expected[state.name]:
+        if is_usable and state.read() != expected[state.name]:
             with contextlib.suppress(Exception):  # a state that cannot be put back is found changed
                 state.write(expected[state.name])
 
@@ -521,20 +521,20 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
 
 def _contents(module: ModuleType) -> Values:
     """Return the values in a module and in its classes, by name, each with a digest of its mutable content."""
-    found = {}
+    contents = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, value in list(vars(module).items()):
             if not isinstance(value, ModuleType) and not name.startswith("__"):
-                found[name] = value, _digest(value, module)
+                contents[name] = value, _digest(value, module)
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     for attribute, inner in list(vars(value).items()):
                         # where an Enum keeps combinations that were asked for
                         if attribute == "_value2member_map_":
                             continue
                         if not attribute.startswith("__") or isinstance(inner, FunctionType):
-                            found[f"{name}.{attribute}"] = inner, _digest(inner, module)
-    return found
+                            contents[f"{name}.{attribute}"] = inner, _digest(inner, module)
+    return contents
 
 
 def _same(before: Any, now: Any) -> bool:

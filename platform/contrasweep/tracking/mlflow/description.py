@@ -94,13 +94,13 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
 def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
     """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
     config = {**trial.config, "data": trial.data.name}
-    shown = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
-    shown = {
+    axis_texts = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
+    axis_texts = {
         a: f"{v:.4g}" if isinstance(v, float) else _text(v)[:40]
-        for a, v in shown.items()
+        for a, v in axis_texts.items()
         if v is not None
     }
-    parts = [f"{axis}={value}" for axis, value in shown.items()]
+    parts = [f"{axis}={value}" for axis, value in axis_texts.items()]
     fold = [] if trial.fold is None else [f"fold={trial.fold}"]
     return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
 
@@ -211,9 +211,9 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
         "`tags.status = 'failed'` or ``metrics.`system/param.batch_size` > 8``. MLflow is a view of the storage, "
         "brought up to date by `contrasweep sync`."
     )
-    shown = "confirmations that did not fail" if study.searches else "trials that did not fail"
+    counted = "confirmations that did not fail" if study.searches else "trials that did not fail"
     link = f"[a second view]({all_trials})" if all_trials else "a second view"
-    legend += f" The page opens with the {shown}, which the table is of; {link} has all trials."
+    legend += f" The page opens with the {counted}, which the table is of; {link} has all trials."
     if study.trials is not None and study.trials > RUNS_SHOWN:
         legend += (
             f" MLflow's page has the best {RUNS_SHOWN} runs, and as many more with each **Load more** below the list: "
@@ -241,8 +241,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     confirmations, and none that failed after some reports. The second view has `all_trials`, those of a search grouped
     by phase too.
     """
-    shown = mlflow_keys([*study.keys, *study.axes])
-    axes = [shown[axis] for axis in study.axes]
+    column_keys = mlflow_keys([*study.keys, *study.axes])
+    axes = [column_keys[axis] for axis in study.axes]
     params = dict.fromkeys(["arm", *axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
     # MLflow cuts names, and fold and seed come last: the column is as wide as a whole name.
@@ -321,15 +321,15 @@ def metric_key(name: str) -> str:
 def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
     """Return name -> `metric_key`, with a number from 2 on where an earlier name has that key: `top1@5`, `top1%5`."""
     keys: dict[str, str] = {}
-    taken: set[str] = set()
+    keys_taken: set[str] = set()
     for name in dict.fromkeys(names):
         key = metric_key(name)
         number = 1
-        while key in taken:
+        while key in keys_taken:
             number += 1
             key = f"{metric_key(name)[:240]}_{number}"
         keys[name] = key
-        taken.add(key)
+        keys_taken.add(key)
     return keys
 
 

@@ -221,9 +221,11 @@ class Server(Target):
                 (folder / "traceback.txt").write_text(record.error, errors="backslashreplace")
             if any(folder.iterdir()):
                 self.client.log_artifacts(run.run_id, str(folder))
-        rest = [point for point in self._summary(record, files, points) if point[0] not in run.keys]
+        missing_points = [
+            point for point in self._summary(record, files, points) if point[0] not in run.keys
+        ]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
-        self._log(run, [*missing, *rest], self._missing_params(run, description), tags)
+        self._log(run, [*missing, *missing_points], self._missing_params(run, description), tags)
         status = RUN_STATUS[record.status]
         ended = milliseconds(record.ended)
         self.client.set_terminated(run.run_id, status, ended)
@@ -445,16 +447,16 @@ class Server(Target):
         run.newest = {}
         missing = []
         ask = self.client.get_metric_history
-        have = {
+        stored = {
             key: {metric.step: metric.value for metric in ask(run.run_id, key)}
             for key in {point[0] for point in points} & run.keys
         }
         for key, value, at, step in points:
-            if step not in (known := have.get(key, {})):
+            if step not in (values := stored.get(key, {})):
                 missing.append((key, value, at, step))
-            elif not _same(known[step], value):
+            elif not _same(values[step], value):
                 return None
-        run.newest = {key: max(known) for key, known in have.items() if known}
+        run.newest = {key: max(values) for key, values in stored.items() if values}
         return missing
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
@@ -483,11 +485,11 @@ class Server(Target):
             filter(None, [self.study.metric, *reported, *(record.metrics if record else ())])
         )
         renamed = {name: key for name, key in keys.items() if key != metric_key(name)}
-        if new := renamed.keys() - self._renamed:
-            self._renamed |= new
-            told = ", ".join(f"{name} as {key}" for name, key in renamed.items())
+        if newly_renamed := renamed.keys() - self._renamed:
+            self._renamed |= newly_renamed
+            renamed_text = ", ".join(f"{name} as {key}" for name, key in renamed.items())
             print(
-                f"{self.name} takes names with fewer characters, in which some are equal: it shows {told}",
+                f"{self.name} takes names with fewer characters, in which some are equal: it shows {renamed_text}",
                 file=sys.stderr,
                 flush=True,
             )

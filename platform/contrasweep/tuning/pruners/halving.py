@@ -131,8 +131,8 @@ class FoldHalving:
 
     def _value(self, config: int, rung: float) -> float | None:
         """Return the mean over the folds of the values at `rung`; None while a fold has not reported there."""
-        known = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
-        return statistics.fmean(known) if len(known) == self.folds else None
+        values = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
+        return statistics.fmean(values) if len(values) == self.folds else None
 
     def _at(self, trial: str, rung: float) -> float | None:
         """Return a trial's value at `rung`; None where it may still come.

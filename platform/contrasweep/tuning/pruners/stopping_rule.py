@@ -99,14 +99,14 @@ class Asha(StoppingRule):
         while rung <= step:
             before = [s for s in values if s >= rung]
             if min(before) == step:
-                there = sorted(
+                at_rung = sorted(
                     (v for h in peers.values() if (v := first_from(h, rung)) is not None),
                     reverse=True,
                 )
-                there = sorted([*there, values[step]], reverse=True)
+                at_rung = sorted([*at_rung, values[step]], reverse=True)
                 if (
-                    len(there) >= self.reduction
-                    and values[step] < there[len(there) // self.reduction - 1]
+                    len(at_rung) >= self.reduction
+                    and values[step] < at_rung[len(at_rung) // self.reduction - 1]
                 ):
                     return False
             rung *= self.reduction

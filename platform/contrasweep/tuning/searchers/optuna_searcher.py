@@ -36,8 +36,8 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
     form = distribution(parameter)
     if isinstance(parameter, Choice):
         return parameter.options[trial.suggest_categorical(name, form.choices)]
-    whole = isinstance(parameter, Int) or parameter.step is not None
-    value = (trial.suggest_int if whole else trial.suggest_float)(
+    is_discrete = isinstance(parameter, Int) or parameter.step is not None
+    value = (trial.suggest_int if is_discrete else trial.suggest_float)(
         name, form.low, form.high, log=form.log
     )
     return parameter.value(value) if parameter.step is not None else value
@@ -90,8 +90,8 @@ class OptunaSearcher:
             if (text := canonical.dumps(config)) not in self.seen:
                 return self._open(text, trial, config)
             self._fail(trial)
-        left = self._unseen()
-        return None if left is None else self._enqueue(left)
+        unseen = self._unseen()
+        return None if unseen is None else self._enqueue(unseen)
 
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
@@ -144,8 +144,8 @@ class OptunaSearcher:
     def _unseen(self) -> MutableConfig | None:
         """A configuration not asked before, at random."""
         if self.finite is not None:
-            left = [config for text, config in self.finite.items() if text not in self.seen]
-            return left[self.random.integers(len(left))]
+            unseen = [config for text, config in self.finite.items() if text not in self.seen]
+            return unseen[self.random.integers(len(unseen))]
         drawn = (
             sample(self.space, point, self.fixed)
             for point in self.random.random((1000, max(1, len(self.space))))

@@ -70,12 +70,12 @@ def importance(
                 evaluator.evaluate(study, target=lambda trial: float(losses[order[trial.number]]))
             )
 
-    seen = divergences(np.arange(len(losses)))
+    shares = divergences(np.arange(len(losses)))
     rng = np.random.default_rng(seed)
-    total = sum(seen.values())
+    total = sum(shares.values())
     if not total > 0:
         return Importance(len(usable))
     shuffled = [divergences(rng.permutation(len(losses))) for _ in range(SHUFFLES)]
-    names = sorted(seen, key=lambda name: -seen[name])
+    names = sorted(shares, key=lambda name: -shares[name])
     noise = {name: min(1.0, sorted(d[name] for d in shuffled)[-ABOVE] / total) for name in names}
-    return Importance(len(usable), {name: float(seen[name] / total) for name in names}, noise)
+    return Importance(len(usable), {name: float(shares[name] / total) for name in names}, noise)
