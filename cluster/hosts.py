@@ -153,7 +153,8 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     kinds = footprint.gpu_types or tuple(memories)
     gpus = [Gpu(kind, memories.get(kind, 0.0)) for kind in kinds]
     large_enough = [gpu.type for gpu in gpus if share(footprint, gpu) is not None]
-    # Where no known type is large enough, one of a name that is not known may be: any type is asked for.
+    # Any type is asked for where all known ones are large enough, and also where none is: a type that is not known
+    # may be.
     if not large_enough or len(large_enough) == len(memories):
         return resources, {}
     return resources, {ACCELERATOR_LABEL: f"in({','.join(large_enough)})"}

@@ -273,9 +273,9 @@ def place(
 ) -> Packing:
     """Return a place for every trial: the smallest GPU that fits it, and a larger one where that shortens the whole.
 
-    `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). All start on the smallest type
-    that fits; then, as long as the type with the most work has more of it than its longest trial takes, it
-    hands a trial to the type that would be done with it soonest, if that is sooner.
+    `seconds` are the trials' durations on a GPU of speed 1 (None: all equal). Each trial starts on the smallest type
+    that fits. Then trials of the busiest type move, the longest first: each to the type that would end it soonest, if
+    that is sooner. This stops when the busiest type needs no more time than its longest trial.
     """
     work = list(seconds) if seconds is not None else [1.0] * len(footprints)
     if len(work) != len(footprints):

@@ -466,6 +466,7 @@ def _batches(
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
     views = Views(images, policies, order, *key)
     size = min(size, len(order))
+    # Views of several batches are drawn at once, as many as fit the device's memory for them.
     at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
     step = size * max(1, at_once // size)
     batch_places = places or range(len(order) // size)

@@ -178,6 +178,7 @@ def check_similarity(path: str) -> None:
             place=place,
             value=path,
         )
+    # The first three columns are the first three rows: each has to be most alike itself, on average.
     if scores[:3].diagonal().mean() < scores.mean():
         raise SpecError(
             "a row is more alike itself than others, so a distance is negated",

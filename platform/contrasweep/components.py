@@ -140,6 +140,7 @@ class Table(Mapping[str, E], Generic[E]):
         """Return the component that `value` means: a name, or a mapping of `name` and parameters; see `setting`."""
         if isinstance(value, Component):
             value = value.to_plain()
+        # A name alone is short for a mapping without parameters.
         parameters = {"name": value} if isinstance(value, str) else value
         name = parameters.get("name", default) if isinstance(parameters, Mapping) else None
         if not isinstance(parameters, Mapping) or not isinstance(name, str):
@@ -158,6 +159,7 @@ class Table(Mapping[str, E], Generic[E]):
             if key not in field_names and not takes_others:
                 rule = f"{self.kind} {name!r} has no such parameter"
                 raise unknown_field(settings, str(key), rule, f"parameters of {name}")
+        # Defaults of the field are for whichever component has such a parameter.
         applicable = {key: item for key, item in (defaults or {}).items() if key in field_names}
         return Component(name, entry, settings(**{**applicable, **parameters}))
 

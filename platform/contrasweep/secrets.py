@@ -111,6 +111,7 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         user_text = f"{HIDDEN}@"
         hidden = [before, password]
     where, tail = _parted(place, re.compile("([?#;].*)?$", re.DOTALL))
+    # Addresses of services that post for everybody who knows them: the path itself is the secret.
     if service := _SERVICES.match(where):
         hidden.append(where[service.end(1) :])
         where = f"{service[1]}{HIDDEN}"

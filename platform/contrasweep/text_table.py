@@ -25,6 +25,7 @@ def text_table(
     columns = UNLIMITED if width is None else max(width, (NARROWEST + 2) * len(rows[0]))
     entries = [[entry for entry in column if entry] for column in zip(*rows, strict=False)]
     full_widths = [max(map(cell_len, column), default=0) for column in entries]
+    # A column is at least as wide as its longest word; what is left of the terminal is shared out below.
     widths = [
         max((cell_len(word) for entry in column for word in entry.split()), default=0)
         for column in entries

@@ -53,10 +53,12 @@ def chunked_step(
     chunks = torch.split(inputs, rows)
     states = []
     parts = []
+    # First pass, without graphs: embeddings of all chunks, and the random state before each.
     with torch.no_grad(), _buffers_kept(encoder):
         for chunk in chunks:
             states.append(_random_state(inputs.device))
             parts.append(encoder(chunk))
+    # The loss of the whole batch gives the gradient of each embedding.
     embeddings = torch.cat(parts).detach().requires_grad_()
     value = loss(embeddings)
     upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
@@ -64,6 +66,7 @@ def chunked_step(
     gradients = [
         torch.zeros_like(p) if g is None else g for p, g in zip(parameters, direct, strict=True)
     ]
+    # Second pass, chunk by chunk: the same draws again, with a graph that takes the embeddings' gradient on.
     for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
         _set_random_state(state, inputs.device)
         of_chunk = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)

@@ -65,6 +65,7 @@ class Contrastive:
     def __init__(self, trial: Trial, settings: Settings) -> None:
         settings = settings.resolve(trial.data)
         self.settings = settings
+        # All draws follow from this key; the order of rows may have a seed that several trials share.
         self.key = (trial.seed, trial.fold)
         self.order_key = (
             trial.seed if settings.order_seed is None else settings.order_seed,
@@ -84,6 +85,7 @@ class Contrastive:
             or int(max(part.labels.max() for part in (self.train, self.test))) + 1
         )
         self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
+        # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape)
         if trial.start_folder is not None:
@@ -98,10 +100,12 @@ class Contrastive:
         self.temperature = (
             None if initial is None else LearnableTemperature(initial).to(self.device)
         )
+        # Targets may have a trained part (a predictor), and the temperature may be learned: one optimizer has all.
         trained = (self.model, self.targets.trained, self.temperature)
         self.trained = nn.ModuleList([part for part in trained if part is not None])
         self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
+        # The guard's advice may name the temperature of the loss; targets with a loss of their own have none of it.
         loss_in_use = settings.loss if looks_at_loss(settings.targets) else None
         self.guard = loop.Guard(settings.learning_rate, loss_in_use)
         self.trial = trial

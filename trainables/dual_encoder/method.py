@@ -70,11 +70,13 @@ class DualEncoder(abc.ABC, Generic[B]):
         self.model = self.network()
         load_pretrained(self.model)
         self.model.to(device)
+        # A learned temperature (and bias) is trained with the network, by the same optimizer.
         self.learned = (
             learned_of(settings.loss.parameters).to(device)
             if settings.learnable_temperature
             else None
         )
+        # Losses of the table compare the two sides; one of `losses` compares all rows with each other.
         self.compared = None if settings.loss.entry in LOSSES.values() else compose(settings.loss)
         trained = nn.ModuleList(
             [self.model] if self.learned is None else [self.model, self.learned]

@@ -48,6 +48,7 @@ def train(
 
     config = dict(trial.config)
     start = StartRef(**config["start"]) if "start" in config else None
+    # The trial whose network is scored, as it was trained: its data and fold are this trial's own.
     source = Trial(
         config["study"],
         trial.arm,
@@ -69,6 +70,7 @@ def train(
     items = FrameRow()
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
+        # With data every dataset is scored, without any the function alone on the trial's own data.
         parts = {f"{other.name}/{prefix_of_function}": other for other in others}
         for prefix, other in parts.items() if parts else [(prefix_of_function, None)]:
             if function is None:
@@ -138,6 +140,7 @@ def _protocol(
             f"networks of images are scored, and {source.data.name} holds {source.data.kind}s"
         )
     settings = source.config
+    # Images are scaled as in training; a network from elsewhere was trained on images that nobody here knows.
     shape = view_shape(
         other.dataset.manifest if given else source.data, settings.get("view_size", 0)
     )

@@ -36,12 +36,14 @@ class Stages(nn.Module):
         super().__init__()
         self.block = getattr(resnet, block)
         self.norm: Any = nn.BatchNorm2d if bn != "groupnorm" else _group_norm
+        # SupContrast's stem for small images has no pooling: ImageNet's would shrink 32 pixels to 8.
         small = stem == "small"
         kernel, stride = (3, 1) if small else (7, 2)
         self.conv1 = nn.Conv2d(channels, width, kernel, stride, kernel // 2, bias=False)
         self.bn1 = self.norm(width)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
         inputs = width
+        # Each stage has twice the channels of the one before, and all but the first half its side.
         for i, depth in enumerate(depths):
             setattr(
                 self, f"layer{i + 1}", self._stage(inputs, width * 2**i, depth, 1 if i == 0 else 2)

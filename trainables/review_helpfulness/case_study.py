@@ -54,6 +54,7 @@ def case_study(
     )
     ids = reviews["product_id"].drop_duplicates().to_numpy()
     if product is None:
+        # The product on which the first arm's ranking is furthest above the second's.
         first, second = (results.items(trial)["map"] for trial in trials[:2])
         product = str(ids[(first - second).argmax()])
     elif product not in ids:

@@ -186,6 +186,7 @@ def distance_metrics(
     """
     batches: list[dict[str, Tensor]] = []
     for output, batch in outputs:
+        # Without an image on one side the region features are a fixed zero, whose distance means nothing.
         seen = batch.has_image_p & batch.has_image_r
         distances = {
             name: values[seen] for name, values in relation_distances(output.features).items()

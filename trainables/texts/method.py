@@ -43,8 +43,10 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
     sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
     sentences = list(dict.fromkeys(text for pair in zip(*sides, strict=True) for text in pair))
     number = {text: i for i, text in enumerate(sentences)}
+    # Each distinct sentence has a number; the two sides of the pairs are such numbers.
     left, right = (np.array([number[text] for text in side], np.int64) for side in sides)
     every = np.arange(len(sentences))
+    # Both views are of one sentence (dropout tells them apart), else sentences linked by entailment are alike.
     if settings.positives == "views":
         first = every
         groups = every

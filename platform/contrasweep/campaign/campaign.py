@@ -399,11 +399,13 @@ class Referee:
         spent = ledger.spent
         budgets_left = self._left()
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
+        # More seeds for an undecided candidate belong to its confirmation; any other is screened before.
         if decided is not None and decided.verdict == "undecided" and more:
             decided = None
             screening = 0
             confirmation = self._compared(incumbent) * self._rounded(more) * a_seed
         else:
+            # The incumbent is trained on the screening seeds once for all candidates.
             shared = (
                 0
                 if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries)
@@ -411,6 +413,7 @@ class Referee:
             )
             screening = rule.screens()[2] * a_seed * (1 + shared)
             confirmation = self._compared(incumbent) * rule.looks()[-1] * a_seed
+        # GPU-hours and cost are those of the campaign's trials so far, at the same length.
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
         seeds = rule.looks()[-1]
@@ -453,6 +456,7 @@ class Referee:
         if self.ledger.began is None:
             self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
             self.__post_init__()
+        # Another process may write an entry first; then this one reads it and tries again.
         while (number := self.ledger.number_of(expected.digest)) is None:
             self.ledger.append(
                 Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why))
@@ -460,9 +464,11 @@ class Referee:
         arm = candidate
         while True:
             incumbent = self.ledger.incumbent
+            # Training takes hours, in which another candidate may become the incumbent: then this one is compared anew.
             before = self.ledger.decision(number)
             decided, ruling = self._against(number, arm, incumbent, more)
             while True:
+                # A gain over the former incumbent says nothing of the present one; a loss to it stands.
                 if self.ledger.incumbent != incumbent and decided.verdict != "discard":
                     decided = replace(decided, superseded=True, kept=False)
                 if self.ledger.append(decided):

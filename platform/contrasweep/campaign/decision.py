@@ -78,6 +78,7 @@ class Decision:
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
+            # A confirmation has a gain with its interval; an end that is not known is infinite.
             ends = [
                 -math.inf if self.low is None else self.low,
                 math.inf if self.high is None else self.high,

@@ -72,6 +72,7 @@ def decide(
 
     requirement = Requirement.parse(require) if require else None
     declared = load_campaign(campaign)
+    # `incumbent` means the last candidate that was kept, which --set then changes.
     arm = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
     arm = load_candidate(candidate, arm, sets or [])
     called = name or _called(candidate, sets or [])

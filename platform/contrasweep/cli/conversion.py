@@ -247,6 +247,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
     found.left += [
         f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)
     ]
+    # W&B's macros in the command become placeholders; its environment is set by the runner.
     words = [
         program if word == "${program}" else WANDB.get(word, word)
         for word in words
@@ -273,10 +274,12 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
     found.left += [f"slurm: {content['slurm']}"] if "slurm" in content else []
     sizes = list[int]()
     drawn = 0
+    # SEML has settings at the top of the file and in named blocks; each block becomes an arm.
     for name, block in {"": content, **content}.items():
         if name in ("seml", "slurm", "fixed", "grid", "random"):
             continue
         found.left += _unread(block, "fixed grid random", f"{name}.") if name else []
+        # A value is drawn, or listed in a grid; `samples` and `seed` are of the drawing and no settings.
         grid = block.get("grid", {})
         random = dict(block.get("random", {}))
         samples = random.pop("samples", 0)
@@ -314,6 +317,7 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
         found.left += [
             f"{name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key
         ]
+        # Each block's grid is multiplied with that of the top, which comes first.
         sizes.append(size * sizes[0] if sizes else size)
         if name:
             found.arms[name] = config, space
@@ -354,6 +358,7 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     found.left.append(
         "what the function returns: name in metrics where the script prints or writes it"
     )
+    # The script is guessed: one that names this config, then one with `train` in its name, then the shortest path.
     files = [script for script in Path().rglob("*.py") if b"hydra.main(" in script.read_bytes()]
     files.sort(
         key=lambda script: (
@@ -396,10 +401,12 @@ def _plain(node: ast.expr) -> Any:
 def _of_python(found: Found, file: Path, text: str) -> None:
     tree = ast.parse(text, str(file))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    # Of names that are assigned once, the value is known without running the script.
     often = Counter(ast.unparse(node.targets[0]) for node in assigned)
     named = {
         name: node.value for node in assigned if often[name := ast.unparse(node.targets[0])] == 1
     }
+    # What is called below the top of the module would run as soon as the study imports it.
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for part in tree.body:
         if isinstance(part, ast.Assign | ast.Expr) and re.search(
@@ -547,12 +554,14 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         except (ValueError, TypeError):
             found.left.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
     usual = "min" if "create_study" in text else "max"
+    # Optuna minimises where nothing else is said, Ray Tune maximises.
     found.study["mode"] = str(said.get("direction", said.get("mode", usual)))[:3]
     found.study["name"] = _name(said.get("name", "")) or found.study["name"]
     if found.space and trains:
         kind, metric = (
             ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
         )
+        # A function to train with was found: it is called as it is, in place of a command.
         module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
         found.study["metric"] = metric
         found.searcher = said.get("searcher", "random" if kind == "tune" else "tpe")

@@ -357,6 +357,7 @@ class _Walk:
             return
         data = path.read_bytes()
         names = [name]
+        # Texts in a script may name files beside it or in the current folder, such as a config that it reads.
         if path.suffix == ".py":
             names += [
                 os.path.normpath(place / text)
@@ -364,6 +365,7 @@ class _Walk:
                 for place in (Path(name).parent, Path())
             ]
         for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, "", str(path)):
+            # `import helpers` of a script means the file beside it, unless the name is found elsewhere.
             beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
                 self.file(str(beside))

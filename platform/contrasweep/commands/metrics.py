@@ -61,11 +61,11 @@ class Pattern:
         parts = []
         end = 0
         for field in _FIELD.finditer(text):
-            self.names += [field[1]] * (field[1] != "_")
-            parts += [
-                _literal(text[end : field.start()]),
-                ".*?" if field[1] == "_" else f"({_NUMBER})",
-            ]
+            # `_` stands for text that is skipped; any other name is that of a number to keep.
+            name = field[1]
+            self.names += [] if name == "_" else [name]
+            value = ".*?" if name == "_" else f"({_NUMBER})"
+            parts += [_literal(text[end : field.start()]), value]
             end = field.end()
         return "".join([*parts, _literal(text[end:])])
 
@@ -192,9 +192,11 @@ class Metrics:
             if step is None:  # no row has one, or this one is of results at the end
                 step = max(steps, default=number) if step_column else number
             steps.setdefault(step, {}).update(row)
+        # The report at the end has the newest value of each number, also of those written at other steps.
         last = {name: value for step in sorted(steps) for name, value in steps[step].items()}
         for step in sorted(steps):
             newest = step == max(steps)
+            # The newest row may still be growing, so it waits for the end.
             if step > self.step if not newest else ended:
                 yield self._report(
                     {"step": max(step, self.step), **(last if newest else steps[step])}
@@ -224,6 +226,7 @@ class Metrics:
             for kind, names in files.FOUND.items()
         }
         kinds = {kind: paths for kind, paths in kinds.items() if paths}
+        # TensorBoard writes a run into several files of one folder; of all other kinds a file is a run.
         runs = {
             str(file.parent if ".tfevents." in file.name else file)
             for paths in kinds.values()

@@ -39,6 +39,7 @@ class Process:
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
         self._said = b""
+        # The supervisor reads CONTROL, whose closing ends the command, and writes to STATUS what became of it.
         watched, self._control = os.pipe()
         self._status, tells = os.pipe()
         try:
@@ -62,8 +63,10 @@ class Process:
                 pass_fds=(watched, tells),
             )
         finally:
+            # The supervisor has its own copies; open here, they would keep it from seeing this process end.
             os.close(watched)
             os.close(tells)
+        # The starter ends as soon as the supervisor, which is no child of this process, has left it.
         assert starter.stdout is not None
         starter.wait()
         self.pid = self._started()
@@ -131,7 +134,7 @@ class Process:
         os.close(self._status)
 
     def _started(self) -> int:
-        """The process id of the command; `OSError` where it could not be started."""
+        """Return the process id of the command; raise `OSError` with the system's number where it could not start."""
         word = self._word()
         if word and word[0] == "started":
             return int(word[1])

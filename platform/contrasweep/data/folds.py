@@ -165,6 +165,7 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
         notes.append(f"no training row at all: {_named(none)}; no method can learn these classes")
     if rows and len(data.classes) == 1:
         notes.append(f"one class alone, {data.classes[0]!r}: there is nothing to tell apart")
+    # An importer counts images that are equal byte for byte: over two folds they would leak from training to test.
     copies = data.source.get("copies")
     if isinstance(copies, Mapping) and (copies.get("across splits") or (count and copies)):
         text = ", ".join(f"{number} {kind}" for kind, number in sorted(copies.items()))

@@ -158,7 +158,10 @@ class Split:
         )
 
     def _partition(self, repeat: int) -> Ints:
-        """Return the fold of every row [n] in this repeat of the partition; `SpecError`: the rule gives no other."""
+        """Return the fold of every row [n] in this repeat of the partition.
+
+        Raises `SpecError` where the rule leaves no choice, so that a repeat would be the same partition again.
+        """
         assert self.manifest.folds is not None
         columns = set(self.table.column_names)
         groups = self.table[GROUP].to_pylist() if GROUP in columns else None

@@ -223,6 +223,7 @@ def judge(
         raise SpecError(
             f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint
         )
+    # Runs may be compared as two samples where neither folds, nor items, nor pooled tasks pair them.
     pooled = over == "these" and bool(layout.axes)
     rule = DecisionRule(
         design=layout.design,
@@ -235,6 +236,7 @@ def judge(
         and not (layout.design.folds or layout.items or pooled),
     )
     rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
+    # Metrics may have the name of a column of the table, such as `value`; a prefix keeps them apart.
     metric_name = (
         f"metric.{roles.metric}"
         if roles.metric in layout.trials and roles.metric != "value"
@@ -251,6 +253,7 @@ def judge(
         items=layout.items,
     )
     judged_comparisons = [p.comparison for p in table.pairs]
+    # A single run of each arm says nothing of the noise, and no verdict may look as if it did.
     if not any(
         c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:"))
         for c in judged_comparisons
@@ -429,6 +432,7 @@ class _Layout:
             runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
             has.discard("item")
             notes = ", items averaged within their fold"
+        # Verdicts for further tasks: a task is the replicate, with the mean over all that was run on it.
         if "block" in has and over == "further":
             word = roles.block
             trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
@@ -444,6 +448,7 @@ class _Layout:
                 axes = ()
                 runs = runs.assign(item=runs["block"] + " " + runs["item"])
             notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
+        # One training of each arm: its test items, or groups of them, are the replicates.
         if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
             unit = "group" if "group" in has else "item"
             trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
@@ -463,6 +468,7 @@ class _Layout:
                     value=over,
                 )
             return _crossed(runs, notes)
+        # Folds, with or without seeds: they share training rows, which the design corrects for.
         if "fold" in has:
             count = runs["fold"].nunique()
             folds = count
@@ -476,6 +482,7 @@ class _Layout:
             )
         if "seed" in has:
             return cls(*_by_seed(runs, roles, notes), axes)
+        # Nothing says which runs belong together: they are compared as two samples.
         sizes = runs.groupby(["arm", *axes]).size()
         least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
         what = f"{least}{plural(sizes.max(), 'run')} each"

@@ -230,6 +230,7 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
         **(KINDS if at == LAST else CURVES),
     }
     rows: list[Path] = []
+    # The first kind with any file is read: `kinds` has the surest signs first, and a folder is of one program.
     for kind in kinds:
         rows = sorted(filter(Path.is_file, folder.rglob(kind)))
         if rows:
@@ -246,6 +247,7 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     if isinstance(read, str):
         read = import_path(read, "judge", "reader")
     files_of: dict[Path, list[Path]] = {}
+    # Files of one run are read together: what a restart left belongs to it.
     for path in rows:
         files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
     for run, paths in files_of.items():
@@ -263,11 +265,13 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
         if kind in CURVES:
             table = at.of_curve(_by_step(table) if len(paths) > 1 else table)
         runs.append(table)
+        # Where the files name no run, the path does: its first part is the arm.
         if "run" not in runs[-1]:
             runs[-1] = runs[-1].assign(
                 arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1]
             )
     table = pd.concat(runs, ignore_index=True)
+    # A seed in some paths alone would pair runs that do not belong together.
     if "arm" in table and not all(seeds):
         table = table.drop(columns="seed", errors="ignore")
     return table, kind in CURVES

@@ -148,6 +148,7 @@ class View:
         metric = state.name(state.metric)
         running = list(state.running.values())
         arms = list(state.arms.items())
+        # Rows of running trials get the height that the rows of arms and the lines around them leave.
         room = max(2, min(MAX_RUNNING, options.size.height - min(len(arms), MAX_ARMS) - 8))
         yield Text("")
         if running:

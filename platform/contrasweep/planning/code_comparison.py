@@ -103,6 +103,7 @@ def compare_code(
     begun: dict[tuple[str, str], list[str]] = defaultdict(list)
     codes: dict[str, Code] = {}
     count = 0
+    # A finished trial says itself which code made it.
     for record in finished:
         count += 1
         code = current.of(record.trainable, record.config)
@@ -110,6 +111,7 @@ def compare_code(
         if record.code.digest != code.version.digest:
             recorded[record.code.digest, code.version.digest].append(record)
     planned = {trial.id: trial for trial in trials}
+    # A checkpoint without a record is compared with every code that its trial might have now.
     for trial_id in unfinished:
         chosen = [planned[trial_id]] if trial_id in planned else trials
         might = {

@@ -181,7 +181,9 @@ class Footprints:
         ]
         if not types:
             return base, DECLARED if hint else DEFAULT
+        # What holds for every type is what the most demanding one needs; `types` has each by itself.
         most = max((entry for entry, _ in types), key=lambda entry: entry.gpu_memory_gib)
+        # Declared resources stand; otherwise host memory is the highest measured peak with a margin.
         hosts = [peak.host_memory_gib * MARGIN for peak in measured.values() if not hint]
         footprint = LearnedFootprint(
             gpu_memory_gib=most.gpu_memory_gib,

@@ -366,6 +366,7 @@ def forecast(
 def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     """Say how many GiB of checkpoints the whole study keeps; empty where the size of one cannot be counted."""
     study = plan.study
+    # The largest cell of an arm stands for the arm: which of them is kept is not known yet.
     each: dict[str, list[float]] = {}
     for trial in plan.sample_trials:
         each.setdefault(trial.arm, []).append(footprints.checkpoint_gib(trial) or 0.0)

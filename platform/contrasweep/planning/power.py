@@ -94,6 +94,7 @@ def noise_of(
     """
     from contrasweep.statistics.design import Design, SeedPart, contrast
 
+    # Where a trainable may draw from the seed alone, all folds of a seed share these draws: their part is not known.
     part = (
         SeedPart()
         if own_methods({record.trainable for record in records.values()})
@@ -106,6 +107,7 @@ def noise_of(
     frame = planned.assign(
         value=planned["trial_id"].map(done).astype(float), fold=planned["fold"].fillna(-1)
     )
+    # Columns are trial_id, arm, the axes, fold and seed; a cell is its values of the axes.
     frame = frame.dropna(subset=["value"]).assign(
         cell=planned[list(planned.columns[2:-2])].astype(str).sum(axis=1)
     )

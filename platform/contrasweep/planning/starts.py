@@ -130,6 +130,7 @@ class Sources:
         name = f"{start.study}/{start.arm}"
         trials = self.trials(start)
         fitting = self._of_data(start, data, trials)
+        # A source trained on all data serves every fold where it has no folds of its own.
         folds = {trial.fold for trial in fitting}
         fitting = [trial for trial in fitting if trial.fold == (fold if fold in folds else None)]
         # Where both studies have an axis, a trial starts from the network of its own value.

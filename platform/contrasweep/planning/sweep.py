@@ -232,6 +232,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         """The study, its search, its budget with what each arm has spent, the confirmation, the trials."""
         study = self.study
         folds = self.search_folds
+        # Where the search scores, then where the confirmation does.
         on = "the program's own data" if self.data.kind == NO_DATA else "the dev split"
         if study.folds is not None:
             on = (

@@ -87,6 +87,7 @@ class Prices:
             "folds": folds or 1,
         }
         self.planned = planned["arm"].value_counts()
+        # What one more seed costs is what the first seed has cost, and so for a repeat of the folds.
         first = {
             "seeds": seed.isin(seed[:1]),
             "repeats": fold.isna() if folds is None else fold < folds,
@@ -438,6 +439,7 @@ def advice(
     family = judged_pairs[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in judged_pairs))
     tested = any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs)
+    # Each look at an extended study has a quarter of the level before; a new study begins with all of it.
     look = 1
     if not fresh:
         look += tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
@@ -484,6 +486,7 @@ def _forecast(
     """`levels`: of the present look, of the next, and of a new study."""
     now: Contrast = pair.comparison.evidence.common
     present_level, level, new_level = levels
+    # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
         unknown = [size.count if size.unit == "seeds" else 1 for size in (*sizes, *others)]
         degrees = (min(seeds, now.n) - 1.0 for seeds in (1, *unknown))
@@ -500,17 +503,20 @@ def _forecast(
         """Replicates that failed in either arm, and stay lost in a larger study."""
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
+    # The larger studies, less the replicates that are lost for good.
     designs = [
         resized(now.design, size.unit, size.count - lost(size.unit)) for size in (*sizes, *others)
     ]
     predictions = [
         predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
     ]
+    # A chance whose range over the plausible noise is wide tells nothing: then none is shown.
     sure = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
     if round(now.degrees) < 2 or len(sure) < len(sizes):
         sure = ()
     reached = []
     estimated = []
+    # How many replicates decide: by the predicted chance where that is known, else by the present estimate.
     for unit in units:
         if sure and (prediction := enough(now, unit, level, margin, fresh=fresh)) is not None:
             reached.append(

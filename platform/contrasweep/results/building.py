@@ -313,10 +313,12 @@ def marked(
     verdicts: dict[tuple[Key, str, str], str] = {}
     for pair in (pair for pair in pairs if pair.comparison.judgement is not None):
         context = tuple(value for _, value in pair.context)
+        # Each verdict can be asked from either side.
         verdicts[context, pair.a, pair.b] = pair.comparison.decision
         verdicts[context, pair.b, pair.a] = pair.comparison.reversed().decision
     result = dict(cells)
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
+    # Cells that are compared with each other share a context: the factors that are fixed.
     for place, cell in cells.items():
         value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
@@ -327,6 +329,7 @@ def marked(
         members = {side: place for side, place in every.items() if side in judged_sides}
         if not members:
             continue
+        # The best cell is one that no other beats; where every one is beaten, the one with the best mean.
         beaten = {
             s
             for s in members
@@ -448,6 +451,7 @@ def _cells(
             elif bounds and math.isfinite(low):
                 low = max(bounds[0], low)
                 high = min(bounds[1], high)
+        # Each trial of the cell by itself, for pages that show or link them; a value that is missing is None.
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
             for t, f, s, status, v in zip(

@@ -107,6 +107,7 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
         _flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y))
     )
     settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
+    # Of one trainable, a setting that is missing on one side has its default there.
     if all(sides) and trainables[0] == trainables[1]:
         settings = [
             {key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}}
@@ -119,6 +120,7 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
         *_rows("space", *spaces),
     ]
     versions = (_joined(record.versions for record in side) for side in sides)
+    # An arm's code is that of its trial that ended last.
     codes = [
         max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides
     ]

@@ -95,6 +95,7 @@ def judge_look(
     after = _after_look(
         pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last
     )
+    # A cell goes on while any comparison with its arm is open: of this cell, or over all cells.
     wanted = {
         (entry.context, arm)
         for entry in after
@@ -355,6 +356,7 @@ def look_before(
         )
         for pair, c in zip(pairs, in_order, strict=True)
     )
+    # All comparisons are of one family, so the first one has the margin of all.
     margin = known[0].family.margin if known else None
     return LookTaken(
         replicates, 1 - LOOK ** -(len(log.looks) + 1), comparisons, (), time.time(), margin

@@ -237,6 +237,7 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
         for record in sorted(current.values(), key=lambda record: record.ended)
     }
     changes = set()
+    # The newest archive first: one trial of a code is enough to tell what has changed since.
     for part in reversed(list_archived(records) if archived_codes else []):
         for trial_id in part.trial_ids:
             if not archived_codes:

@@ -288,11 +288,13 @@ class Results(StudyData):
                     place="rows, columns",
                     value=name,
                 )
+        # Without axes there is nothing for the rows but the arms.
         if rows is None and columns is None:
             rows, columns = (self.axes, ["arm"]) if self.axes else (["arm"], [])
         others = [name for name in factors if name not in placed]
         rows, columns = (others if side is None else names_of(side) for side in (rows, columns))
         table = self._build(rows, columns, metric)
+        # This layout is not that of the study's question: the verdicts of that are told beside the table all the same.
         if not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
             if (
@@ -347,6 +349,7 @@ class Results(StudyData):
         decisive = self._decides(metric or self.metric)
         declared = tuple(self.declared_notes)
         cells: list[Pair] = []
+        # Cells have the verdicts of the study where it decides them; otherwise they are exploratory.
         if self.axes and (free or decisive):
             cells = _between(
                 self._arms(metric or self.metric, False).pairs if decisive else (), a, b, at

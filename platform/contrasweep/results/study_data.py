@@ -88,6 +88,7 @@ class StudyData:
         broken: list[BrokenFileError] = []
         rest = compact.read_records(records, etags, broken)
         evaluations = compact.read_evaluations(records, broken)
+        # Of a sweep the records that are not in the table are those of its search.
         of_trials = {
             trial_id: compact.with_scores(rest.pop(trial_id), evaluations)
             for trial_id in planned["trial_id"]

@@ -62,6 +62,7 @@ def plan_evaluation(
         metric=_metric(evaluation),
         description=f"The networks of {results.name}, evaluated {evaluation.label.replace('-', ' ', 1)}",
     )
+    # A trial's identity holds its network's checkpoint: one that was trained again is evaluated again.
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {
@@ -120,6 +121,7 @@ def plan_given(
         "model": model,
         "content": content,
     }
+    # A study's name takes few signs, so all others in the file's name become hyphens.
     slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
     study = AblationGrid(
         name or f"{slug}.{evaluation.label}",
@@ -132,6 +134,7 @@ def plan_given(
     data = resolve(study.data, folds=None, storage=storage)
     records = StudyRecords(storage, study.name)
     stored = Checkpoints(records.store, records.given(content))
+    # The storage keeps a copy; a file is linked into a folder, because a checkpoint is one.
     if stored.latest() is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())

@@ -88,14 +88,17 @@ def prepare(
     """Write study.json and the plan, and archive what runs again.
 
     With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
-    changed. With `spend` arms that are added are a look. Raises `ContrasweepError` if another plan
-    has the study's name, unless `extend`, if trials would leave the table (see `running.declaration`), and if recorded
-    trials were made by other code and `changed` is "stop"; nothing has changed then.
+    changed. With `spend` the arms that are added count as a look at the table, so that their comparisons have verdicts.
+
+    Raises `ContrasweepError` if another plan has the study's name, unless `extend`; if trials would leave the table
+    (see `running.declaration`); and if recorded trials were made by other code and `changed` is "stop". Nothing has
+    changed then.
     """
     # All that follows reads records, of which an interrupted move has only taken some.
     finish_move(records)
     before = records.document()
     recorded = records.finished()
+    # First all that may refuse, so that a refusal changes nothing.
     log = read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
     names = before.asked_before if before and recorded else asked_before(document, records)
@@ -107,6 +110,7 @@ def prepare(
         check_starts(plan, records.storage, code, recorded - again)
     if again:
         document = trained_again(document, records, again, spend=spend)
+    # From here on the storage changes.
     if extend and not spend:
         # brings pandas, which `submit` does without
         from contrasweep.results.interim_analysis import count_look
@@ -252,6 +256,7 @@ def decide(
         selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()} if rerun else set()
     )
     others = {i: record for i, record in recorded.items() if i not in selected}
+    # What failed runs again, by request or because its cause lay outside the method.
     lost = run_again(plan.study.metric, others, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, others, selected)
     line = comparison.line()
@@ -261,6 +266,7 @@ def decide(
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
     infeasible = {i: record for i, record in others.items() if record.status.infeasible}
+    # Failed trials of other code start from the beginning, those of the same code from their checkpoints.
     restarted = set() if changed == "accept" else {i for i in lost if is_other(others[i], current)}
     anew = new_searches(
         plan, recorded, current, selected, comparison if changed == "rerun" else None

@@ -123,6 +123,7 @@ def submit_slurm(
         raise SpecError(
             "a job has a number of minutes", place="--sbatch time", value=minutes, hint=hint
         )
+    # Slurm keeps a comment beside a job: the storage tells this study from one of the same name elsewhere.
     waiting = _call("squeue", "--noheader", "--me", f"--name={name}", "--format=%A %k").splitlines()
     if mine := [line.split()[0] for line in waiting if line.split(maxsplit=1)[1:] == [storage]]:
         raise SpecError(
@@ -131,6 +132,7 @@ def submit_slurm(
             value=mine[0],
             hint=f"scancel {mine[0]}",
         )
+    # Results decide what runs next, so one job runs the study with a driver of its own.
     if needs_driver(declared):
         words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
         run = [

@@ -181,6 +181,7 @@ def _examined(records: StudyRecords) -> Verification:
     study = f"{records.study}/"
     peaks = learned.peaks_key(records)
     keys = [key.removeprefix(study) for key in records.store.list(study)]
+    # Files of trials are checked in parallel, because each check waits for the storage.
     trials = {
         key.split("/")[1]
         for key in keys
@@ -193,6 +194,7 @@ def _examined(records: StudyRecords) -> Verification:
             for finding in found
         ]
     findings += [finding for key in keys for finding in _file(records, key)]
+    # Study and plan are made again by the next run; peaks of memory are derived, and may go.
     missing = sorted({"study.json", PLAN} - set(keys))
     findings += [Finding(study + name, "it is missing", "rewrite") for name in missing]
     findings += _attempt(peaks, lambda: learned.PEAKS_FILE.read(records.store, peaks), "delete")

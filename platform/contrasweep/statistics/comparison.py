@@ -156,10 +156,12 @@ def _judge(
     family = family.without(sum(e.copies for e in evidence))
     levels = [family.level / factor for factor in factors]
     raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
+    # Nothing is decided while trials are to run.
     counted = [
         1.0 if e.gaps.pending else min(1.0, factor * p)
         for e, factor, p in zip(evidence, factors, raw, strict=True)
     ]
+    # Arms whose values are all equal cannot be decided wrongly, so the others do not share alpha with them.
     tested = [i for i, e in enumerate(evidence) if family.margin is not None or not e.copies]
     together = [*(counted[i] for i in tested), *[1.0] * max(0, family.size - len(tested))]
     adjusted = family.adjusted(together)
@@ -171,6 +173,7 @@ def _judge(
         if not e.gaps.pending:
             share = family.share(together, places[i]) if i in places else family.level
             low, high = e.interval(share / factor, level, mode)
+        # p of equivalence: two one-sided tests, over the whole family by Bonferroni.
         same = None
         if family.margin is not None:
             same = (

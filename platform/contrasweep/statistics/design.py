@@ -88,6 +88,7 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
         grid = np.empty((k, m))
         grid[folds, seeds] = d
         return _complete(grid)
+    # What is left over with both factors, without folds and without seeds: the differences are of one factor each.
     ones = np.ones((len(d), 1))
     f = np.eye(folds.max() + 1)[folds]
     s = np.eye(seeds.max() + 1)[seeds]
@@ -471,6 +472,7 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
         return Contrast(
             mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values
         )
+    # Weight of each replicate in the mean over folds; squared sums say how often each source of noise is drawn.
     weights = 1 / (units * np.bincount(folds))[folds]
     w_seed = float((np.bincount(seeds, weights) ** 2).sum())
     w_rest = float((weights**2).sum())

@@ -223,6 +223,7 @@ def paired_evidence(
         for name in ("missing_a", "missing_b")
     )
     ended = lost_a | lost_b | missing_a | missing_b
+    # Pairs with a failed or missing trial have no difference; they come back below as losses, or as bad luck.
     d = np.where(ended, np.nan, a - b)
     known = np.isfinite(d)
     rows = _Rows(pairs, design, weights, items)
@@ -251,7 +252,9 @@ def paired_evidence(
             fell = max(
                 fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i]))
             )
+    # The pessimistic view of each arm: its failures lose by the most, and what it lacks counts as bad luck.
     worse = -1.0 if mode == "max" else 1.0
+    # What only one arm lacks counts against it.
     bad_a = (
         rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse)
         - b

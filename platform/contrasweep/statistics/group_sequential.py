@@ -318,6 +318,7 @@ def judge_looks(
     p = np.asarray(p_values, dtype=np.float64)
     decided_before = [False] * len(p) if decided is None else list(decided)
     too_early = [False] * len(p) if early is None else [not value for value in early]
+    # The newest look that tested each comparison; -1: none did.
     latest = [
         int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p
     ]
@@ -330,6 +331,7 @@ def judge_looks(
         0.0 if done else p_value for p_value, done in zip(repeated_ps, decided_before, strict=True)
     ]
     untested_ps = [1.0] * max(0, family.size - len(p))
+    # Futility is judged at the level that those would have which are still open.
     level_left = family.levels(
         sum(
             value <= family.alpha
@@ -338,6 +340,7 @@ def judge_looks(
     )
     standings = []
     for i, (difference, look) in enumerate(zip(differences, latest, strict=True)):
+        # By itself each comparison counts with its own p, decided before or not.
         family_p = [*counted_ps[:i], repeated_ps[i], *counted_ps[i + 1 :], *untested_ps]
         adjusted = float(family.adjusted(family_p)[i])
         share = family.share(family_p, i)

@@ -132,6 +132,7 @@ class Noise:
             if self.failed
             else f"passes: the same arm does not surely differ from itself ({effect})"
         )
+        # What so many seeds can detect, at best and at worst.
         rows = [(n, *self.detectable(n)) for n in SEEDS]
         lines = [
             f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}",

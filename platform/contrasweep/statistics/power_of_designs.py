@@ -121,6 +121,7 @@ class PlannedPower:
                 if self.family.size > 1
                 else f"alpha = {level:.2g}"
             )
+            # The fewest seeds with which the sign-flip test can reach the level.
             enough = next(n for n in range(2, 64) if smallest_p(n) <= level)
             lines.append(
                 f"with {d.seeds} seeds the exact sign-flip test reaches no p below {smallest_p(d.seeds):.2g}, above "

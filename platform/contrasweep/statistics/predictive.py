@@ -84,10 +84,12 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     new = design.seeds if fresh else max(1, design.seeds - now.n)
     known = now.components.residual
     present = 0 if fresh else n
+    # The variance is known as well as n - 1 degrees of freedom say, the mean as well as that variance says.
     variance: Any = known * (n - 1) / _chi2(rng, n - 1)
     mean = n / (n + 1) * now.difference + np.sqrt(variance / (n + 1)) * rng.normal(size=DRAWS)
     following = mean + np.sqrt(variance / new) * rng.normal(size=DRAWS)
     difference = (present * now.difference + new * following) / (present + new)
+    # Sums of squares of two samples join by that of each and by the distance of their means.
     squares = (
         variance * _chi2(rng, new - 1)
         + present * new / (present + new) * (now.difference - following) ** 2

@@ -219,18 +219,22 @@ class Rule:
         now = self.look_level(level, look)
         if not depth and not any(falls):
             depth = PRESUMED * gains.spread
+        # A gain within the allowance counts as none: the interval is shifted by it.
         low, high = (end - self._allowance for end in gains.interval(now))
         passes = low > -self._allowance
         last = look >= len(self.looks()) - 1
         surely = gains.collapses_p <= SURELY
+        # Before the last look weaker signs of collapses object too, because later seeds can still clear them.
         why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
         known_falls = [fell for fell in (*falls, gains.fell) if fell]
+        # Collapses are taken to be as deep as the campaign has shown, before the last look also as deep as presumed.
         deep = max(float(np.median(known_falls)) if known_falls else 0.0, 0.0 if last else depth)
         every = (
             np.concatenate([gains.all, self._gains(screened).all]) if len(screened) else gains.all
         )
         if passes and not why and overturned(gains.estimate, every, deep):
             why = f"up to {unseen(every, deep):.0%} of its seeds may collapse, which would outweigh its gain"
+        # Keep or call equivalent what passes, discard what surely collapses, and stop early what has hardly a chance.
         verdict: Verdict = "more"
         if passes and not why:
             verdict = "keep" if low > 0 else "equivalent"
@@ -250,6 +254,7 @@ class Rule:
             verdict = "undecided" if hopeful else "discard"
         elif self._futile(gains.p, gains.seeds, level):
             verdict = "discard"
+        # Back to the metric's own direction, without the allowance.
         ends = (low, gains.estimate - self._allowance, high)
         low, estimate, high = sorted(self._sign * end + 0.0 for end in ends)
         return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * now, why)

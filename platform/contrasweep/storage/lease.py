@@ -145,11 +145,13 @@ class Lease:
         return int(keys[-1].removeprefix(self.folder).removesuffix(".json")), self._read(keys[-1])
 
     def _keys(self) -> list[str]:
+        """Return the keys of all leases in the folder, the oldest first; files of any other name are left out."""
         numbered = (
             key
             for key in self.store.list(self.folder)
             if key.removeprefix(self.folder)[:8].isdecimal()
         )
+        # `int` takes other digits than ours: only the very name that we write counts.
         return [key for key in numbered if key == self._key(int(key.removeprefix(self.folder)[:8]))]
 
     def _key(self, generation: int) -> str:

@@ -282,6 +282,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
         changes_asked = [
             c for c, name in zip(entry.changes, fields, strict=True) if name in (*VERDICT, "arms")
         ]
+        # What follows no verdict, as a budget, is told only where the entry has counted as a look.
         changes = entry.changes if entry.spent or entry.spec is None else changes_asked
         if not changes or (entry.again and not entry.spent):
             continue

@@ -126,6 +126,7 @@ class Arm:
                 place="trainable",
                 hint='for example trainable: "mypackage.method:train", or command: [python, train.py, --lr, "{lr}"]',
             )
+        # `optuna:package.module:function` is the adapter's trainable, with the function as a setting.
         prefix, _, called = str(self.trainable).partition(":")
         adapter = ADAPTERS.get(prefix) if isinstance(self.trainable, str) else None
         if adapter:

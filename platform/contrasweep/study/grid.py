@@ -255,6 +255,7 @@ class AblationGrid(StudyBase):
         seen = set()
         names = self.axis_names
         for arm, axes, extra in self.cells():
+            # `data` is an axis of the table and no setting: it chooses the dataset.
             data = axes.get(DATA_AXIS, self.data)
             values = (dotted.nest(axis, value) for axis, value in axes.items() if axis != DATA_AXIS)
             config = canonical.Config(

@@ -82,6 +82,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if notifier is not None:
         notifier.close(outcome, lost=driver.lost)
+    # A follower that still shows the end must not keep the driver's pipe open for whoever reads it.
     while living := [thread for thread in threads if thread.is_alive()]:
         living[0].join(0.5)
         driver.leave_output()

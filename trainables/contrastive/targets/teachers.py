@@ -133,12 +133,15 @@ class Dino:
         embeddings = self.model(views)
         single_views = views.chunk(self.n_views)
         teacher_scores = [self.teacher(view) for view in single_views[: self.teacher_views]]
+        # `together` has the rows of all processes, because the teacher's centre is a mean over the whole batch.
         with torch.autocast(views.device.type, enabled=False):
             student = [
                 self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)
             ]
             teacher = [together(precise(scores))[0] for scores in teacher_scores]
-            self.pending = torch.cat(teacher).mean(0)
+            self.pending = torch.cat(teacher).mean(
+                0
+            )  # of this batch; the centre moves after the step
             targets = [
                 ((scores - self.centre.value) / self.temperatures[1]).softmax(1)
                 for scores in teacher

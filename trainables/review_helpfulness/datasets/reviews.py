@@ -128,6 +128,7 @@ def _reviews(
     features: Lookup | None,
     specs: Any,
 ) -> Iterator[pa.Table]:
+    # Table by table of BATCH rows, because region features of all reviews do not fit into memory.
     flat = [
         (p, position, review)
         for p in products

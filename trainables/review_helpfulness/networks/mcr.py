@@ -204,6 +204,7 @@ class MCR(HelpfulnessModel):
             "text_r": self._common(self.common_text, text_r),
             "roi_r": self._common(self.common_image, roi_r),
         }
+        # Each of the text channels of the product against each of the review's, as images of similarities.
         matrices = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
         images = cosine_matrix(roi_p.x, roi_r.x)[:, None]
         features = [

@@ -203,6 +203,7 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
     if not files:
         raise DataError(f"{source} has no {suffix} files")
     by_name: dict[str, list[Path]] = {}
+    # The word nearest to the file's own name decides: parts of the path are read from the file upwards.
     for file in files:
         parts = (Path(file.name) if source.is_file() else file.relative_to(source)).parts[::-1]
         words = [word for part in parts for word in re.split(r"[^a-z]+", part.lower())]

@@ -212,12 +212,13 @@ class Accounts:
         return active.hosts_lost < MAX_HOSTS_LOST
 
     def end(self, record: Record) -> bool:
-        """Close the account of a trial that has its record; whether there was one."""
+        """Close the account of a trial that has its record; return whether it had an account."""
         self.overdue.ended(record.trial_id)
         if (active := self.active.pop(record.trial_id, None)) is None:
             return False
         self.ended += 1
         self.budget.ended(record)
+        # A search may let a stopped trial go on, whose training time then counts from here.
         if record.status.stopped_early and active.seconds is not None:
             self._seconds[record.trial_id] = active.seconds
         return True

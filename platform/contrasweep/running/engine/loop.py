@@ -386,6 +386,7 @@ class TrialLoop:
         now = time.time()
         code = self.code.of(trial)
         seconds = rows[-1]["time"] - rows[0]["time"] if rows else 0.0
+        # An earlier driver ran it: what that one noted beside the checkpoint is not known here otherwise.
         if earlier is not None:
             placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour)
             notes = notes.joined(placed)

@@ -149,6 +149,7 @@ def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
         return {}
     started, raylet_socket = own_processes
     checks: dict[str, Callable[[], bool]] = {}
+    # What this process has started it can watch as a child; what was there before only by asking its address.
     if (gcs := started.get("gcs_server")) is not None:
         checks["its gcs_server has died"] = lambda: gcs.poll() is not None
     else:

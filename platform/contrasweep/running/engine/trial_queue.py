@@ -69,6 +69,7 @@ class TrialQueue:
         if self.requeued:
             return self.requeued.pop(0)
         self.look()
+        # Hosts may have joined by now: what waited first goes first.
         for candidate in self.waiting:
             if self.placements.fits(candidate.trial):
                 return self._without_record(self._leave(candidate))
@@ -81,9 +82,11 @@ class TrialQueue:
         while isinstance(
             following := self.source.next(self._paused_arms() if adaptive else ()), Next
         ):
+            # Its reports have ended it already, so that it needs no host.
             if following.stopped:
                 return following
             if self.placements.fits(following.trial):
+                # On these very hosts it ran out of memory in an earlier run.
                 if self._refused_here(following.trial.id):
                     return self._infeasible(following)
                 return self._without_record(following)

@@ -79,6 +79,7 @@ class TrialAttempt:
         folder = scratch / "resume"
         folder.mkdir()
         saved = self.checkpoints.fetch(folder)
+        # The checkpoint went on from a network that was trained again since, so it is of no use.
         if (
             saved is not None
             and trial.start is not None
@@ -88,6 +89,7 @@ class TrialAttempt:
             shutil.rmtree(folder)
             folder.mkdir()
             saved = None
+        # Reports decide: a checkpoint without its reports would leave a gap in the curve, so training starts over.
         self.reports = Reports(trial, records, saved)
         saved = saved if self.reports.rows else None
         self.resume = folder if saved else None  # the checkpoint that training goes on from

@@ -43,6 +43,7 @@ def runs_of(
             if of_curve:
                 import pandas as pd
 
+                # The history of a metric has a point a step; a later point of the same step replaces the former.
                 points = {name: client.get_metric_history(run.info.run_id, name) for name in values}
                 history = {
                     name: {point.step: point.value for point in known}

@@ -582,7 +582,10 @@ def _used(files: TrialFiles) -> list[Row]:
 
 
 def _same(shown: float, ours: float) -> bool:
-    """Whether MLflow's value is ours: it keeps the largest number in place of an infinite one."""
+    """Whether the value that MLflow shows is ours.
+
+    It keeps the largest number in place of an infinite one; some stores show that as infinite again.
+    """
     if math.isinf(ours):
         ours = math.copysign(LARGEST, ours)
     return (
