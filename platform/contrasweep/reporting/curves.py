@@ -31,8 +31,8 @@ def curves_section(data: TrialData) -> Variables:
         for c in curves.columns
         if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])
     ]
-    curves = curves[curves["trial_id"].isin(data.done["trial_id"])]
-    moving = [m for m in metrics if curves[m].nunique() > 1]
+    finished = curves["trial_id"].isin(data.done["trial_id"])
+    moving = [m for m in metrics if curves.loc[finished, m].nunique() > 1]
     if not moving:  # a single report, or none of a finished trial
         return {}
     metrics = sorted(
@@ -48,12 +48,13 @@ def curves_section(data: TrialData) -> Variables:
     ]
     panels = dict(zip(named.index, settings, strict=True))
     arms = named["arm"].astype(str).to_dict()
-    stats = curves.assign(
-        arm=curves["trial_id"].map(arms), panel=curves["trial_id"].map(panels)
-    ).groupby(["panel", "arm", "step"], observed=True)
+    shown = curves.loc[finished, ["step", *metrics]]  # what is not drawn is not copied
+    stats = shown.groupby(
+        [curves["trial_id"].map(panels), curves["trial_id"].map(arms), "step"], observed=True
+    )
     spread = {
         key: part.droplevel([0, 1])
-        for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=["panel", "arm"])
+        for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=[0, 1])
     }
     order = list(dict.fromkeys(settings))
     if len(order) == 1:

@@ -75,36 +75,47 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     """Estimate the components of differences over folds and seeds, for any pattern of missing replicates.
 
     By Henderson's method 3; for complete data these are the mean squares of the two-way analysis of variance, which are
-    then computed directly. `folds` and `seeds` [n] are codes from 0 of the differences `d` [n]. None where no fold has
+    then computed directly. `folds` and `seeds` [n] are codes of the differences `d` [n]. None where no fold has
     two seeds, which leaves nothing to tell the components apart by.
     """
-    k = int(folds.max()) + 1
-    m = int(seeds.max()) + 1
-    if (
-        k > 1
-        and m > 1
-        and len(d) == k * m == len(set(zip(folds.tolist(), seeds.tolist(), strict=True)))
-    ):
+    folds, seeds = (np.unique(codes, return_inverse=True)[1] for codes in (folds, seeds))
+    counts = np.zeros((folds.max() + 1, seeds.max() + 1))
+    np.add.at(counts, (folds, seeds), 1)
+    n = len(d)
+    k, m = counts.shape
+    if min(k, m) > 1 and (counts == 1).all():
         grid = np.empty((k, m))
         grid[folds, seeds] = d
         return _complete(grid)
-    # What is left over with both factors, without folds and without seeds: the differences are of one factor each.
-    ones = np.ones((len(d), 1))
-    f = np.eye(folds.max() + 1)[folds]
-    s = np.eye(seeds.max() + 1)[seeds]
-    (rest, left_rest), (no_fold, without_fold), (no_seed, without_seed) = (
-        _residual(d, np.hstack(parts)) for parts in ([ones, f, s], [ones, s], [ones, f])
-    )
-    degrees = len(d) - left_rest
+    in_fold = counts.sum(axis=1)
+    in_seed = counts.sum(axis=0)
+    around_folds = d - (np.bincount(folds, d) / in_fold)[folds]
+    around_seeds = d - (np.bincount(seeds, d) / in_seed)[seeds]
+    # What folds explain beside seeds: their columns and the differences, both less the means of their seeds.
+    columns = np.eye(k)[folds] - (counts / in_seed)[:, seeds].T
+    solution, _, rank, _ = np.linalg.lstsq(columns, around_seeds, rcond=None)
+    rest = float(((around_seeds - columns @ solution) ** 2).sum())
+    degrees = n - m - int(rank)
     if degrees < 1:
         return None
     residual = rest / degrees
-    fold = _component(no_fold - rest, left_rest - without_fold, f, np.hstack([ones, s]), residual)
-    seed = _component(no_seed - rest, left_rest - without_seed, s, np.hstack([ones, f]), residual)
+    seed_degrees = m + int(rank) - k
+    fold = _component(
+        float((around_seeds**2).sum()) - rest,
+        int(rank),
+        n - float((counts**2 / in_seed).sum()),
+        residual,
+    )
+    seed = _component(
+        float((around_folds**2).sum()) - rest,
+        seed_degrees,
+        n - float((counts**2 / in_fold[:, None]).sum()),
+        residual,
+    )
     return FoldEstimate(
         Components(fold[0], seed[0], residual),
         Components(fold[1], seed[1], residual),
-        left_rest - without_seed,
+        seed_degrees,
         degrees,
     )
 
@@ -131,21 +142,15 @@ def _complete(d: Floats) -> FoldEstimate:
     return FoldEstimate(unbiased, cautious, m - 1, degrees)
 
 
-def _residual(d: Floats, design: Any) -> tuple[float, int]:
-    """The residual sum of squares of `d` on the columns of `design`, and their rank."""
-    solution, _, rank, _ = np.linalg.lstsq(design, d, rcond=None)
-    return float(((d - design @ solution) ** 2).sum()), int(rank)
+def _component(gain: float, degrees: int, expected: float, residual: float) -> tuple[float, float]:
+    """A component, and its cautious estimate.
 
-
-def _component(
-    gain: float, rank: int, effect: Any, others: Any, residual: float
-) -> tuple[float, float]:
-    """A component, and its cautious estimate, from the sum of squares `gain` that its columns add to the others'."""
-    if rank < 1:
+    `gain` is the sum of squares that its columns add to those of the others, on these degrees of freedom; `expected`
+    is how much a component of 1 adds to it.
+    """
+    if degrees < 1:
         return 0.0, 0.0
-    projected = effect - others @ np.linalg.lstsq(others, effect, rcond=None)[0]
-    expected = float((projected**2).sum())
-    noise = rank * residual
+    noise = degrees * residual
     return max(0.0, (gain - noise) / expected), max(0.0, (gain - SUBTRACTED * noise) / expected)
 
 

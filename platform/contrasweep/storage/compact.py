@@ -140,7 +140,13 @@ def read_curves(
     NaN where a report did not give a metric. `etags` are those of the whole study; `broken` as in `read_records`.
     """
     table = _gather(records, kind, etags, list(dict.fromkeys(trial_ids)), broken)
-    frame: pd.DataFrame = table.drop_columns(["etag"]).to_pandas(strings_to_categorical=True)
+    table = table.drop_columns(["etag"])
+    # a column at a time, so that a big study's curves are not in memory twice
+    frame: pd.DataFrame = table.to_pandas(
+        strings_to_categorical=True, split_blocks=True, self_destruct=True
+    )
+    del table
+    pa.default_memory_pool().release_unused()
     return frame if len(frame) else frame.assign(step=[], time=[])
 
 
