@@ -19,8 +19,10 @@ from contrasweep.errors import ProcessLostError
 from contrasweep.terminal_text import printable
 
 LAST_LINES = 100
-FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
-"""Signals by which others end a command; a shell makes 128 + signal its status."""
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""Statuses of a command that others have killed, by itself or below a shell."""
+_FIRST_RANK = re.compile(r"Root Cause \(first.*?exitcode\s*: (-\d+)", re.DOTALL)
+"""How the first rank that was lost has ended, as `torchrun` prints it."""
 
 
 class CommandFailed(RuntimeError):
@@ -101,22 +103,22 @@ class Process:
     def check(self) -> None:
         """Raise `CommandFailed` where it ended with another status than 0, `ProcessLostError` where it was killed."""
         status = self.returncode
-        if status:
-            self._reader.join(5.0)
-            how = (
-                f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
-            )
-            printed = "".join(f"\n{line}" for line in self.tail)
-            lines = [line.strip() for line in reversed(self.tail) if line.strip()] or ["nothing"]
-            error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
-            last = next((match[1] for line in lines if (match := re.match(error, line))), lines[0])
-            killed = status in [s for number in FROM_OUTSIDE for s in (-number, 128 + number)]
-            raise (
-                ProcessLostError if killed else CommandFailed
-            )(  # its last line is what a failure's line shows
-                f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
-                f"ended with {how}; it printed last: {last}"
-            )
+        if not status:
+            return
+        self._reader.join(5.0)
+        how = f"exit status {status}" if status > 0 else f"signal {signal.Signals(-status).name}"
+        printed = "".join(f"\n{line}" for line in self.tail)
+        lines = [line.strip() for line in reversed(self.tail) if re.search(r"\w", line)]
+        error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
+        errors = [match[1] for line in lines if (match := re.match(error, line))]
+        last = [*errors, *lines, "nothing"][0]
+        rank = _FIRST_RANK.search(printed)
+        first = int(rank[1]) if rank else status
+        kind = ProcessLostError if first in FROM_OUTSIDE else CommandFailed
+        raise kind(  # its last line is what a failure's line shows
+            f"the command {' '.join(self.words[:3])} ... printed:{printed}\n"
+            f"ended with {how}; it printed last: {last}"
+        )
 
     def stop(self) -> None:
         """Send SIGTERM to the command, and SIGKILL to all that it has started once it has ended.

@@ -108,7 +108,10 @@ def test_a_python_script_reports_fails_and_goes_on_from_its_checkpoint(project, 
     assert [row["step"] for row in records.metrics(trial.id)] == [1, 2, 3] and record.attempts == 2
 
 
-@pytest.mark.parametrize("end", ["kill -9 $$", "kill $$", "sh -c 'kill -9 $$'"])
+TORCHRUN = r"printf 'exitcode  : 1\nRoot Cause (first observed failure):\n exitcode  : -9 (pid: 8)\n==\n'; false"
+
+
+@pytest.mark.parametrize("end", ["kill -9 $$", "kill $$", "sh -c 'kill -9 $$'", TORCHRUN])
 def test_a_command_that_others_kill_is_lost_and_has_not_failed(end, tmp_path):
     process = Process(["bash", "-c", f"{end}; exit $?"], tmp_path, os.environ)
     assert process.ended(300)
