@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
 from contrasweep.planning.plan import Plan
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.code_files import accepted, read_sources
+from contrasweep.storage.code_files import accepted, read_sources, read_version
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.trial import Trial
@@ -156,7 +156,16 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
     if sources is None:
         return f"code {old} is now {new.version.digest}, and its sources were not kept"
     changes = difference(sources, texts(new))
-    return str(changes) if changes.changes else f"code {old} is now {new.version.digest}"
+    return (
+        str(changes) if changes.changes else _other_parts(read_version(records, old), new.version)
+    )
+
+
+def _other_parts(old: CodeVersion | None, new: CodeVersion) -> str:
+    """Name the files and distributions that differ, where no source that was kept does."""
+    before, now = ({**v.modules, **v.distributions} if v else {} for v in (old, new))
+    parts = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return f"{', '.join(name.removeprefix('file:') for name in parts)} changed"
 
 
 def texts(code: Code) -> dict[str, str]:

@@ -19,7 +19,9 @@ from contrasweep.commands import PATH, dataset, placeholders
 from contrasweep.commands.process import CommandFailed, Process
 from contrasweep.commands.trainable import train
 from contrasweep.errors import ProcessLostError
+from contrasweep.planning.code_comparison import changes_text
 from contrasweep.running.worker.execution import Execution
+from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.grid import AblationGrid
@@ -465,16 +467,19 @@ def test_what_a_script_names_is_code_too(project, script, changed):
     assert code(["python", "src/wrapper.py"]).digest != before.digest
 
 
-def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project):
+def test_files_and_folders_that_code_names_are_noticed_or_asked_for(project, tmp_path):
     (project / "conf").mkdir()
     (project / "conf" / "a.txt").write_text("1")
     (project / "wrapper.py").write_text("import os, runpy\nrunpy.run_path(os.environ['X'])\n")
     arm = Arm(command=["python", "wrapper.py"], code=["conf", "train.sh"], metrics="metrics.csv")
-    of = lambda: code_of(PATH, sorted(set(dotted_paths(arm.config)))).version  # noqa: E731
+    of = lambda: code_of(PATH, sorted(set(dotted_paths(arm.config))))  # noqa: E731
     before = of()
-    assert {"file:conf/a.txt", "file:train.sh", "file:wrapper.py"} <= set(before.modules)
+    assert {"file:conf/a.txt", "file:train.sh", "file:wrapper.py"} <= set(before.version.modules)
+    records = StudyRecords(str(tmp_path / "runs"), "s")
+    write_code(records, before)
     (project / "conf" / "a.txt").write_text("2")
-    assert of().digest != before.digest
+    assert changes_text(records, before.version.digest, of()) == "conf/a.txt changed"
+    assert of().version.digest != before.version.digest
     asked = unchecked_settings(
         AblationGrid("s", {"a": Arm(command=["python", "wrapper.py"])}, "digits")
     )
