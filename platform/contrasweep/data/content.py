@@ -26,6 +26,10 @@ class Rejected:
         if len(names_kept := self.names.setdefault(reason, [])) < self.NAMES:
             names_kept.append(name)
 
+    def __str__(self) -> str:
+        """Return `3 (file .gif), 1 (hidden folder)`."""
+        return ", ".join(f"{n} ({reason})" for reason, n in sorted(self.counts.items()))
+
     def to_dict(self) -> dict[str, object]:
         """Return for the manifest, by reason, the number of items left out and their first names."""
         return {

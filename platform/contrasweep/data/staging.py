@@ -84,13 +84,13 @@ def stage(
     }
     if content.rejected.counts:
         origin["rejected"] = content.rejected.to_dict()
-        log.warning("%s: left out %s", name, content.rejected.counts)
+        log.warning("%s: left out %s", name, content.rejected)
     if content.copies:
         origin["copies"] = dict(content.copies)
     if not any(shard.rows for shards in splits.values() for shard in shards):
         raise DataError(
             f"{name}: {source} gave no rows"
-            + (f"; left out: {content.rejected.counts}" if content.rejected.counts else "")
+            + (f"; left out: {content.rejected}" if content.rejected.counts else "")
         )
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
     called = folder if chosen.own and folder != dataset.folder else dataset.text

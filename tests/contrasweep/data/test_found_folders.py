@@ -231,7 +231,7 @@ def test_a_class_may_be_called_as_a_split_is(tmp_path):
     assert counts(manifest) == {"train": {"bus": 1, "car": 1, "train": 1}}
 
 
-def test_what_is_left_out_is_counted_by_its_kind(tmp_path):
+def test_what_is_left_out_is_counted_by_its_kind(tmp_path, caplog):
     folder = tmp_path / "photos"
     rows = good(folder)
     for name in (
@@ -250,6 +250,7 @@ def test_what_is_left_out_is_counted_by_its_kind(tmp_path):
         "hidden folder": ["dog/.ipynb_checkpoints"],
         "image beside the class folders": ["loose.png"],
     }
+    assert "image-folder: left out 1 (file .gif), 1 (file without suffix), " in caplog.text
 
 
 @pytest.mark.slow
