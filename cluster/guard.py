@@ -39,6 +39,10 @@ def guard(
 
 @contextlib.contextmanager
 def _gpu_limit(share: float) -> Iterator[None]:
+    """Limit what torch may allocate on this process's GPU to `share` of it, while this is open.
+
+    Nothing without a GPU.
+    """
     import torch
 
     if not torch.cuda.is_available():

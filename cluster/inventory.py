@@ -309,6 +309,7 @@ def this_machine() -> Inventory:
 
 
 def _ray_node(node: RayNode) -> Node:
+    """Return a node of `ray.nodes()` as a host; a type of GPU that nothing names is `unknown`."""
     resources = node.get("Resources", {})
     labels = node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))

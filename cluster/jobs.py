@@ -269,6 +269,10 @@ class Dashboard:
             ) from None
 
     def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Return the body of the dashboard's answer.
+
+        `SubmissionError` in one line where it refuses or does not answer.
+        """
         request = urllib.request.Request(self.address + path, body, auth_headers(), method=method)
         request.add_header("Content-Type", "application/json")
         try:
@@ -284,6 +288,10 @@ class Dashboard:
             ) from None
 
     def _refusal(self, code: int, text: str) -> SubmissionError:
+        """Return the error for an answer with the HTTP status `code`.
+
+        It tells of a wrong token or an unknown job, else the server's own words.
+        """
         if code in (401, 403):
             return SubmissionError(f"{self.address} {_token_hint(code)}")
         if code == 404 and "does not exist" in text:
@@ -344,6 +352,7 @@ def _is_ours(job: JobAnswer) -> bool:
 
 
 def _row(job: JobAnswer) -> JobRow:
+    """Return a job of Ray's answer, whose times are in milliseconds, as a row in seconds."""
     start, end = (
         None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time")
     )

@@ -52,6 +52,7 @@ def which(error: BaseException | str | None) -> Memory | None:
 
 
 def _of_one(error: BaseException) -> Memory | None:
+    """Return which memory this one exception says is used up, by its type, else by its text; None for any other."""
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     if names & _GPU_TYPES:
         return "gpu"
@@ -87,6 +88,10 @@ def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placeme
 
 
 def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
+    """Return a place with more GPU memory: twice the share, else a whole GPU of the next larger type.
+
+    None: there is none.
+    """
     if placement.gpu is None:
         return None
     if placement.share < 1:
@@ -100,6 +105,7 @@ def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
 
 
 def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
+    """Return a place with twice the host memory, or all of the largest host; None where it has that already."""
     hosts = [
         node.memory_gib
         for node in inventory.nodes

@@ -165,6 +165,10 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
             path = path.parent
 
     def travelling(path: Path, name: str, above: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+        """Yield (name in the copy, file) of a path of the project; `above` are the folders around it.
+
+        Raises `SubmissionError` for a link that leads out of the project.
+        """
         if path.is_symlink():
             path = path.resolve()
             if not path.is_relative_to(top):

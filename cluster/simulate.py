@@ -126,6 +126,7 @@ class _Simulation:
     ends: list[tuple[float, int, int, _Kind, tuple[int, ...]]] = field(default_factory=list)
 
     def run(self) -> Makespan:
+        """Fill the hosts, then end one trial after another and fill its host again; return what all that took."""
         inventory = self.packing.inventory
         self.hosts = [
             _Host(node, node.cpus, node.memory_gib, [UNITS] * node.gpus)
@@ -161,6 +162,7 @@ class _Simulation:
         return self.kinds[placement]
 
     def _end_one(self) -> None:
+        """Move the clock to the next end of a trial, and give its host back what it held."""
         self.now, _, h, kind, where = heapq.heappop(self.ends)
         host = self.hosts[h]
         host.cpus += kind.cpus
@@ -184,6 +186,7 @@ class _Simulation:
                 self._start(kind.waiting.popleft(), h, kind, where)
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
+        """Start trial `i` on host `h`, on its GPUs `where`, and enter its end."""
         host = self.hosts[h]
         host.cpus -= kind.cpus
         host.memory_gib -= kind.memory_gib

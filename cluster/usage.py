@@ -230,6 +230,7 @@ class _Nvml:
 
     @classmethod
     def open(cls) -> "_Nvml | None":
+        """Return NVML with a handle for each GPU; None where there is no driver or no library."""
         try:
             import pynvml
 

@@ -392,6 +392,10 @@ def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> 
 
 
 def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
+    """Return the maps from a view's coordinates to its image's, both in [-1, 1].
+
+    The uniform draws `u` give the crop (area, aspect, place), the flip and the rotation.
+    """
     area = policy.area[0] + (policy.area[1] - policy.area[0]) * u[0]
     low, high = (math.log(a) for a in policy.aspect)
     aspect = torch.exp(low + (high - low) * u[1])

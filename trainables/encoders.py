@@ -222,6 +222,7 @@ def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tenso
 def _torchvision(
     name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
 ) -> "nn.Module":
+    """Return a network of torchvision as an encoder: its features are what its last linear layer gets."""
     import torchvision
 
     builder = torchvision.models.get_model_builder(name)
@@ -257,6 +258,7 @@ def import_timm(name: str) -> Any:
 def _timm(
     name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
 ) -> "nn.Module":
+    """Return a network of timm as an encoder of its pooled features."""
     timm = import_timm(name)
     options: MutableConfig = {"pretrained": False, "num_classes": 0, "in_chans": shape[0]}
     try:

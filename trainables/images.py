@@ -134,6 +134,7 @@ class Images:
             start += len(block)
 
     def _describe(self, part: Part, device: "torch.device") -> None:
+        """Take shape, labels and groups from the part; `DataError` where its images are no bytes [n h w c]."""
         file = part.file(IMAGE)
         if len(file.shape) != 4 or file.dtype != np.uint8:
             raise DataError(f"images must be uint8 [n h w c], got {file.dtype} {list(file.shape)}")

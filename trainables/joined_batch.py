@@ -62,6 +62,7 @@ class JoinedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running statistics towards those of this batch, as torch's batch normalisation does."""
         if (
             self.running_mean is None
             or self.running_var is None

@@ -280,6 +280,7 @@ def _hints(
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
+    """Return type and default of a parameter; the type by its annotation, else as far as the default tells."""
     default = parameter.default
     if default is inspect.Parameter.empty:
         return hints.get(parameter.name, Any), default

@@ -121,6 +121,7 @@ class Contrastive:
         return loss
 
     def _optimizer(self) -> optimisation.Optimizer:
+        """Return the optimizer of the network, joined with one of the loss's own weights where it has any."""
         s = self.settings
         optimizer: optimisation.Optimizer = s.optimizer.build(
             self.trained.parameters(), s.learning_rate
@@ -140,6 +141,7 @@ class Contrastive:
         return embeddings.shape[1]
 
     def _targets(self) -> Targets:
+        """Return the targets on the device, built for this network."""
         dim = self._dim() if self.settings.targets.name != "batch" else 0
         self.model.train()  # so that copies of it normalise by their batches, as it does
         built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)

@@ -166,6 +166,7 @@ class Settings:
             raise SpecError(rule, place="learnable_temperature", value=True)
 
     def _check_views(self, loss: losses.AnyLoss) -> None:
+        """Raise `SpecError` where the number of views does not go with the loss or their augmentations."""
         if len(self.view_augmentations) > self.n_views:
             raise SpecError(
                 f"each image has {self.n_views} views",
@@ -186,6 +187,7 @@ class Settings:
             )
 
     def _check_resources(self) -> None:
+        """Raise `SpecError` where the processes cannot share a batch equally."""
         size = self.resources.size
         if self.resources.gpus and self.resources.processes:
             raise SpecError(

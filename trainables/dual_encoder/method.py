@@ -149,6 +149,7 @@ class DualEncoder(abc.ABC, Generic[B]):
         return metrics | learned | diagnostics.of_batch(None, means[0], last.stacked, pairs)
 
     def _gradients(self, batch: B) -> tuple[Tensor, list[Tensor], tuple[Tensor, Sides]]:
+        """Return loss, gradients, and what the report needs of the batch, without graph."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             sides = self.embed(batch)
         loss = self.loss(sides)

@@ -70,6 +70,7 @@ _SIMILARITIES = {"target_similarity": "target", "noise_similarity": "noise"}
 
 
 def _similarity_medians(near: Neighbours) -> dict[str, float]:
+    """Return the medians of target and noise similarity over items that have both, and their difference."""
     has_both = near.target.isfinite() & near.noise.isfinite()
     if not has_both.any():
         return {}

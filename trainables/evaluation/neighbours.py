@@ -90,6 +90,7 @@ def _tile(
     recall_at: tuple[int, ...],
     retrieval: bool,
 ) -> Neighbours:
+    """Return the neighbours of a tile of queries from its scores [t m] with the index."""
     same = labels[:, None] == index_labels
     target = scores.masked_fill(~same, -torch.inf).amax(1)
     noise, noise_at = _first_max(scores.masked_fill(same, -torch.inf))

@@ -125,6 +125,7 @@ def draw(
 
 
 def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[Any], None]) -> Path:
+    """Draw a figure by `paint` and write it to `path`; return `path`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -136,6 +137,7 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
 
 
 def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str]) -> None:
+    """Draw test embeddings in the plane of their first two principal components, a colour a class."""
     axes = figure.subplots()
     few = torch.linspace(0, len(labels) - 1, min(MAX_POINTS, len(labels))).long()
     flat = plane(embeddings)[few]

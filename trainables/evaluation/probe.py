@@ -32,6 +32,7 @@ def linear_probe(
     one_hot = F.one_hot(labels, classes).float()
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the mean loss of the flat weights, and its gradient; the intercept, last, is not penalised."""
         weights = torch.as_tensor(flat.reshape(classes, -1)).to(x)
         log_p = torch.log_softmax(x @ weights.T, 1)
         gradient = (log_p.exp() - one_hot).T @ x

@@ -57,6 +57,7 @@ class Finetune:
         self.guard = loop.Guard(settings.learning_rate)
 
     def _optimizer(self) -> optimisation.Optimizer:
+        """Return the optimizer; with `layer_decay` each layer's rate is that of the layer above times the decay."""
         s = self.settings
         if s.layer_decay == 1:
             full_optimizer: optimisation.Optimizer = s.optimizer.build(

@@ -43,6 +43,7 @@ class _WeightedSum(torch.autograd.Function):
     def forward(
         ctx: Any, z: Tensor, tile: TileGradient, tiles: list[Anchors], shared: bool
     ) -> Tensor:
+        """Sum the tiles; the gradient is computed here, so that no graph of the scores is kept."""
         gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
         total = z.new_zeros((), dtype=torch.float64)
         for rows in tiles:
@@ -91,6 +92,7 @@ class _Triplets(torch.autograd.Function):
         soft: bool,
         mining: str,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return sum, number and number above zero of the terms of each anchor; the gradient is computed here."""
         gradient = torch.zeros_like(scores)
         total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
         for rows, columns, filled in _tiles(positives, scores.shape[1]):

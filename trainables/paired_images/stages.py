@@ -77,6 +77,7 @@ class Stages(nn.Module):
         return nn.Sequential(*blocks)
 
     def _load(self, path: str) -> None:
+        """Load a torchvision state dict, without its classifier; `SpecError` where it does not fit."""
         if not Path(path).is_file():
             raise SpecError(
                 "there is no such weights file",

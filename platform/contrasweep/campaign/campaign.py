@@ -780,6 +780,7 @@ class Referee:
         ruling: Ruling | None = None,
         kept: bool = False,
     ) -> Decided:
+        """Return the ledger's entry for a verdict, with what the candidate has spent and what the `ruling` says."""
         spent = self.ledger.spent_on(number)
         decided = Decided(
             number,

@@ -211,6 +211,7 @@ def _of_component(component: Declared, name: str, description: str) -> Iterator[
 
 
 def _default_of(field: "dataclasses.Field[Any]") -> str | None:
+    """Return a field's default as text; None where the field is required."""
     default = field.default
     if type(default).__name__ == "FieldInfo":  # pydantic.Field(...) in place of a value
         factory = getattr(default, "default_factory", None)

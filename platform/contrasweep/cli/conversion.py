@@ -154,6 +154,10 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 
 
 def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
+    """Return the study's fields and what has no counterpart.
+
+    `ValueError` and others where the program's rules are broken.
+    """
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
     content: Any = (
@@ -200,6 +204,7 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
 
 
 def _of_wandb(found: Found, file: Path, content: Config) -> None:
+    """Read a sweep of W&B into `found`."""
     metric = content.get("metric", {})
     program = content.get("program", "")
     found.study |= {
@@ -264,6 +269,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
 
 
 def _of_seml(found: Found, file: Path, content: Config) -> None:
+    """Read an experiment of SEML into `found`."""
     about = content["seml"]
     place = (
         file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")
@@ -328,6 +334,7 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
 
 
 def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
+    """Read a configuration of Hydra with the Optuna sweeper into `found`."""
     direction = sweeper.get("direction", "minimize")
     found.left += [f"direction: {direction}"] * isinstance(direction, list)
     mode = str(direction[0] if isinstance(direction, list) else direction)[:3]
@@ -399,6 +406,10 @@ def _plain(node: ast.expr) -> Any:
 
 
 def _of_python(found: Found, file: Path, text: str) -> None:
+    """Read a script that searches with Ray Tune or Optuna, or takes flags, into `found`.
+
+    The script is parsed and never run.
+    """
     tree = ast.parse(text, str(file))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     # Of names that are assigned once, the value is known without running the script.
@@ -416,6 +427,7 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             found.left.append(f'{line}; put it below `if __name__ == "__main__":`')
 
     def value(node: ast.expr) -> Any:
+        """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
         node = named.get(ast.unparse(node), node)
         node = (
             node.orelse if isinstance(node, ast.IfExp) else node

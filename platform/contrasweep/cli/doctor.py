@@ -47,6 +47,7 @@ def _versions() -> str:
 
 
 def _hosts() -> str:
+    """Return this machine's cores, memory and GPUs in a line."""
     from contrasweep.cluster.inventory import this_machine
 
     machine = this_machine()
@@ -58,6 +59,7 @@ def _hosts() -> str:
 
 
 def _ray() -> str:
+    """Start or join Ray, and return in a line what it has."""
     if find_spec("ray") is None:  # a laptop that does without
         return f"not installed: this machine plans, submits and watches; to train here: {install_command('all')}"
     from contrasweep.running.engine.session import connected

@@ -270,6 +270,7 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
 
 
 def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeRow":
+    """Return a row of the table of codes: the code `digest`, the `trials` that it made, and when these ended."""
     from contrasweep.storage.code_files import read_version
 
     version = read_version(records, digest)
@@ -289,6 +290,7 @@ def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeR
 def _print_difference(
     records: "StudyRecords", by_code: "dict[str, list[Record]]", pair: tuple[str, str], json: bool
 ) -> None:
+    """Print what differs between two codes; `pair` names each by its digest, a beginning of it, or `NOW`."""
     from contrasweep.code import difference
 
     sides = [

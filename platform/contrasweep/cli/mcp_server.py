@@ -307,6 +307,7 @@ class Tools:
             return {budget: max(0.0, now[budget] - before[budget]) for budget in left}
 
         def settle() -> None:
+            """Wait for the process, stop it where a budget is used up, and count what it has spent."""
             spent = left  # all of it, where what is spent cannot be told
             try:
                 while True:
@@ -381,6 +382,7 @@ class Tools:
         return {"gpu_hours": Ledger(self.storage, campaign).read().spent.gpu_hours + running}
 
     def _records(self, study: str) -> StudyRecords:
+        """Return the records of a stored study; `SpecError` where the storage has none of this name."""
         name = self._study(study)
         if name not in (names := study_names(self.storage)):
             raise SpecError(
@@ -465,6 +467,7 @@ class Tools:
         stdout: int | IO[bytes],
         stderr: int | IO[bytes],
     ) -> "subprocess.Popen[bytes]":
+        """Start a command of contrasweep on the server's storage, in the server's folder, as a process of its own."""
         common = ["--json"] if json_ else []
         if storage is not None:
             common.append(f"--storage={self.storage}")
@@ -523,6 +526,8 @@ def make_server(tools: Tools) -> Any:
     from mcp_types import ToolAnnotations
 
     def guarded(tool: Callable[..., Answer]) -> Callable[..., Answer]:
+        """Return the tool with bounded answers, whose errors are documents that a program can read."""
+
         @functools.wraps(tool)
         def call(**arguments: Any) -> Answer:
             cut: list[str] = []

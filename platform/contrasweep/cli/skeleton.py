@@ -58,6 +58,7 @@ def init(
 
 
 def _convert(source: Path, target: Path) -> None:
+    """Write the study that `source` declares to the file `target`, and print what has no counterpart."""
     from contrasweep.cli.conversion import converted
 
     if target.exists():
@@ -78,6 +79,7 @@ def _convert(source: Path, target: Path) -> None:
 
 
 def _check(folder: Path, name: str) -> None:
+    """Raise `SpecError` where no package `name` can be made in `folder`."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         hint = "`--from FILE` makes a study of a script or a sweep that is there"
         raise SpecError(

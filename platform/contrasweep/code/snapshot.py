@@ -89,6 +89,7 @@ def unpack(data: bytes) -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
+    """Raise `StorageError` for a name in a snapshot that is no path of a module."""
     parts = name.split("/")
     bad = any(part in ("", ".", "..") for part in parts) or any(
         character in name for character in "\\:\0"

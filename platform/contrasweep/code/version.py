@@ -123,6 +123,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
+    """Return the commit of contrasweep's own checkout, with `+` for uncommitted changes; "" where it is installed."""
     folder = Path(__file__).resolve().parent
     try:
         top, commit = git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
@@ -443,6 +444,7 @@ class _Walk:
         return self.found[name]
 
     def _find(self, name: str) -> "_Module | None":
+        """Look for a module as Python would import it, without running its package; None where there is none."""
         parent, _, last = name.rpartition(".")
         if not all(part.isidentifier() for part in name.split(".")):
             return None
@@ -609,6 +611,10 @@ def _names_set(node: ast.stmt) -> set[str]:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield what a module's source imports, as written: `package.name`, `..package`.
+
+    And literal `import_module` calls.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

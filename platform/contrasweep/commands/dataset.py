@@ -64,6 +64,7 @@ def _written(
 
 
 def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
+    """Write each image of both parts as a PNG whose name has its part, label and row."""
     from PIL import Image
 
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
@@ -76,6 +77,7 @@ def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
 
 
 def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
+    """Write both parts: array columns and labels as .npy, all other columns as Parquet."""
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
         for column, spec in manifest.columns.items():
             if not spec.get("list"):

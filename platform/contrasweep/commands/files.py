@@ -59,6 +59,7 @@ def number(text: str) -> float | str:
 
 
 def _json(data: bytes) -> Iterator[Values]:
+    """Yield the rows of a JSON file: a list, a mapping with `log_history` (Hugging Face), one row, or lines of JSON."""
     try:
         content = json.loads(data)
     except ValueError:  # lines of JSON, or half of it is written
@@ -93,6 +94,7 @@ def _events(data: bytes) -> Iterator[Values]:
 
 
 def _scalar(value: bytes) -> tuple[str, float] | None:
+    """Return tag and number of a TensorBoard value, from its protocol buffer; None where it is no single float."""
     fields = dict(_fields(value))
     number = fields.get(2)  # a plain scalar; else a tensor with one float
     if number is None and 8 in fields:
@@ -182,6 +184,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """Return a protocol buffer's number of variable length, and the place after it."""
     value = shift = 0
     while shift < 64:
         byte = message[place]

@@ -88,6 +88,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
     """Return a plain function as a trainable."""
 
     def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
+        """Run the function in a thread, and yield what it reports; each report waits until the last one was taken."""
         global _current
         reports = _current = _Reports()
 
@@ -135,6 +136,7 @@ class _Asked:
         return self._suggested
 
     def _suggested(self, name: str, *_: Any, **__: Any) -> Any:
+        """Return the trial's value of the setting `name`, whatever range the objective suggests it from."""
         if name not in self.params:
             hint = choose_from("settings", self.params, name)
             raise SpecError(
@@ -174,6 +176,7 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
     step = int((resume / STEP).read_text()) if resume is not None else 0
 
     def told(metrics: Config, *, checkpoint: Any = None, **_: Any) -> None:
+        """Take a report of `tune.report`, and stop the function where it has reached its `stop` criteria."""
         nonlocal step
         step += 1
         folder = None if checkpoint is None else Path(checkpoint.path)

@@ -58,6 +58,7 @@ class Pattern:
             )
 
     def _expression(self, text: str) -> str:
+        """Return the text as a regular expression: a group for each number that it names, the rest as it stands."""
         parts = []
         end = 0
         for field in _FIELD.finditer(text):
@@ -154,6 +155,10 @@ class Metrics:
             yield from self._of_files(ended)
 
     def _new_lines(self, ended: bool) -> Iterator[Values]:
+        """Yield the rows that the command has appended to its file since the last call.
+
+        Half a line waits for its end.
+        """
         with self.file.open("rb") as opened:
             opened.seek(self._position)
             unread = opened.read()

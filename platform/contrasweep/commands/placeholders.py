@@ -257,6 +257,7 @@ def scripts(words: Sequence[str]) -> list[str]:
 
 
 def _check_program(words: Sequence[str]) -> None:
+    """Raise `SpecError` where the command's program, module or script is not on this machine."""
     program, *script_words = scripts(words)
     if (
         not Path(program).is_absolute() and _program(program) is None

@@ -225,6 +225,7 @@ def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
 
 
 def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> MutableConfig:
+    """Return the trial as the command can read it from a JSON file."""
     manifest = trial.data
     about = {
         "name": manifest.name,

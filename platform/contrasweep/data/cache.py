@@ -98,6 +98,10 @@ def entry(key: str, what: str, build: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
+    """Build an entry in a hidden folder and rename it into place.
+
+    Where the disk is full, evict others and try once more.
+    """
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
@@ -126,6 +130,7 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
 
 
 def _seal(folder: Path) -> None:
+    """Make the files of an entry read-only, and write their sizes and digests beside them."""
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
         for file in sorted(folder.iterdir())

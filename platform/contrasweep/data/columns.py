@@ -167,6 +167,10 @@ def _filled(column: pa.Array, value: object) -> pa.Array:
 
 
 def _feed(state: Any, column: pa.Array) -> None:
+    """Add a column to the digest `state`: its type, which values are null, and the values.
+
+    Chunks and encodings make no difference.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _feed(state, column.dictionary_decode())

@@ -169,6 +169,8 @@ class _Array:
         self.seen += len(column)
 
     def _decode(self, column: pa.Array, where: str) -> None:
+        """Decode the images of a shard in parallel and write them in order; `DataError` names one that is broken."""
+
         def decoded(row: int) -> NDArray[np.uint8]:
             try:
                 return images.decode(column[row].as_py(), self.spec["shape"])

@@ -98,6 +98,7 @@ def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def _opened(data: bytes) -> Image.Image:
+    """Return an image whose header was read; `BrokenImage` where it is none or too large, `DeepImage` above 8 bits."""
     try:
         with warnings.catch_warnings():
             # Pillow warns from 89 million pixels on; ours is an error

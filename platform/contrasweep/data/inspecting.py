@@ -81,6 +81,7 @@ def verify(manifest: Manifest) -> list[Finding]:
 
 
 def _problem(store: Store, shard: Shard, name: str, file: Path) -> str:
+    """Fetch a shard and return in words how it differs from its manifest; "" where it does not."""
     try:
         store.get_file(shard.file, file)
         shard.check(file, name)

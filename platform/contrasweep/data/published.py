@@ -64,6 +64,7 @@ def described(name: str) -> Manifest | None:
 
 
 def _of_images(name: str, settings: Any) -> Published:
+    """Return what the paper says of a dataset of images, under these settings: an image size, a long tail."""
     facts = _IMAGES[name]
     train = facts.train
     side = getattr(settings, "size", None) or facts.side

@@ -83,6 +83,10 @@ class Dataset:
         return self._split("train").parts(fold)
 
     def _split(self, name: str) -> "Split":
+        """Return the split `name`, opened once.
+
+        `DataError` lists the splits that have rows where it is none of them.
+        """
         if name not in self.manifest.splits or not self.manifest.rows(name):
             hint = choose_from(
                 "splits",

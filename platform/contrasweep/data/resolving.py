@@ -74,6 +74,10 @@ def _read(name: str) -> Manifest | None:
 
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
+    """Return the manifest of a dataset that was staged, or of a bundled one; with `write` that is staged as well.
+
+    Raises `NotStagedError` with the command that stages it, and `DataError` where no such dataset is known.
+    """
     places = [
         f"{base.rstrip('/')}/{wanted.folder}"
         for base in (f"{storage.rstrip('/')}/datasets", os.environ.get("CONTRASWEEP_DATA"))

@@ -139,6 +139,10 @@ def copy(manifest: Manifest, to: str) -> Manifest:
 
 
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
+    """Return where the published files lie: `source`, or a download into `scratch`.
+
+    `DataError` where there is neither.
+    """
     chosen = importer(wanted)
     if source is not None:
         if not (place := local_path(source, "--source")).exists():
@@ -199,6 +203,7 @@ class _Split:
         self.written = self.rows = 0
 
     def write(self, rows: pa.Table) -> Shard:
+        """Write the rows as the next shard, unless the storage has it already; return its entry of the manifest."""
         file = self.scratch / "shard.parquet"
         write_parquet(rows, file)
         digest = sha256(file)
@@ -217,6 +222,7 @@ class _Split:
         return shard
 
     def _count(self, rows: pa.Table) -> None:
+        """Add a shard's rows to the numbers of rows, classes and groups."""
         self.written += 1
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:

@@ -100,6 +100,7 @@ def _too_deep(place: str) -> SpecError:
 
 
 def _check_numbers(value: Any, place: str) -> None:
+    """Raise `SpecError` for a number, however deep, that is too long or not finite."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise SpecError(
             f"whole numbers have at most {MAX_BITS} bits",

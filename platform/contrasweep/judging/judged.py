@@ -572,6 +572,7 @@ def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
+    """Return in a line which column was taken as what, which roles were guessed, and which columns are not used."""
     columns_by_role = {
         r: ", ".join(v) if isinstance(v, tuple) else v
         for r, v in vars(roles).items()

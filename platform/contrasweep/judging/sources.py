@@ -135,6 +135,7 @@ def _packed(path: Path) -> pd.DataFrame:
     """inspect_ai's zip file."""
 
     def member(name: str) -> Any:
+        """Return the content of a JSON member of the zip; Zstandard, which `zipfile` cannot read, is unpacked here."""
         info = packed.getinfo(name)
         if info.compress_type != ZSTANDARD:
             return json.loads(read_member(packed, name, MOST_UNPACKED))
@@ -374,6 +375,7 @@ def read_table(
 
 
 def _of_file(path: Path) -> pd.DataFrame:
+    """Return the table in a file, by the end of its name; `SpecError` where none reads it or it is broken."""
     if not path.is_file():
         hint = f"a file, a folder, or {', '.join(f'{kind}:ADDRESS:NAME' for kind in SERVICES)}"
         raise SpecError("there is no such file", place="SOURCE", value=str(path), hint=hint)

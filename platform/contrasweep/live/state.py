@@ -506,6 +506,7 @@ class Progress:
             self._update()
 
     def _update(self) -> None:
+        """Give each display the messages since the last turn, and a copy of the state that no other thread changes."""
         with self._lock:
             self._said, messages = [], self._said
             self._estimate(time.time())
@@ -516,6 +517,7 @@ class Progress:
             display.show(snapshot)
 
     def _estimate(self, now: float) -> None:
+        """Set when the run will probably end."""
         state = self.state
         state.updated = now
         state.eta_s = None

@@ -168,6 +168,7 @@ class Footprints:
             self._requirements.clear()
 
     def _footprint(self, trial: Trial) -> tuple[Footprint, str]:
+        """Return a trial's footprint, and where it is from: measured, estimated, declared or the default."""
         hint = self.study.arms[trial.arm].resources
         work = self._workload(trial)
         measured = self.learned.cells.get(cell_key(*cell_of(trial)), {})

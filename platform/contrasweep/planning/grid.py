@@ -182,6 +182,7 @@ class GridPlan(PlanDisplay):
         )
 
     def _row(self, cell: Cell, names: list[str], done: int) -> PlanRow:
+        """Return the row of a cell, of whose trials `done` have ended; `names` are the axes."""
         facts = {
             "arm": cell.arm,
             "axes": dict(cell.axes),

@@ -155,6 +155,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         first = self.study.replicates.first if self.study.replicates else None
 
         def confirmed(design: SweepDesign) -> None:
+            """Store the plan that the best configurations so far make, and enter the confirmation."""
             write_planned(records, _frame(design), self.digest)
             confirmation = Confirmation.of(
                 design.best, self.study.confirm_seeds, self.study.confirm_folds
@@ -182,6 +183,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
+        """Return the row of an arm, with what its search has spent by the finished records `known`."""
         study = self.study
         space = list(self.study.arms[arm].space)
         ended = _ended(known)
@@ -352,6 +354,7 @@ def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
 
 
 def _check_data(study: Sweep, data: Manifest) -> None:
+    """Raise `SpecError` where the data lack the split or the folds that the search or the confirmation needs."""
     if data.kind == NO_DATA:
         if study.folds is None and study.confirm_on != "all":
             raise SpecError(

@@ -129,6 +129,7 @@ class Answer:
         return f"{kind}: {metric}{where}, {first.scope} ({', '.join(self._basis())})"
 
     def _basis(self) -> list[str]:
+        """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""
         comparisons = [pair.comparison for pair in self.pairs if pair.judged or not self.decisive]
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
         tests = list(dict.fromkeys(c.test for c in comparisons if c.difference)) or [

@@ -421,6 +421,7 @@ def _cells(
     links: Mapping[str, str],
     items: ItemValues | None,
 ) -> dict[tuple[Key, Key], Cell]:
+    """Return (row, column) -> cell: mean, interval, statuses and replicates."""
     trials = trials.assign(cell=labels_of(trials, layout.pooled))
     split = len(layout.rows)
     cells = {}
@@ -505,6 +506,7 @@ def _over(done: pd.DataFrame, spread: Contrast) -> str:
 
 
 def _method(mean: Contrast | None, alpha: float) -> str:
+    """Return how a mean's interval was made, in words; "" without a mean."""
     if mean is None:
         return ""
     if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):

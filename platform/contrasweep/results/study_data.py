@@ -168,6 +168,7 @@ class StudyData:
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:
+        """Return a trial's scores of test items: those of evaluations in place of the trial's own of the same name."""
         record = self.trial_records.get(trial_id)
         items = FrameRow()
         scored = compact.scores_of(record, self.evaluations) if record else []

@@ -97,6 +97,7 @@ def _shown(results: Results, trackers: Trackers) -> str:
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
     # brings SciPy along, for which a plan need not wait
+    """Write figures, tables and models of the study to MLflow."""
     from contrasweep.reporting import write_files
 
     server.connect(trials=False)
@@ -249,6 +250,7 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
 
 
 def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
+    """Yield what nobody can ask any more once the checkpoints of the trials `gone`, of all in `over`, are deleted."""
     gone = set(gone)
     if not gone:
         return

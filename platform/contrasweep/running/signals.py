@@ -102,6 +102,7 @@ def _handle() -> dict[int, Any]:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    """Handle a signal: raise KeyboardInterrupt in the main thread, or end the process where nothing is to be undone."""
     if number == signal.SIGHUP:
         _leave_terminal()
     again = interruption.requested

@@ -68,6 +68,7 @@ class Task:
         )
 
     def _train(self, trial: Trial, function: Any, code: CodeRef) -> str:
+        """Train one trial unless it has its record; return the status that it ended with."""
         records = StudyRecords(self.storage, trial.study, patient=True)
         if (record := records.read_one(trial.id)) is not None:
             return record.status
@@ -193,6 +194,7 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
 def _send(
     tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, str], most: int | None
 ) -> str:
+    """Send the tasks as one array by submitit; return the array's id."""
     try:
         import submitit
     except ImportError:

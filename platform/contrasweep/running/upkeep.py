@@ -178,6 +178,7 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
 
 
 def _examined(records: StudyRecords) -> Verification:
+    """Return what is broken or missing among the study's files."""
     study = f"{records.study}/"
     peaks = learned.peaks_key(records)
     keys = [key.removeprefix(study) for key in records.store.list(study)]
@@ -214,6 +215,7 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         return [_finding(key, error, "trial", trial_id)]
 
     def check_metrics() -> None:
+        """Raise `BrokenFileError` where the last report is not what the record says."""
         rows = records.metrics(trial_id)
         metrics = record.metrics if record else {}
         last = metrics_of(rows[-1]) if rows else {}

@@ -153,6 +153,7 @@ def judge(
 def _judge(
     evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]
 ) -> list[Judgement]:
+    """Return the judgement of each comparison; `factors` are what earlier looks multiply each p by."""
     family = family.without(sum(e.copies for e in evidence))
     levels = [family.level / factor for factor in factors]
     raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
@@ -402,6 +403,7 @@ class Comparison:
         return (*missing, *self._design_notes())
 
     def _design_notes(self) -> tuple[str, ...]:
+        """Return what a reader must know of the design: one seed on all folds, runs without a partner, few seeds."""
         common = self.evidence.common
         level = self.level
         if common.n > 1 and common.design.folds and common.design.seeds == 1:
@@ -511,6 +513,7 @@ class Comparison:
         return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {verdict}: {numbers}"
 
     def _said(self, a: str, b: str) -> str:
+        """Return the sentence: who is better by how much, over what, and what is missing or may collapse."""
         decision = self.decision
         margin = self.family.margin
         numbers = self.span()

@@ -465,6 +465,7 @@ def codes_of(values: Iterable[Hashable]) -> Any:
 
 
 def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:
+    """Return the contrast over folds, with a standard error of the components of fold, seed and rest."""
     units = len(means)
     mean = float(means.mean())
     scale = 1 / units + design.overlap

@@ -44,6 +44,7 @@ class DiscordantContrast(Contrast):
         )
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
+        """Return the one-sided p: the larger of that of the t-test and, against 0, that of the exact binomial test."""
         if self.n < 2:
             return 1.0
         t = (

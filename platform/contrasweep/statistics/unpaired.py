@@ -98,6 +98,10 @@ class UnpairedContrast(Contrast):
         return self._p(bound, level, -1)
 
     def _p(self, bound: float, level: float, sign: int) -> float:
+        """Return the one-sided p of a difference beyond `bound` in the direction `sign`.
+
+        It is the larger of that of the permutation test, where it judges, and Welch's.
+        """
         if self.n < 2:
             return 1.0
         distance = sign * (self.difference - bound)

@@ -226,6 +226,7 @@ def _fresh(
         with_files = set(trial_ids)
 
     def fetch(trial_id: str) -> pa.Table | BrokenFileError | None:
+        """Return the rows of a trial; None where it has no record, or compacting was stopped."""
         if stop is not None and stop.is_set():
             return None
         try:
@@ -328,6 +329,7 @@ def read_parts(
     valid = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
 
     def read(key: str) -> Part:
+        """Return a part with the rows whose etags still hold."""
         table = _read(records, key, kind)
         rows = table.filter(
             pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), valid)

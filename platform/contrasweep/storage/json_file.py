@@ -80,6 +80,7 @@ class JsonFile(Generic[T]):
         store.write(key, self.encode(members))
 
     def _decode(self, data: bytes) -> T:
+        """Return the value in `data`; `ValueError` where version, digest or types are not as they should be."""
         _check_size(data)
         header = _HEADER.match(data)
         if stated := header or _VERSION.search(data):

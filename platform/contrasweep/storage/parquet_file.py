@@ -140,6 +140,7 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
 
 
 def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check | None) -> None:
+    """Raise `ValueError` where a column is missing, there twice, or of another type than it may have."""
     for name in columns:
         if schema.names.count(name) != 1:
             raise ValueError(f"it has no column {name!r}, or several")

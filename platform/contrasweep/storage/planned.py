@@ -67,6 +67,7 @@ def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
 
 
 def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
+    """Return what `read` makes of the stored plan; `BrokenFileError` where it is missing or broken."""
     key = f"{records.study}/{PLAN}"
     file = f"{records.store.uri}/{key}"
     remedy = "the next `contrasweep run` of the study writes it again"
@@ -79,6 +80,7 @@ def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
 
 
 def _frame(table: pa.Table) -> "pd.DataFrame":
+    """Return the plan as a frame, with each axis's values as they were declared; `ValueError` where it is none."""
     import pandas as pd
 
     names = table.column_names

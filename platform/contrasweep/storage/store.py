@@ -201,6 +201,7 @@ class LocalStore:
         return True
 
     def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:
+        """Write a file by `fill(temporary)` and move it to `key`; return False where `if_absent` and it is there."""
         target = self._path(key)
         with self._asking("be written", key):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -306,6 +306,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
 
 
 def _shown(document: StudyDocument, name: str) -> str:
+    """Return the declared value of a field as text."""
     if name == "evaluate":
         return ", ".join(document.scores) or "none"
     value = getattr(document, name)

@@ -162,6 +162,7 @@ class Arm:
         self._check_start_points()
 
     def _check_start_points(self) -> None:
+        """Raise `SpecError` for a start point that does not lie in the space, or comes twice."""
         earlier_points: list[MutableConfig] = []
         for i, point in enumerate(self.start_points or []):
             whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
@@ -189,6 +190,7 @@ class Arm:
             object.__setattr__(self, "start_points", earlier_points)
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
+        """Make this the arm of a command: the trainable for commands, with words and options as its settings."""
         if isinstance(self.config.get("resources"), Mapping):
             hint = "put `resources` beside `command`; in `config` they are settings of the command"
             raise SpecError(

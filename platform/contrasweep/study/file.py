@@ -161,6 +161,7 @@ def parse_set(text: str) -> tuple[list[str], Any]:
 
 
 def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
+    """Return the object at `module:NAME`, of one of `kinds`; `SpecError` where it cannot be imported or is none."""
     module_name, colon, attribute = name.partition(":")
     noun = place.lower()
     if not colon or not attribute:
@@ -206,6 +207,7 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
 
 
 def _read_yaml(path: Path) -> MutableConfig:
+    """Return the fields in a YAML file; `SpecError` where it cannot be read or holds no mapping."""
     try:
         with path.open("rb") as file:
             data = file.read(4 * MAX_CHARACTERS + 1)
@@ -269,6 +271,7 @@ def _starts(key: str, path: list[str]) -> bool:
 
 
 def _build_all(fields: MutableConfig, name: str) -> list[Study]:
+    """Return the studies of a file: those under `studies`, each with the fields beside it, or the one."""
     if SEVERAL not in fields:
         return [_build(fields, name)]
     shared = {key: value for key, value in fields.items() if key != SEVERAL}
@@ -281,6 +284,7 @@ def _build_all(fields: MutableConfig, name: str) -> list[Study]:
 
 
 def _build(fields: MutableConfig, name: str) -> Study:
+    """Return the study of these fields; without `type`, a budget makes it a sweep."""
     if SEVERAL in fields:
         raise SpecError(
             "this takes one study, and the file has several",

@@ -192,6 +192,7 @@ class AblationGrid(StudyBase):
             raise SpecError("an axis is a setting's name", place=place[:100], value=axis)
 
     def _check_repeats(self) -> None:
+        """Raise `SpecError` where repeats of the folds are declared twice, or without folds."""
         of_repeats = self.replicates is not None and self.replicates.of == "repeats"
         if of_repeats and self.repeats is not None:
             raise SpecError(

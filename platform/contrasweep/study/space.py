@@ -310,6 +310,7 @@ def _between(low: float, high: float, u: float) -> float:
 
 
 def _check_range(low: float, high: float, log: bool, step: float | None) -> None:
+    """Raise `SpecError` for a range that has no values, or a scale that it cannot have."""
     if low > high:
         raise SpecError("low must not exceed high", place="low", value=(low, high))
     if log and low <= 0:

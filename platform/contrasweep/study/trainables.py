@@ -260,6 +260,7 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., 
 
 
 def _build(function: Callable[..., Any], config: Config) -> Any:
+    """Return the settings of a trainable from `config`; None where it has none, or lacks a package to build them."""
     settings = getattr(function, "settings", None)
     if settings is None:
         return None
@@ -275,6 +276,7 @@ def _build(function: Callable[..., Any], config: Config) -> Any:
 
 
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
+    """Return the config that follows from these settings on `data`."""
     if callable(resolve := getattr(settings, "resolve", None)):
         with errors_named(f"the settings for {data.name} cannot be built"):
             try:
@@ -347,6 +349,7 @@ def _reports(function: Callable[..., Any]) -> bool:
 
 
 def _generates(function: Callable[..., Any]) -> bool:
+    """Whether a function is a generator, or says that it returns one."""
     inner = inspect.unwrap(function)
     while isinstance(inner, functools.partial):
         inner = inspect.unwrap(inner.func)

@@ -225,6 +225,7 @@ class Follower:
                     self.waiting[record.trial_id] = record
 
     def _drop(self, trial_id: str) -> None:
+        """Forget a trial that was archived, so that it is shown anew."""
         for known in (
             self._etags,
             self.ended,
@@ -247,6 +248,7 @@ class Follower:
         return [trial for trial in state.running.values() if trial.trial_id not in self._etags]
 
     def _show_running(self, entry: RunningTrial) -> None:
+        """Show a running trial where it has reported since the last time."""
         trial_id = entry.trial_id
         begun = self._trials.get(trial_id) or read_begun(self.records, trial_id)
         if begun is None or entry.step <= self._steps.get(trial_id, -1):
@@ -257,6 +259,7 @@ class Follower:
         self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
 
     def _mend(self, record: Record) -> tuple[str, int]:
+        """Compare a trial's run with its record; return the trial's id and how many values were missing."""
         mended = 0
         files = TrialFiles(self.records, record.trial_id)
 

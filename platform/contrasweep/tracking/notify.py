@@ -97,6 +97,7 @@ class Notifier:
         return None if state is None or state.began < self.began else state
 
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
+        """Give an event to the thread of each command."""
         self._told.add(event)
         message: Message = {
             "event": event,
@@ -137,6 +138,7 @@ def decided(log: LookLog, before: int) -> str:
 
 
 def _verdict(comparison: LookAt) -> str:
+    """Return what a look decided, in words, the better arm first."""
     if comparison.decision == "equivalent":
         return f"{comparison.a} equivalent to {comparison.b}"
     better, other = (

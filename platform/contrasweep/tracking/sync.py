@@ -143,6 +143,7 @@ class ToldTracker(Target):
 
 
 def _begun(record: Record) -> BegunTrial:
+    """Return the fields of a trial that trackers show, from its record."""
     data = DatasetRef(record.data.name, record.data.digest, record.data.synthetic)
     return BegunTrial(
         record.trial_id,
@@ -278,6 +279,7 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
 def _sync(
     records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
 ) -> SyncSummary:
+    """Bring one tracker up to the storage, and return what was missing there."""
     began = time.time()
     follower = Follower(records, target, whole=compare)
     mended = dict[str, int]()

@@ -290,6 +290,7 @@ class ArmSearch:
         )
 
     def _add(self, config: MutableConfig) -> Candidate:
+        """Enter a configuration: its trials wait from now on."""
         number = len(self.candidates)
         candidate = Candidate(
             number,
@@ -307,6 +308,7 @@ class ArmSearch:
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _take(self, record: Record) -> None:
+        """Enter the record of a trial into its candidate, the spending and the pruner."""
         self.infeasible.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
@@ -336,6 +338,7 @@ class ArmSearch:
         return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
 
     def _tell(self) -> None:
+        """Tell the searcher of each candidate that is complete, in the order of asking where the study needs that."""
         in_order = self.study.slots is not None and not self.closed
         for candidate in self.candidates[: self._due] if in_order else self.candidates:
             if candidate.learned:

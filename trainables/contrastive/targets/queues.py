@@ -179,6 +179,10 @@ class CrossBatchMemory:
         return Compared(value, embeddings)
 
     def _against_memory(self, z: Tensor, labels: Ids, rows: Ids, loss: ComposedLoss) -> Tensor:
+        """Return the loss of the batch `z` [n d] against itself and the memory [m d], without each row's own copy.
+
+        Labels or image numbers, as the loss pairs rows, say which of the n x (n + m) pairs are positive.
+        """
         of_batch, of_memory = (
             (rows, self.memory.rows)
             if loss.loss.positives == "instances"

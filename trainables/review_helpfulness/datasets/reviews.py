@@ -129,6 +129,7 @@ def _reviews(
     specs: Any,
 ) -> Iterator[pa.Table]:
     # Table by table of BATCH rows, because region features of all reviews do not fit into memory.
+    """Yield the reviews of these products in tables, product by product."""
     flat = [
         (p, position, review)
         for p in products

@@ -50,6 +50,7 @@ class Planted:
 
 
 def _read(source: Path, settings: Planted) -> Content:
+    """Generate products and reviews of the settings; nothing is read from `source`."""
     generator = _Generator(settings)
     splits = split_products(list(generator.product_roi), settings.seed)
     products = [

@@ -45,6 +45,8 @@ class LongTailed:
 
 
 def _read(classes: int) -> Any:
+    """Return the function that reads CIFAR-10 or CIFAR-100, by its number of classes."""
+
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
             splits = labelled_images.splits_of_npz(source)
@@ -61,6 +63,7 @@ def _read(classes: int) -> Any:
 
 
 def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, ...]]:
+    """Return images and labels of each split from the published pickles, and the names of the classes."""
     files = _Files(source, FOLDERS[classes])
     splits = {}
     for split, parts in PARTS[classes].items():
@@ -104,6 +107,8 @@ class _Files:
 
 
 def _fetch(name: str) -> Any:
+    """Return the function that downloads the archive into a folder, checked by torchvision's digest."""
+
     def fetch(folder: Path) -> Path:
         from torchvision import datasets
         from torchvision.datasets.utils import download_url

@@ -50,6 +50,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
+    """Return the name of the column of images; `DataError` where `wanted` is none, or several could be meant."""
     columns = [
         f.name
         for f in schema
@@ -62,6 +63,7 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
 
 
 def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
+    """Return the name of the column of captions, "" for none; `DataError` where `wanted` holds no texts."""
     texts = [
         f.name
         for f in schema
@@ -74,6 +76,7 @@ def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
 
 
 def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
+    """Return the name of the column of class numbers, "" for none; `DataError` where it is not clear."""
     if wanted == "none":
         return ""
     labels = list(_names(schema))
@@ -145,6 +148,7 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
 def _members(
     files: list[Path], image: str, label: str, caption: str, classes: int
 ) -> Iterator[Encoded]:
+    """Yield each row of the files as an encoded image; `DataError` where it lacks its label or its captions."""
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = 0

@@ -139,6 +139,7 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
 def _files(
     split: Path, folders: Mapping[str, list[Path]], classes: list[str], rejected: Rejected
 ) -> list[Encoded]:
+    """Return the images of a split's class folders; those beside the folders are counted as rejected."""
     for path in _images(split):
         rejected.add("image beside the class folders", readable(path.name))
     return [

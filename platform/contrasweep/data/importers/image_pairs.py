@@ -230,6 +230,10 @@ def _hold_out_groups(path: Path, rows: list[Row]) -> None:
 
 
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
+    """Return the folds of a list: its column `fold`, else five by group, else None.
+
+    `DataError` where a group is in two.
+    """
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
     listed = [row for row in rows if row.split == "train"]
@@ -287,6 +291,7 @@ def _pairs(
 
 
 def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
+    """Return the columns beside the images, from the rows and their labels."""
     arrays = {
         "label": pa.array([label for _, label in rows], pa.int32()),
         "pre_path": pa.array([row["pre"] for row, _ in rows], pa.string()),
@@ -307,6 +312,7 @@ def _open(root: Path, name: str) -> Image | str:
 
 
 def _crop(image: Image | str, row: Row, size: int | None) -> Image:
+    """Return the row's part of the image at the wanted size; `BrokenImage` where it lies outside."""
     if isinstance(image, str):
         raise images.BrokenImage(image)
     if row.get("size"):

@@ -42,6 +42,7 @@ def _read(names: dict[str, str], classes: int) -> Any:
 
 
 def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
+    """Yield the images that a list names, a path and a class a line; `DataError` names a line that is none."""
     for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue

@@ -62,6 +62,8 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(classes: tuple[str, ...], look: str) -> Any:
+    """Return the function that reads a dataset in MNIST's files; `look` is what its images are to augmentations."""
+
     def read(source: Path, settings: Any) -> Content:
         if source.suffix == ".npz":
             splits = labelled_images.splits_of_npz(source)
@@ -81,6 +83,8 @@ def _read(classes: tuple[str, ...], look: str) -> Any:
 
 
 def _fetch(name: str) -> Any:
+    """Return the function that downloads the dataset's files into a folder, checked by torchvision's digests."""
+
     def fetch(folder: Path) -> Path:
         from torchvision import datasets
 
@@ -93,6 +97,7 @@ def _fetch(name: str) -> Any:
 
 
 def _download(mirrors: list[str], file: str, folder: Path, md5: str) -> None:
+    """Download a file from the first mirror that gives it; the last one's error is raised."""
     from torchvision.datasets.utils import download_url
 
     for position, mirror in enumerate(mirrors):

@@ -121,6 +121,7 @@ def _members(files: list[Path], label: str) -> Iterator[Encoded]:
 
 
 def _label(members: dict[str, bytes], label: str, where: str) -> int:
+    """Return the class number of a sample: the member `label`, or with `KIND:FIELD` a field of its JSON."""
     kind, _, field = label.partition(":")
     try:
         number = int(json.loads(members[kind])[field] if field else members[kind])

@@ -95,6 +95,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator[Building]:
+    """Yield the labelled buildings of a folder, tile by tile; those left out are counted with the reason."""
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
         before = {
@@ -212,6 +213,7 @@ def _crops(
 
 
 def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
+    """Return the building's crop of the image of this `moment`; `BrokenImage` where its box lies outside the tile."""
     if isinstance(image, str):
         raise images.BrokenImage(f"{image} ({moment})")
     box_left, top, right, bottom = crop_box(

@@ -58,6 +58,7 @@ class Compactor:
         self._thread.join(timeout_s)
 
     def _work(self) -> None:
+        """Compact whenever there is something due, until the run is closing or is told to stop."""
         while not self.stop.is_set():
             self._due.wait()
             self._due.clear()
@@ -343,6 +344,7 @@ class TrialLoop:
                 self.accounts.stop(unreported_metric(self._unreported, record))
 
     def _end_infeasible(self, infeasible: Infeasible) -> None:
+        """End a trial that fits no host: by its record of an earlier run, else by a new one that says why."""
         candidate = infeasible.candidate
         record = infeasible.record
         self.accounts.begin(candidate.trial, candidate.notes)

@@ -127,6 +127,10 @@ class Placements:
             self.outdated = True
 
     def _choose(self, trial: Trial) -> Placement:
+        """Return the place of a trial by what is known now.
+
+        It is on the smallest type of GPU with room, else on the one that is free soonest.
+        """
         if (larger := self.raised.get((trial.arm, cell_of(trial)))) is not None:
             return larger
         options = self.footprints.options(trial)

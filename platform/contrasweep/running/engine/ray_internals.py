@@ -181,6 +181,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
     plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
 
     def on_trial_reset(controller: Any, trial: Any, answer: bool | str) -> None:
+        """Do as Tune does, but for an answer that is a text: drop the worker, and queue its trial for another one."""
         if not isinstance(answer, str):
             plain(controller, trial, answer)
             return

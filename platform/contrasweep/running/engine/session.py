@@ -228,6 +228,10 @@ def connected() -> Iterator[Inventory]:
 
 @contextmanager
 def _connection() -> Iterator[None]:
+    """Connect to Ray, started here where no address is named.
+
+    Shut it down at the end, with the environment as it was.
+    """
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address = _address()

@@ -115,6 +115,7 @@ class Watchdog:
         )
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
+        """Mark a trial as silent, and say where it stands."""
         _, where = self._stack(trial_id, actor)
         active = self.loop.accounts.active.get(trial_id)
         records = self.loop.records

@@ -230,6 +230,7 @@ class CheckpointWriter:
             self._waiting = None
 
     def _work(self) -> None:
+        """Store the newest snapshot when it is due, until the writer closes or an error ends it."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting is not None or self._closing)

@@ -134,6 +134,7 @@ def _loggers() -> Values:
 
 
 def _set_loggers(value: Values) -> None:
+    """Put back level, handlers and filters of each logger; one that is new gets Python's defaults."""
     for name in {*_loggers(), *value}:
         logger = logging.root if name == "root" else logging.getLogger(name)
         level, logger.propagate, logger.disabled, handlers, filters = value.get(
@@ -394,6 +395,7 @@ def _changed(before: Values, now: Values) -> list[str]:
 
 
 def _write(expected: Values) -> None:
+    """Put back the process's global states that differ from `expected`."""
     main = threading.current_thread() is threading.main_thread()
     for state in STATES:
         is_usable = (

@@ -120,6 +120,7 @@ class Output:
                 self.path.unlink()
 
     def _run(self) -> None:
+        """Shorten the log, and send it to the storage from time to time."""
         while not self._stopping.wait(CHECK_S):
             with contextlib.suppress(OSError):
                 self._shorten()
@@ -131,6 +132,7 @@ class Output:
                     self._send()
 
     def _send(self) -> None:
+        """Send the log, and set when it is sent next: the slower the storage, the later."""
         if self._abandoned:
             return
         began = time.monotonic()

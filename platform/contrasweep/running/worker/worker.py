@@ -88,6 +88,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return {**result} if value is None else {**result, self.context.metric: value}
 
     def _step(self) -> StepResult:
+        """Train on for a while; return Tune's result, which is the last one once the trial has its record."""
         if (recorded := self._recorded_already()) is not None:
             return recorded
         execution = self.execution or self._begin()
@@ -118,6 +119,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """See `save_checkpoint`."""
 
     def _begin(self) -> Execution:
+        """Claim the trial and open what it needs: log, limits on memory, code, checkpoint."""
         trial = self.context.trial(self.described)
         code = self.described["code"]
         packages = checked_packages(self.context.storage, self.context.study, code.digest)

@@ -165,6 +165,7 @@ def _check_no_user(uri: str) -> None:
 
 
 def _checked_sqlite(uri: str) -> str:
+    """Return the address of a sqlite file as an absolute one; an error where it cannot be written."""
     if ":///" not in uri or not uri.split(":///", 1)[1]:
         raise SpecError(
             "a sqlite store needs a file",
@@ -246,6 +247,7 @@ def _checked_http(uri: str) -> str:
 
 
 def _check_database(address: TrackingAddress) -> None:
+    """Raise an error in one line where the database does not answer."""
     import sqlalchemy
 
     try:

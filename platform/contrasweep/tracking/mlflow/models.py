@@ -38,6 +38,7 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
 
 
 def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:
+    """Write a module as a model of the run by MLflow, which knows one store a process: it is set for that long."""
     import mlflow.pytorch
     import torch
 

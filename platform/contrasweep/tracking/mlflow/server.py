@@ -331,6 +331,10 @@ class Server(Target):
         return {VIEW_TAG + self.view: shared_view(self.study)} | everything
 
     def _experiment(self) -> str:
+        """Return the id of the study's experiment, which is made or taken out of the bin.
+
+        Another storage's stays as it is.
+        """
         study = self.study
         tags = {
             "mlflow.experimentKind": "custom_model_development",
@@ -354,6 +358,7 @@ class Server(Target):
         return str(experiment.experiment_id)
 
     def _create_parent(self, began: float) -> str:
+        """Make the study's own run, under which those of trials stand; return its id."""
         study = self.study
         tags = {
             ROLE_TAG: "study",
@@ -460,6 +465,7 @@ class Server(Target):
         return missing
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
+        """Make the run of a trial, with its tags and its dataset."""
         all_tags = {
             **description.tags,
             **tags,

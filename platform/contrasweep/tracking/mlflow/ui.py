@@ -63,6 +63,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
 
 
 def _free_port(wanted: int) -> int:
+    """Return the first free port from `wanted` on; `SpecError` where several in a row are taken."""
     for port in range(wanted, wanted + PORTS_TRIED):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -80,6 +81,7 @@ def _free_port(wanted: int) -> int:
 
 
 def _wait_until_up(server: "subprocess.Popen[bytes]", port: int) -> None:
+    """Return when the server answers; `StorageError` where it ends or does not answer in time."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         if server.poll() is not None:

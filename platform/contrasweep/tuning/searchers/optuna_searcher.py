@@ -113,6 +113,7 @@ class OptunaSearcher:
         self._enqueue(config)
 
     def _ask(self) -> tuple[Any, MutableConfig]:
+        """Return a trial of Optuna and the configuration that it suggests."""
         if self.fresh:
             number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
             self.study.sampler = self.sampler(

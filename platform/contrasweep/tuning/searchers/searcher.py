@@ -112,6 +112,7 @@ class OwnSearcher(UsersPart):
         return dict(config)
 
     def _check(self, config: Any) -> None:
+        """Raise `SpecError` where `config` is no point of the space."""
         rule = f"{self.name}.ask gives a setting for each parameter of the space"
         if not isinstance(config, Mapping):
             raise SpecError(
