@@ -75,6 +75,7 @@ def _host_limit(gib: float) -> Iterator[None]:
 
     mapped, resident = _data_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # What is mapped counts, used or not: the limit is that, and what the process may still take beyond its use.
     limit = mapped + max(0, int(gib * 2**30) - resident) + int(SLACK_GIB * 2**30)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
@@ -86,7 +87,7 @@ def _host_limit(gib: float) -> Iterator[None]:
 
 
 def _data_bytes() -> tuple[int, int]:
-    """Private writable memory of this process in bytes: mapped, and in use."""
+    """Return the private writable memory of this process in bytes: what is mapped, and what of it is in use."""
     status = Path("/proc/self/status").read_text()
 
     def kib(name: str) -> int:

@@ -225,7 +225,7 @@ def _by_names(top: Path) -> Iterator[Path]:
 
 
 def _stays(path: Path) -> bool:
-    """Return whether a file or folder stays behind by its name or, of a folder, by what it holds."""
+    """Whether a file or folder is not sent: by its name, or because of what a folder holds."""
     is_folder = path.is_dir()
     if is_folder and all((folder / "__init__.py").exists() for folder in (path, path.parent)):
         return False

@@ -200,10 +200,10 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
 class Draws:
     """The draws of n images.
 
-    `affine` says where each pixel comes from (a map of [-1, 1] coordinates), None where an image is at most mirrored,
-    as `mirrored` says then; `colour` is the colour matrix; `colour` and `contrast` are None where the policy leaves
-    colours alone. `effects` has the standard deviation of the blur in pixels (0: none) and whether the view is
-    solarized; None where the policy has neither.
+    `affine` says where each pixel comes from, as a map of [-1, 1] coordinates. It is None where images are at most
+    mirrored; `mirrored` then says which. `colour` is the colour matrix; `colour` and `contrast` are None where the
+    policy leaves colours alone. `effects` has the standard deviation of the blur in pixels (0: none) and whether the
+    view is solarized; it is None where the policy has neither.
     """
 
     affine: Float[Tensor, "n 2 3"] | None

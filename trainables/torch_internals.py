@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def _on_lists(name: str) -> Callable[..., Any]:
-    """`torch._foreach_NAME`, or the same tensor by tensor."""
+    """Return `torch._foreach_NAME`; where torch has none, a function that does the same tensor by tensor."""
     whole = getattr(torch, f"_foreach_{name}", None)
     if whole is not None:
         return whole  # type: ignore[no-any-return]

@@ -178,7 +178,10 @@ class Contrastive:
         }
 
     def epoch(self, report: int) -> dict[str, float]:
-        """Train epoch 1, 2, ..., or where there are several reports an epoch its part 1, 2, ..., and return metrics."""
+        """Train what one report is of, from 1 on, and return its metrics.
+
+        That is an epoch, or with `reports_per_epoch` above 1 that part of one.
+        """
         parts = self.settings.reports_per_epoch
         epoch = (report - 1) // parts + 1
         part = (report - 1) % parts

@@ -107,7 +107,7 @@ def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, the first of equals first (`topk` leaves the order of equals open)."""
+    """Return the k largest of each row and their places; of equal ones the first (`topk` leaves their order open)."""
     remaining = scores.clone()
     values = []
     places = []

@@ -166,9 +166,9 @@ def _protocol(
 
 
 def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
-    """Scores as numbers, and those of single items; `SpecError` where a function gives anything else.
+    """Return scores as numbers, and those of single items; `SpecError` where a function gives anything else.
 
-    Items of several datasets are not kept: they are of different lengths.
+    With several datasets, scores of items are not kept, because they are of different lengths.
     """
     scores, items = scored if isinstance(scored, tuple) and len(scored) == 2 else (scored, {})
     if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):

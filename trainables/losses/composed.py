@@ -116,7 +116,10 @@ class ComposedLoss(BatchLoss):
         return total
 
     def _weights(self, ids: Ids, dtype: "torch.dtype") -> Float[Tensor, " n"]:
-        """The weight of each anchor's value in the reduction: its derivative, and 0 without positives."""
+        """Return the weight of each anchor's value in the reduction (its derivative).
+
+        0 for an anchor without positives.
+        """
         pairs = others(ids).to(dtype)
         values = torch.zeros_like(pairs, requires_grad=True)
         valid = (pairs > 0).to(dtype)

@@ -143,7 +143,7 @@ def build(
 
 
 def _names_taken(kind: type) -> set[str]:
-    """The parameters of a class, and those of its base classes where it hands on what it does not know (`**kwargs`)."""
+    """Return the parameters of a class, and those of its base classes where it hands on others by `**kwargs`."""
     names: set[str] = set()
     for base in inspect.getmro(kind):
         if "__init__" in vars(base):

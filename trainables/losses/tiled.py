@@ -132,6 +132,7 @@ def of_inner_products(
         logits.diagonal(at.start).fill_(-torch.inf)
         if tally is not None:
             tally.add(logits, ~at.same)
+        # `closed` leaves the gradient of each row's value in place of the logits.
         total = closed(logits, at, epsilon) @ weight
         if gradient is not None:
             logits.mul_(weight[:, None] / temperature)

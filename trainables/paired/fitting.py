@@ -195,9 +195,9 @@ class PairedTraining:
         return loss, gradients, Step(detached, widened(out.z.detach()), labels, negatives)
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
-        """Diagnostics of z in an epoch's last batch, and a warning the first time that the trial is stuck.
+        """Return diagnostics of z in an epoch's last batch; warn the first time that the trial is stuck.
 
-        There are none where z is 0 throughout, as for one side fed twice; a batch without positive pairs has no
+        There are none where z is 0 throughout, as for one side fed twice. A batch without positive pairs has no
         alignment.
         """
         if not last.z.any():

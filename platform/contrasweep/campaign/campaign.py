@@ -668,7 +668,7 @@ class Referee:
         )
 
     def _failures(self, study: str) -> list[str]:
-        """A line for each failed trial of a study, an empty one for any other."""
+        """For each trial of a study return the line on its failure, "" where it did not fail; [""] without trials."""
         try:
             records = Results.load(study, self.storage).trial_records.values()
         except SpecError:
@@ -702,7 +702,7 @@ class Referee:
         return results
 
     def _left(self) -> dict[str, float | None]:
-        """What is left of each budget; None where there is none."""
+        """Return budget -> what is left of it; None for a budget without a limit."""
         campaign = self.campaign
         spent = self.ledger.spent
         limits = {name: getattr(campaign, f"budget_{name}") for name in ("trials", "gpu_hours")}
@@ -739,7 +739,7 @@ class Referee:
                 time.sleep(WAIT_S)
 
     def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
-        """By seed the mean of an arm over datasets and folds; NaN where a trial failed."""
+        """Return seed -> mean of an arm over datasets and folds; NaN where a trial failed."""
         metric = metric or self.campaign.metric
         frame = results.to_frame()
         frame = frame[frame["arm"] == arm]
@@ -752,7 +752,11 @@ class Referee:
     def _differences(
         self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]
     ) -> list[float]:
-        """The candidate minus the incumbent by seed, as `Rule` takes them: a failure of one is its worst loss."""
+        """Return candidate minus incumbent for each seed, as `Rule` takes them.
+
+        It is NaN where the candidate alone failed, infinitely good where the incumbent alone did, and 0 where both
+        did.
+        """
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
         def difference(candidate: float, incumbent: float) -> float:

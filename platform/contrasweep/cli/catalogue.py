@@ -137,7 +137,7 @@ def _table(kind: str) -> Mapping[str, object]:
 
 
 def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
-    """The studies of a module, or of a package and the modules in it."""
+    """Yield `module:NAME` and study of each study in a module, or in a package and its modules."""
     from contrasweep.study.grid import AblationGrid
     from contrasweep.study.sweep import Sweep
 

@@ -192,7 +192,10 @@ def _values(fields: MutableConfig) -> list[Any]:
 
 
 def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted name and value: what is no mapping, or has one of the keys of `leaf`."""
+    """Yield dotted name and value of each setting below `block`.
+
+    A value is what is no mapping, or a mapping with one of the keys `leaf`.
+    """
     for name, value in block.items():
         if isinstance(value, Mapping) and not set(leaf.split()) & set(value) and value:
             yield from (
@@ -235,9 +238,8 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         else:
             found.left.append(f"{name}: {fields}")
     stopping = dict(content.get("early_terminate", {}))
-    if stopping.get("type") == "hyperband" and not stopping.get(
-        "strict"
-    ):  # each run by itself, as ASHA without pauses
+    # Hyperband that is not strict stops each run by itself, as ASHA without pauses does.
+    if stopping.get("type") == "hyperband" and not stopping.get("strict"):
         reduction = stopping.get("eta", 3)
         first = stopping.get("min_iter") or max(
             1, stopping["max_iter"] // reduction ** stopping["s"]
@@ -260,9 +262,8 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
     ]
     variables = ["WANDB_MODE=offline"]
     script = file.parent / program
-    if script.is_file() and not any(
-        word in script.read_text() for word in ARGUMENTS
-    ):  # it has all from wandb.config
+    # A script that reads no arguments has all its settings from wandb.config.
+    if script.is_file() and not any(word in script.read_text() for word in ARGUMENTS):
         variables.append("WANDB_SWEEP_PARAM_PATH={config:wandb}")
         words.remove("{args}")
     found.arm = {"command": ["env", *variables, *words], "metrics": "wandb"}
@@ -429,9 +430,8 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     def value(node: ast.expr) -> Any:
         """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
         node = named.get(ast.unparse(node), node)
-        node = (
-            node.orelse if isinstance(node, ast.IfExp) else node
-        )  # a shorter form, of a smoke test, stands first
+        # Of `a if smoke_test else b`, b is what the search runs.
+        node = node.orelse if isinstance(node, ast.IfExp) else node
         if isinstance(node, ast.Dict):
             return {
                 value(key): value(inner)

@@ -240,7 +240,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
 
 def _job(name: str, address: str) -> "Job":
-    """The job of this id, which is believed and not asked for; of a study's name, its newest job."""
+    """Return the job with the id `name`, without asking for it; for the name of a study, its newest job."""
     from contrasweep.cluster.jobs import JOB_ID, Dashboard, Job
 
     if JOB_ID.fullmatch(name):

@@ -329,7 +329,7 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
 def _texts(
     records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str
 ) -> dict[str, str]:
-    """Return file -> text of a code; for `now`, of the code that trials of `like` would run."""
+    """Return file -> text of the code `digest`; for `now`, of the code that the trials which ran `like` would run."""
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here

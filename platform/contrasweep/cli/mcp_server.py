@@ -285,10 +285,12 @@ class Tools:
         *,
         watched: bool = False,
     ) -> Answer:
-        """Begin what spends, if that is left, and wait for it; its end is counted in a thread.
+        """Begin a process that spends, if so much is left, and wait for it.
+
+        A thread counts what it has spent at its end.
 
         `measure` says what is spent by now. With `watched` it is asked every few seconds, and the process is stopped
-        where no more is left.
+        where nothing more is left.
         """
         assert self.allowance is not None
         allowance = self.allowance
@@ -400,7 +402,10 @@ class Tools:
         return self._declared(study)
 
     def _declared(self, study: str) -> str:
-        """A .yaml file or module:NAME of the folder; `SpecError` for what leads out of it."""
+        """Return a name of the folder, a .yaml file or module:NAME, as a command takes it.
+
+        `SpecError` for what leads out of it.
+        """
         hint = "a .yaml file of the study folder, or module:NAME of a module in it"
         if module := _MODULE.fullmatch(study):
             place = self.folder / module[1]

@@ -513,7 +513,7 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
 
 
 def _role(name: str, file: str) -> str:
-    """How a source counts: "command" as a whole, "script" as what runs, "module" as what is imported, "bytes"."""
+    """Return how a source counts: "command" whole, "script" by what runs, "module" by what is imported, or "bytes"."""
     if name.startswith(FILE):
         return "command" if file.endswith(".py") else "bytes"
     if file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)):

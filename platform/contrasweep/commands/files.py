@@ -129,14 +129,14 @@ def wandb_config(data: bytes) -> Values:
     config: Values = {}
     for number, value in itertools.chain.from_iterable(map(_fields, _leveldb(data))):
         of_run = [part for inner, part in _fields(value) if inner == 4] if number == 17 else []
-        for part in [value] * (
-            number == 5
-        ) + of_run:  # a record of settings, and those that a run begins with
+        # Settings stand in records of their own (5), and in that with which a run begins (17).
+        for part in [value] * (number == 5) + of_run:
             config |= _items(list(_fields(part)), 1)
     return config
 
 
 def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:
+    """Return the settings or metrics in the fields numbered `wanted` of a W&B message: dotted key -> value."""
     row = {}
     for number, value in fields:
         if number == wanted:

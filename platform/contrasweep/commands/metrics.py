@@ -180,9 +180,9 @@ class Metrics:
                 yield {"line": self.lines, **row}
 
     def _of_files(self, ended: bool) -> Iterator[Report]:
-        """Yield the rows of the files by step; the newest one once the command has ended, with the last of each number.
+        """Yield a report for each new step of the files, and at the command's end the newest step.
 
-        Until then more of it may come.
+        The newest step waits until then, because more of it may come; its report has the last value of each number.
         """
         places = [place for source in self.files for place in self._places(source)]
         sizes = tuple((place, place.stat().st_size) for place in places)
@@ -222,9 +222,9 @@ class Metrics:
         return [place for place in paths if place.is_file()] + inside
 
     def _found(self) -> list[str]:
-        """Return the files that hold metrics, where they are of one kind and one run. `SpecError` where there are more.
+        """Return the files that hold metrics, of one kind and one run; `SpecError` where there are several.
 
-        Hugging Face leaves a state in each checkpoint; all are of one run.
+        Hugging Face leaves a state in each checkpoint: all of these are of one run.
         """
         kinds = {
             kind: [file for name in names for file in sorted(self.folder.rglob(name))]
@@ -253,7 +253,7 @@ class Metrics:
         return [str(file) for paths in kinds.values() for file in paths]
 
     def _report(self, row: Values) -> Report:
-        """Return the report of a row; a row's `line` is its step where it has none."""
+        """Return the report of a row; where nothing in it is a step, its `line` is."""
         line = row.pop("line", 0)
         steps = ((name, _whole(row.get(name))) for name in files.STEPS)
         step_name, step = next(

@@ -259,9 +259,8 @@ def scripts(words: Sequence[str]) -> list[str]:
 def _check_program(words: Sequence[str]) -> None:
     """Raise `SpecError` where the command's program, module or script is not on this machine."""
     program, *script_words = scripts(words)
-    if (
-        not Path(program).is_absolute() and _program(program) is None
-    ):  # else it may be another machine's
+    # An absolute path may be that of another machine.
+    if not Path(program).is_absolute() and _program(program) is None:
         raise SpecError(
             "there is no such program",
             place=COMMAND,

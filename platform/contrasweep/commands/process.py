@@ -79,18 +79,16 @@ class Process:
         """Whether it has ended, now or within so many seconds."""
         until = time.monotonic() + wait_s
         while self.returncode is None:
-            if (
-                b"\n" not in self._said
-            ):  # how it ended may have come in one read with that it started
+            # One read may have brought both messages, that it started and how it ended.
+            if b"\n" not in self._said:
                 ready, _, _ = select.select(
                     [self._status], [], [], max(until - time.monotonic(), 0.0)
                 )
                 if not ready:
                     return False
             word = self._word()
-            self.returncode = (
-                int(word[1]) if word else -signal.SIGKILL
-            )  # its supervisor was killed, and it with that
+            # Without a last message the supervisor was killed, and the command with it.
+            self.returncode = int(word[1]) if word else -signal.SIGKILL
         return True
 
     def output(self) -> Iterator[str]:
@@ -130,9 +128,8 @@ class Process:
         os.close(self._control)
         self._control = -1
         self.ended(supervisor.GRACE_S + 5.0)
-        select.select(
-            [self._status], [], [], 5.0
-        )  # it closes with the supervisor, after all others
+        # STATUS closes as the supervisor ends, after all that the command has started.
+        select.select([self._status], [], [], 5.0)
         os.close(self._status)
 
     def _started(self) -> int:

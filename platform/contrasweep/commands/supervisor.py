@@ -67,9 +67,8 @@ def main() -> None:
         _end_all(command)
     with contextlib.suppress(BrokenPipeError):  # the worker is gone
         os.write(status, f"ended {command.wait()}\n".encode())
-    select.select(
-        [control], [], []
-    )  # children of a command that ended by itself live until its trial ends
+    # Children of a command that ended by itself may live until its trial ends.
+    select.select([control], [], [])
     _end_all(command)
 
 
@@ -96,9 +95,8 @@ def _end_all(command: "subprocess.Popen[bytes]") -> None:
 def _end_descendants() -> None:
     """Send SIGKILL to all below this process, until nothing is left."""
     while children_left := _children(os.getpid()):
-        while (
-            children_left
-        ):  # the children of each before it ends, and again those that come to this process then
+        # The children of each are noted before it ends; those that come to this process then are found above.
+        while children_left:
             child = children_left.pop()
             children_left += _children(child)
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -85,7 +85,10 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
 
 
 def _array(value: Any) -> pa.Array:
-    """Plain numbers without `pa.array`, which imports pandas; it knows masks and refuses another byte order."""
+    """Return plain numbers as an array without `pa.array`, which imports pandas.
+
+    `pa.array` takes all else: it knows masks, and refuses another byte order.
+    """
     if (
         type(value) is np.ndarray
         and value.ndim == 1

@@ -532,7 +532,7 @@ def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame
 
 
 def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
-    """Seeds crossed with items: a trial is an arm's seed, with the scores of the items that all trials have."""
+    """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
     complete = wide.dropna(axis=1)
     if complete.shape[1] < 2:

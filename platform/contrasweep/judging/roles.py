@@ -130,7 +130,7 @@ def _plain(name: str) -> str:
 
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
-    """The column of arms: by its name, or the only one of texts that repeat."""
+    """Return the column of arms: one with such a name, or the only one of texts that repeat."""
     if arm_like := [name for name in rest if _is(name, ARM)]:
         return arm_like[:1]
     texts = [name for name in rest if not pd.api.types.is_numeric_dtype(frame[name])]
@@ -144,7 +144,7 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 
 
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
-    """The column of the metric: the only numeric one, or the one with a metric's name."""
+    """Return the column of the metric: the only numeric one, or the one with a metric's name."""
     numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
     others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
     likely = [name for name in numbers if not _is(name, others)]

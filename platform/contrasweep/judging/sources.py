@@ -111,7 +111,7 @@ def _rows(path: Path) -> pd.DataFrame:
 
 
 def _samples(path: Path) -> pd.DataFrame:
-    """lm-evaluation-harness, `--log_samples`: a row an example, with its scores."""
+    """Read what lm-evaluation-harness writes with `--log_samples`: a row an example, with its scores."""
     rows: pd.DataFrame = READERS[".jsonl"](path)
     metric_names = {name for names in rows.get("metrics", []) for name in names}
     scores = [name for name in rows if name in metric_names] or [
@@ -132,7 +132,7 @@ def _report(path: Path) -> pd.DataFrame:
 
 
 def _packed(path: Path) -> pd.DataFrame:
-    """inspect_ai's zip file."""
+    """Read a log of inspect_ai, a zip file: a row a sample, with its scores."""
 
     def member(name: str) -> Any:
         """Return the content of a JSON member of the zip; Zstandard, which `zipfile` cannot read, is unpacked here."""
@@ -171,7 +171,7 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 
 def _wandb(path: Path) -> pd.DataFrame:
-    """A W&B run: its history and summary, beside its settings."""
+    """Read a W&B run as a table by step: its history and summary, beside its settings."""
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
     settings_kept = {
@@ -183,7 +183,7 @@ def _wandb(path: Path) -> pd.DataFrame:
 
 
 def _neptune(path: Path) -> pd.DataFrame:
-    """A part of a run that neptune-exporter wrote, a row a value: its series by step, beside its settings."""
+    """Read what neptune-exporter wrote of a run, a row a value: its series by step, beside its settings."""
     rows: pd.DataFrame = READERS[".parquet"](path)
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]
@@ -303,7 +303,7 @@ SERVICES = ("mlflow", "optuna", "contrasweep")
 
 
 def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
-    """The rows of what one of `SERVICES` keeps."""
+    """Return the rows of what a program's store keeps; `kind` is one of `SERVICES`."""
     if kind == "mlflow":
         from contrasweep.tracking.mlflow.experiment import runs_of
 

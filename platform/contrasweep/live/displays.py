@@ -131,9 +131,8 @@ class LiveFile:
         self._thread.start()
 
     def _write(self, state: RunState) -> None:
-        with contextlib.suppress(
-            StorageError
-        ):  # the run itself says so; whoever watches sees no sign of life
+        # The run itself says that the storage fails; whoever watches sees no sign of life.
+        with contextlib.suppress(StorageError):
             LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", asdict(state))
 
 

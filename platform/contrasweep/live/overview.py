@@ -26,9 +26,8 @@ class Overview:
     last_sign: float
     best: float | None
     best_arm: str
-    labels: dict[str, str] = field(
-        default_factory=dict
-    )  # what people read in place of declared names
+    # What people read in place of declared names
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> str:

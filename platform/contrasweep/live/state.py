@@ -114,16 +114,14 @@ class RunState:
     pid: Count = 0
     updated: Time = 0.0
     eta_s: Measure | None = None
-    statuses: dict[Label, Count] = field(
-        default_factory=dict
-    )  # of the trials that ended since it began
+    # How many trials ended with each status since the run began
+    statuses: dict[Label, Count] = field(default_factory=dict)
     running: dict[Name, RunningTrial] = field(default_factory=dict)  # by trial id
     arms: dict[Label, ArmState] = field(default_factory=dict)
     events: list[tuple[Time, Line]] = field(default_factory=list)  # the newest last
     ended: Line = ""
-    labels: dict[Label, Label] = field(
-        default_factory=dict
-    )  # what people read in place of declared names
+    # What people read in place of declared names
+    labels: dict[Label, Label] = field(default_factory=dict)
     warned: Count = 0  # trials whose logs have warnings
 
     def name(self, word: str) -> str:
@@ -189,9 +187,8 @@ def counts_line(state: RunState) -> str:
     ]
     if state.ended:
         parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
-    elif (
-        state.eta_s and state.total is not None and state.done < state.total
-    ):  # 0: all that is left is overdue
+    # At 0 all that is left is overdue, and nothing can be said.
+    elif state.eta_s and state.total is not None and state.done < state.total:
         parts.append(f"about {duration(state.eta_s)} to go")
     return ", ".join(parts)
 

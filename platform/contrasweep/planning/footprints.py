@@ -294,7 +294,7 @@ class Footprints:
         return (work.architecture, counted.gib) if work and counted else None
 
     def _count_of(self, trial: Trial) -> Estimate | None:
-        """The count of a trial's workload, counted once for each shape."""
+        """Return what a trial's training keeps in memory, counted once for each shape."""
         work = self._workload(trial)
         if work is None:
             return None

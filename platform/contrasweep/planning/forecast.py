@@ -449,7 +449,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
 
 
 def _on_gpu(capacity: Capacity) -> list[str]:
-    """Memory, share, types and number on a GPU."""
+    """Return the columns of a row on a GPU: memory, share, types, and how many run at once."""
     first = capacity.first
     on = capacity.footprint
     memory_text = (
@@ -477,7 +477,7 @@ def _on_host(capacity: Capacity) -> list[str]:
 
 
 def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
-    """Which trials fit nowhere, which get a whole GPU because nothing is known of them, and why; once each."""
+    """Return, each once, which trials fit nowhere and which get a whole GPU as nothing is known of them, and why."""
     counts = Counter[str]()
     for row in rows:
         capacity = row.capacity

@@ -152,7 +152,7 @@ class GridPlan(PlanDisplay):
         return self.trials if self.study.replicates is None else stage(self, records).trials
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
-        """Return the same cells, with each trial's dataset resolved by its name in the study."""
+        """Return the same cells, with each trial's dataset as `resolve` finds it by its name in the study."""
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
             replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))

@@ -147,10 +147,12 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
-        """Return the arms' searches, then the confirmation, of a study with looks as far as the first.
+        """Return a source of the arms' searches, then of the confirmation.
 
-        The plan is stored as each arm's best becomes known. Trials that have a record and are not `finished` are handed
-        out again.
+        In a study with looks only up to the first look.
+
+        The plan is stored as each arm's best becomes known. Trials that have a record and are not `finished` are
+        handed out again.
         """
         first = self.study.replicates.first if self.study.replicates else None
 

@@ -111,7 +111,10 @@ class Prices:
 
 
 def _as_so_far(done: Sequence[Record]) -> Hours:
-    """The median time of each arm's trials, as many at a time as there were."""
+    """Return a function that gives the hours of further trials by arm.
+
+    Each takes the median time of its arm's trials so far, with as many at a time as there were.
+    """
     spans = [(record.started, record.ended) for record in done]
     wall = covered(spans)
     at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
@@ -483,7 +486,11 @@ def _forecast(
     prices: Prices,
     fresh: bool,
 ) -> PowerForecast:
-    """`levels`: of the present look, of the next, and of a new study."""
+    """Return what larger studies would do for one comparison.
+
+    `sizes` and `others` are those studies, `units` what may be added to reach a decision, and `levels` those of the
+    present look, of the next one, and of a new study.
+    """
     now: Contrast = pair.comparison.evidence.common
     present_level, level, new_level = levels
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.

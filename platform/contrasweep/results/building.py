@@ -286,7 +286,7 @@ def _evidence(
 
 
 def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
-    """The difference a - b of each group of items, of the trials of each row."""
+    """Return the difference a - b of each group of items, for the trials `first` and `second` of each row."""
     differences: list[Any] = []
     parts: list[str] = []
     for a, b in zip(first, second, strict=True):
@@ -484,7 +484,7 @@ def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | No
 
 
 def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
-    """What one arm's finished replicates say of their mean under the design, as a comparison with 0 has it."""
+    """Return what one arm's finished replicates say of their mean: a contrast with 0 under the design."""
     scores = None
     if items is not None:
         ids = list(done["trial_id"])

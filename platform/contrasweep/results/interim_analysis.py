@@ -364,7 +364,7 @@ def look_before(
 
 
 def _recorded(results: Results) -> int:
-    """The replicates with a record, of the cell that has most."""
+    """Return how many replicates with a record the cell has that has most."""
     if results.document.search is not None:
         records = {**results.search_records, **results.trial_records}.values()
         return max(

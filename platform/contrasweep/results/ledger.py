@@ -215,7 +215,7 @@ class Ledger:
         )
 
     def better_than_all_before(self, incumbent: int) -> int:
-        """The last one up to `incumbent` that was kept for being better, not for being simpler."""
+        """Return the last candidate up to `incumbent` that was kept for being better, not for being simpler."""
         best_so_far = FIRST
         for entry in self.entries:
             if isinstance(entry, Decided) and entry.kept:

@@ -348,7 +348,7 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
 
 
 def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) -> set[str]:
-    """`arm/axis=value,axis=value`; without an arm, of all arms."""
+    """Return the trials of a cell, `arm/axis=value,axis=value`, or without an arm of that cell of every arm."""
     import pandas as pd
 
     arm = next((a for a in arms if word.startswith(f"{a}/")), None)

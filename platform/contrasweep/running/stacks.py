@@ -70,7 +70,7 @@ def stack_of(pid: int) -> str:
 
 
 def _spied(pid: int) -> str:
-    """The stacks of a process of this host by py-spy, for which it stands still; "" where that may not look."""
+    """Return the stacks of a process of this host by py-spy, which halts it meanwhile; "" where py-spy may not look."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -143,10 +143,10 @@ def _complete(d: Floats) -> FoldEstimate:
 
 
 def _component(gain: float, degrees: int, expected: float, residual: float) -> tuple[float, float]:
-    """A component, and its cautious estimate.
+    """Return a variance component, and its cautious estimate.
 
-    `gain` is the sum of squares that its columns add to those of the others, on these degrees of freedom; `expected`
-    is how much a component of 1 adds to it.
+    `gain` is the sum of squares that the component's columns add to those of the others, with so many `degrees` of
+    freedom. `expected` is how much a component of 1 adds to it.
     """
     if degrees < 1:
         return 0.0, 0.0

@@ -420,7 +420,7 @@ class _Rows:
         return count, np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
-        """The contrast of seeds crossed with items; a loss is one of every item.
+        """Return the contrast of seeds crossed with items; a trial that counts as a loss is a loss in every item.
 
         The items of a test part are averaged over its cells, those of all parts are set side by side.
         """

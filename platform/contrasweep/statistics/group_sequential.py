@@ -217,7 +217,10 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
 
 @lru_cache(maxsize=64)
 def _t_inflation(looks: Looks, alpha: float) -> float:
-    """Shares of null studies that any look decides, over `alpha`: from a fixed seed, so the same on every machine."""
+    """Return the share of null studies that any look decides, over `alpha`.
+
+    The seed is fixed, so it is the same everywhere.
+    """
     rng = np.random.default_rng(0)
     mean = np.zeros(T_PATHS)
     squares = np.zeros(T_PATHS)

@@ -79,7 +79,10 @@ def _chi2(rng: Any, degrees: float) -> Any:
 
 
 def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """For seeds on one split: draw mean and variance, then the new seeds' mean and squares; join them with the old."""
+    """Draw a larger study over seeds on one split.
+
+    First mean and variance are drawn, then the new seeds' mean and squares, which are joined with the present ones.
+    """
     n = now.n
     new = design.seeds if fresh else max(1, design.seeds - now.n)
     known = now.components.residual
@@ -101,7 +104,10 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 
 
 def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Of folds: the mean squares of folds, seeds and the rest, and the standard error as `design.contrast` has it."""
+    """Draw a larger study over folds: the mean squares of folds, seeds and the rest, and the standard error from these.
+
+    The standard error is made as `design.contrast` makes it.
+    """
     # Draw the mean squares: how large they are is known only as well as their degrees of freedom say.
     k = now.n
     m = now.design.seeds
@@ -160,7 +166,10 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 
 
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Of seeds crossed with items: the mean square of seeds, and the variance as `design.crossed` has it."""
+    """Draw a larger study of seeds crossed with items.
+
+    The mean square of seeds is drawn, and the variance follows as in `design.crossed`.
+    """
     parts = now.components
     items = now.design.items or 1
     m = now.design.seeds
@@ -344,11 +353,16 @@ T = TypeVar("T")
 
 
 def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
-    """What `at` returns for about the smallest number of replicates for which it returns something."""
+    """Return `at(n)` for about the smallest number n of replicates for which it is not None.
+
+    None if there is no such n.
+
+    `present` replicates are there; with `fresh` the study is a new one, else it has at least as many.
+    """
     low = 1 if fresh else present
     high = present * MOST_TIMES
     best = at(high)
-    # within the precision that an assurance has
+    # Halving on a logarithmic scale, to within a sixteenth: a chance by simulation is no more exact than that.
     while best is not None and high - low > max(1, low // 16):
         middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
         if (tried := at(middle)) is not None:

@@ -17,10 +17,10 @@ TIE = 1e-12
 
 @lru_cache(maxsize=8)
 def _flips(n: int) -> tuple[Sequence[Any], Any]:
-    """Blocks of flips [m, n] in bits, and how many signs each flips [all m].
+    """Return blocks of flips [m, n] in bits, and how many signs each flip turns [all m].
 
-    Together every flip for small n, else `DRAWS` of them, always the same. Every flip: every way to flip a part of n
-    signs, up to flipping all the rest instead.
+    These are all flips for small n, else `DRAWS` of them, the same at every call. A flip stands for its complement
+    too, which turns the other signs.
     """
     blocks: Iterable[Any]
     if n <= EXACT_UP_TO:

@@ -403,9 +403,8 @@ def _readable(measured: MutableConfig) -> MutableConfig:
         **measured,
         "seconds": max(measured.get("seconds", 0.0), 0.0),
         "started": started,
-        "ended": max(
-            unix_time(measured.get("ended", 0.0)), started
-        ),  # the clock may have been set back
+        # The clock may have been set back meanwhile.
+        "ended": max(unix_time(measured.get("ended", 0.0)), started),
         "error": error and _clipped(error),
         "host": as_label(measured.get("host", "")),
         "unused_settings": tuple(map(as_label, measured.get("unused_settings", ()))),

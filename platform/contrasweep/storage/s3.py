@@ -254,6 +254,7 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    # Checksums of boto3 are off where they can be: our own digest works on every server.
     config = Config(
         retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=4 * THREADS,
@@ -262,7 +263,7 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
         s3={"addressing_style": "path"} if endpoint else {},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-    )  # our own digest works on every server
+    )
     return boto3.session.Session().client("s3", region_name=region, config=config)
 
 

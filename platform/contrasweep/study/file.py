@@ -248,10 +248,10 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
 
 
 def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
-    """The key of `where` at which `path` goes on, and the rest of the path.
+    """Return the key of `where` at which `path` goes on, and the rest of the path.
 
-    Keys may have dots: the longest that `where` has. Of axes and spaces, whose keys are dotted, a new one is all of the
-    path.
+    Keys may have dots: the longest one that `where` has is taken. In axes and spaces, whose keys are dotted, a new
+    key is the whole path.
     """
     if isinstance(where, dict):
         name = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]

@@ -28,6 +28,7 @@ DATA_AXIS = "data"
 
 
 def _with_datasets_named(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return `axes` unchanged; raise `SpecError` where a value of the axis `data` is no name."""
     for i, name in enumerate(axes.get(DATA_AXIS, ())):
         if not isinstance(name, str):
             hint = "null names none" if name is None else "for example digits-lt"

@@ -192,7 +192,7 @@ class ArmSearch:
         ]
 
     def _ask_more(self) -> bool:
-        """Add one more candidate, if the budget has room for it; whether that changed anything.
+        """Add one more candidate, if the budget has room for it; return whether that changed anything.
 
         Its trials that have a record already are not run again, whoever ran them: the same trial has the same result.
         """

@@ -139,9 +139,8 @@ class Dino:
                 self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)
             ]
             teacher = [together(precise(scores))[0] for scores in teacher_scores]
-            self.pending = torch.cat(teacher).mean(
-                0
-            )  # of this batch; the centre moves after the step
+            # The mean of this batch, towards which the centre moves after the step.
+            self.pending = torch.cat(teacher).mean(0)
             targets = [
                 ((scores - self.centre.value) / self.temperatures[1]).softmax(1)
                 for scores in teacher

@@ -55,6 +55,7 @@ def read(source: Path, settings: Settings) -> Content:
     """
     rows = list(_rows(source))
     splits = split_products([row["Clothing ID"] for row in rows], settings.split_seed)
+    # Reversed, so that the first review of a product says what the product is.
     products = {
         row["Clothing ID"]: Product(
             row["Clothing ID"],
@@ -64,7 +65,7 @@ def read(source: Path, settings: Settings) -> Content:
             f"{row['Division Name']} {row['Department Name']}".strip(),
         )
         for row in reversed(rows)
-    }  # the first review of a product says what it is
+    }
     reviews = [
         Review(
             row[""],

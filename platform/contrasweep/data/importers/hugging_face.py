@@ -174,9 +174,8 @@ def _members(
                     captions = tuple(filter(None, [text] if isinstance(text, str) else text or []))
                     if caption and not captions:
                         raise DataError(f"{name} has no caption ({caption!r} is {text!r})")
-                    cell = (
-                        value.get("bytes") if isinstance(value, dict) else value
-                    )  # none where it is only a path
+                    # A cell that only names a path has no bytes: such an image is counted as broken.
+                    cell = value.get("bytes") if isinstance(value, dict) else value
                     yield Encoded(bytes(cell or b""), name, number, captions)
                     row += 1
 

@@ -123,9 +123,8 @@ def pair_tables(
 
 def list_rows(path: Path) -> list[Row]:
     """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
-    with path.open(
-        newline="", encoding="utf-8-sig"
-    ) as file:  # Excel begins UTF-8 with a byte-order mark
+    # Excel begins UTF-8 with a byte-order mark.
+    with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = next(reader, [])
         listed = [(reader.line_num, cells) for cells in reader if cells]
@@ -261,9 +260,8 @@ def _pairs(
     colours: "_GroupColours | None",
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
     """Yield the rows whose images can be read, with both; `specs` gets the shape of the first."""
-    open_image = lru_cache(8)(
-        lambda name: _open(path.parent, name)
-    )  # neighbouring rows crop the same pair
+    # Neighbouring rows crop the same pair, so that few images are open at a time.
+    open_image = lru_cache(8)(lambda name: _open(path.parent, name))
     for row, label in rows:
         try:
             pre, post = (_crop(open_image(row[side]), row, size) for side in SIDES)
@@ -348,9 +346,8 @@ class _GroupColours:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[
-            tuple[str, str], NDArray[np.float64]
-        ] = {}  # [3, c]: pixels, sum, sum of squares
+        # (group, side) -> [3, c]: number of pixels, sum, and sum of squares of each channel
+        self._sums: dict[tuple[str, str], NDArray[np.float64]] = {}
 
     def add(self, key: tuple[str, str], image: Image) -> None:
         """Count an image [h w c] of this group and side."""

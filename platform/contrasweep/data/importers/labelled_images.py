@@ -75,9 +75,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             }
         read = partial(np.lib.format.read_array, allow_pickle=False)
         return {name.removesuffix(".npy"): read(io.BytesIO(data)) for name, data in content.items()}
-    except (
-        Exception
-    ) as error:  # of forged headers, which are Python's text, NumPy raises nearly anything
+    # A header is Python's text: of a forged one NumPy raises nearly anything.
+    except Exception as error:
         problem = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
             f"{path} cannot be read as a NumPy archive of plain arrays ({problem})"

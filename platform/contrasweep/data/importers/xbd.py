@@ -169,9 +169,8 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
         if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
     }
     complete = [(building.folder, building.tile) in present_tiles for building in buildings]
-    kept_numbers = {
-        i for i, has_images in enumerate(complete) if not has_images
-    }  # the reading of images says what they lack
+    # Buildings without both images stay, so that reading the images counts them as left out.
+    kept_numbers = {i for i, has_images in enumerate(complete) if not has_images}
     for label, count in enumerate(PAPER_COUNTS):
         members = [
             i for i, building in enumerate(buildings) if complete[i] and building.label == label

@@ -244,7 +244,7 @@ class TrialLoop:
                 self.progress.say(f"{trial}: {sentence}")
 
     def _compare_with_floors(self, record: Record) -> None:
-        """Say once of an arm that it is below a floor on the same test part.
+        """Say once of an arm that it scores below a floor on the same test part.
 
         A floor is an arm whose trainable says `train.floor = True`, such as nearest neighbours by raw pixels.
         """

@@ -92,7 +92,7 @@ class Watchdog:
             ray.kill(actor, no_restart=True)
 
     def _look(self, trial_id: str, heard: float, actor: Any) -> None:
-        """Say of a late trial that waits for a task of Ray at two looks what that is."""
+        """Look at a late trial: where it waits for a task of Ray at two looks, say so."""
         try:
             waits = actor is not None and actor_waits_for_task(actor)
         except Exception as error:  # its host may be cut off

@@ -244,14 +244,14 @@ STATES = (
         "torch",
     ),
     _calls("torch's threads", "torch", "get_num_threads", "set_num_threads"),
+    # It can be set once at most.
     _calls(
         "torch's interop threads", "torch", "get_num_interop_threads", "set_num_interop_threads"
-    ),  # set once at most
+    ),
     State(
         "matplotlib's rcParams",
-        lambda: dict(
-            dict.items(sys.modules["matplotlib"].rcParams)
-        ),  # its own access chooses a backend
+        # rcParams' own access would choose a backend.
+        lambda: dict(dict.items(sys.modules["matplotlib"].rcParams)),
         lambda value: dict.update(sys.modules["matplotlib"].rcParams, value),
         "matplotlib",
     ),

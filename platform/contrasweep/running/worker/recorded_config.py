@@ -64,9 +64,8 @@ class RecordedConfig(canonical.Config):
         self._note(key)
         return super().__contains__(key)
 
-    def __iter__(
-        self,
-    ) -> Iterator[str]:  # overridden, `**config` and dict(config) come by way of __getitem__
+    # It is overridden so that `**config` and dict(config) go by way of __getitem__.
+    def __iter__(self) -> Iterator[str]:
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:

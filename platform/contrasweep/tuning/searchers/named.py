@@ -21,7 +21,7 @@ def _random(problem: Problem) -> Searcher:
 
 
 def _quasi_random(problem: Problem) -> Searcher:
-    """Scrambled Sobol points: as good as random and more even."""
+    """Return the searcher of scrambled Sobol points, which cover the space more evenly than random ones."""
     from scipy.stats import qmc
 
     def points() -> Iterator[Any]:
@@ -34,7 +34,10 @@ def _quasi_random(problem: Problem) -> Searcher:
 
 
 def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
-    """Every combination of levels; `levels` of a number, or by name; default: as many as the budget pays for."""
+    """Return the searcher of every combination of levels.
+
+    `levels` is a number of them, or one for each setting by name; by default they are as many as the budget pays for.
+    """
     space = problem.space
     budget = problem.budget
 

@@ -143,7 +143,7 @@ class OptunaSearcher:
         self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
     def _unseen(self) -> MutableConfig | None:
-        """A configuration not asked before, at random."""
+        """Return a configuration that was not asked before, at random; None where none is left."""
         if self.finite is not None:
             unseen = [config for text, config in self.finite.items() if text not in self.seen]
             return unseen[self.random.integers(len(unseen))]

@@ -35,14 +35,16 @@ class Importance:
 def importance(
     configs: Sequence[tuple[Config, float]], space: Space, *, mode: str = "max", seed: int = 0
 ) -> Importance:
-    """The importance of each searched setting, from (config, value) pairs.
+    """Return the importance of each searched setting, from (config, value) pairs.
 
     PED-ANOVA (Watanabe et al. 2023) says how far a setting's values among the best tenth differ from those of all;
     the shares are these divergences over their sum. The noise of a setting is the divergence of the same
     configurations under shuffled scores, as a share of the same sum (at most 1), so that a setting is compared with
-    itself whatever the others do. A permutation test for configurations that were drawn independently of the scores;
-    of an adaptive searcher it is approximate. Without four configurations and two different values the shares are
-    empty. A conditional setting counts where it exists.
+    itself whatever the others do. This is a permutation test where configurations were drawn independently of the
+    scores; for an adaptive searcher it is approximate.
+
+    The shares are empty without four configurations and two different values. A conditional setting counts where it
+    exists.
     """
     import optuna
 
