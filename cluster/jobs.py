@@ -228,6 +228,7 @@ class Dashboard:
                 time.sleep(POLL_S)
 
     def _queue(self, job: Mapping[str, object]) -> str:
+        """Queue a job of these fields; return its id."""
         return self.read(
             lambda answer: str(answer["submission_id"]),
             "POST",
@@ -259,7 +260,10 @@ class Dashboard:
     def read(
         self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None
     ) -> T:
-        """Return what `read` takes from the JSON of an answer; `SubmissionError` where it is none of Ray's."""
+        """Return what `read` takes from the JSON of an answer.
+
+        `SubmissionError` where the answer is not one that Ray gives.
+        """
         try:
             return read(json.loads(self._send(method, path, body)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -305,7 +309,7 @@ class Dashboard:
 
 
 def normal_address(address: str) -> str:
-    """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if it is none."""
+    """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if `address` cannot be one."""
     text = address if "://" in address else f"http://{address}"
     if set("@?#") & set(text):
         raise SubmissionError(

@@ -110,6 +110,7 @@ class Meter:
         }
 
     def _run(self) -> None:
+        """Take samples until the meter stops, and a row of the timeline whenever one is due."""
         _host_busy()  # the next call in this thread tells of the time since this one
         while not self._stopping.wait(self.interval_s):
             self.sample()
@@ -191,7 +192,7 @@ def _peak_bytes() -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process by its threads; none where that is not known.
+    """Return the children of a process by its threads; [] where the system does not tell.
 
     psutil reads all processes of the host to find them, which takes longer the more trials there are.
     """
@@ -264,6 +265,10 @@ class _Nvml:
         return held, sum(busy) / len(busy) if busy else None
 
     def _busy(self, handle: Any) -> float:
+        """Return how busy this process kept a GPU since the last call, 0 to 1.
+
+        Where that is not told, how busy it is now.
+        """
         samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
         self.last_us = max([self.last_us, *(s.timeStamp for s in samples)])
         mine = [s.smUtil / 100 for s in samples if s.pid == os.getpid()]

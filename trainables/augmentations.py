@@ -72,6 +72,7 @@ class Auto:
 
 
 def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
+    """Return a class of policies with these defaults, to be chosen by `name`."""
     types = typing.get_type_hints(Policy, include_extras=True)
     policy = parameters_class(
         name, {key: (types[key], value) for key, value in defaults.items()}, base=Policy

@@ -66,6 +66,7 @@ def resnet(depth: int) -> Callable[..., Any]:
     """
 
     def build(shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = "") -> "nn.Module":
+        """Return the ResNet for images of this shape, with the weights of a file where one is given."""
         import torchvision  # costs more than a second, so only those who need it pay
 
         net = getattr(torchvision.models, f"resnet{depth}")(weights=None)

@@ -219,7 +219,10 @@ class StreamedImages(Images):
             yield self.take(rows)
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """As `Images.moments`; computed once on a node, because it reads every image."""
+        """Return mean and standard deviation as `Images.moments` does.
+
+        Computed once on a node, as it reads every image.
+        """
         mean, std = self.part.once_per_node(
             "moments", lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
         )
@@ -268,7 +271,7 @@ class CroppedImages(StreamedImages):
         return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """As `Images.moments`, of the centres."""
+        """Return mean and standard deviation as `Images.moments` does, of the images' centres."""
         name = f"moments {self.shape[1]}"
         mean, std = self.part.once_per_node(
             name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
@@ -423,6 +426,7 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
     closed = threading.Event()
 
     def put(item: Any) -> bool:
+        """Put an item into the queue; return False where the consumer has closed it meanwhile."""
         while not closed.is_set():
             try:
                 waiting.put(item, timeout=0.1)
@@ -432,6 +436,7 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
         return False
 
     def work() -> None:
+        """Put all items into the queue; an error, and the end, stand behind the last one."""
         try:
             for item in items:
                 if not put((item, None)):
@@ -465,6 +470,7 @@ def _batches(
     places: range | None,
     share: tuple[int, int],
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
+    """Yield the batches of `batches`; a process of several gets its `share` (rank, number) of each."""
     views = Views(images, policies, order, *key)
     size = min(size, len(order))
     # Views of several batches are drawn at once, as many as fit the device's memory for them.

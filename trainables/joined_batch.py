@@ -43,7 +43,7 @@ class JoinedBatchNorm(_BatchNorm):
         """Any number of dimensions."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise by the joined batch in training, and as ever otherwise."""
+        """Normalise by the joined batch in training, and by the running statistics in evaluation."""
         if not self.training and self.running_mean is not None:
             return super().forward(input)
         x = input if input.dtype.itemsize > 4 else input.float()

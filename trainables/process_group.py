@@ -112,7 +112,7 @@ class JoinedMethod:
 def joined(
     trial: Trial, resume: Path | None, *, size: int, build: str, device: str
 ) -> Iterator[Group]:
-    """Start a group of `size` processes, of which this one is rank 0; of one process there is no group.
+    """Start a group of `size` processes, of which this one is rank 0; with `size` 1 there is no group.
 
     The others build their method by `build(trial)` and begin where the checkpoint `resume` ends.
     """
@@ -158,6 +158,7 @@ def average(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
+    """Start the process of a rank, and send it its job."""
     command = [
         sys.executable,
         "-c",
@@ -172,6 +173,7 @@ def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
 
 
 def _join(kind: str, meet: str, rank: int, size: int) -> None:
+    """Join the process group that meets at the file `meet`: NCCL on GPUs, else gloo."""
     if kind == "cuda":
         torch.cuda.set_device(rank)
     backend = "nccl" if kind == "cuda" else "gloo"

@@ -38,7 +38,7 @@ class Settings:
     """How many training images vote, weighted by their cosine."""
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`, which they do not depend on; `DataError` where it has no labelled images."""
+        """Return the same settings: they do not depend on `data`. `DataError` where it has no labelled images."""
         if data.kind != "image" or not data.labelled:
             raise DataError(
                 f"the pixel baseline needs labelled images; {data.name} is of kind {data.kind!r}"

@@ -16,13 +16,13 @@ from contrasweep.trainables.pytorch import torch
 
 
 def derive(*parts: int | str | None) -> int:
-    """A seed in [0, 2^63) from `parts`: equal parts give equal seeds on any machine, others unrelated ones."""
+    """Return a seed in [0, 2^63) from `parts`: equal parts give equal seeds on any machine, others unrelated ones."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(*parts: int | str | None) -> "torch.Generator":
-    """A generator of its own, seeded by `parts`. On the host, so that a GPU draws the same numbers."""
+    """Return a torch generator seeded by `parts`. It is on the host, so that a GPU draws the same numbers."""
     return torch.Generator().manual_seed(derive(*parts))
 
 
@@ -54,7 +54,7 @@ def prepare(device: "torch.device", threads: int = 1) -> None:
 
 
 def pick_device(name: str) -> "torch.device":
-    """`auto`: the GPU if this process sees one, else the CPU; otherwise the device of that name."""
+    """Return the device of this name; `auto` is the GPU if this process sees one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -145,7 +145,10 @@ def find_similarity(name: str) -> Similarity:
 
 @functools.cache
 def own_similarity(path: str, *, signed: bool = False) -> Similarity:
-    """The similarity at a dotted path; `SpecError` where there is none, or one that is not `signed` and should be."""
+    """Return the similarity at a dotted path; `SpecError` where nothing is there.
+
+    So too where it must be `signed` (0 means unrelated) and does not say that it is.
+    """
     function = import_path(path, kind="similarity")
     is_signed = bool(getattr(function, "signed", False))
     if signed and not is_signed:

@@ -233,6 +233,7 @@ def one_of(
     options = list(names)
 
     def check(value: str) -> str:
+        """Return `value` if it is one of the names, or found at a dotted path."""
         if find is not None and ":" in value:
             find(value)
         elif value not in options:

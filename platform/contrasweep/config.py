@@ -19,7 +19,7 @@ NAME = "name"
 
 
 def lookup(config: Config, key: str, default: Any = None) -> Any:
-    """The setting at a dotted key of a nested config; `default` where there is none."""
+    """Return the setting at a dotted key of a nested config; `default` where the config does not have it."""
     value: Any = config
     for name in key.split("."):
         if isinstance(value, Mapping) and name in value:

@@ -146,7 +146,10 @@ def project_files(name: str) -> list[str]:
 
 
 def project_folder(words: Sequence[str]) -> Path:
-    """Return the folder in which a command runs: the first one with a file that the command names, else the first."""
+    """Return the folder in which a command runs.
+
+    It is the first of `project_folders` with a file that the command names, else the first of all.
+    """
     for folder in project_folders():
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
             return folder
@@ -295,7 +298,7 @@ class Part:
 
 @functools.cache
 def installed(kind: str) -> Mapping[str, Part]:
-    """Return name -> part of the installed packages, of one kind; none of them is imported."""
+    """Return name -> part of the parts of one kind that installed packages bring; no package is imported for it."""
     parts: dict[str, Part] = {}
     for entry in importlib.metadata.entry_points(group=PARTS):
         of, _, name = entry.name.partition(".")

@@ -19,7 +19,7 @@ def machine() -> str:
 
 
 def process_identity(pid: int) -> str:
-    """Return this machine, `pid` and the start of that process as a text; "" where there is none or it is not known."""
+    """Return this machine, `pid` and the start of that process as a text; "" where no such process is known."""
     began = began_at(pid)
     return f"{machine()}{pid}:{began}" if began and machine() else ""
 

@@ -112,6 +112,7 @@ class Contrastive:
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
 
     def _built_loss(self) -> losses.AnyLoss:
+        """Return the loss, its own weights (if any) on the device."""
         loss = self.settings.build_loss()
         if not loss.has_weights:
             return loss
@@ -155,6 +156,7 @@ class Contrastive:
         return built
 
     def _schedule(self) -> optimisation.Schedule:
+        """Return the learning rate of each step of the training."""
         s = self.settings
         per_epoch = max(1, len(self.train) // s.batch_size)
         warmup = (s.warmup_epochs or 0) * per_epoch
@@ -426,7 +428,7 @@ def build(trial: Trial) -> Contrastive:
 
 
 def parts_of(trial: Trial) -> list[Part]:
-    """The training part, and the test part where there is one: images without labels may have none."""
+    """Return the training part and the test part; images without labels may have no test part."""
     data = open_dataset(trial.data)
     if trial.fold is None and not trial.data.rows("test"):
         return [data.split("train")]

@@ -295,7 +295,7 @@ class Settings:
 
 
 def initial_temperature(loss: losses.AnyLoss) -> float:
-    """The temperature of `loss`, which is learned from there on; `SpecError` where it has none."""
+    """Return the temperature of `loss`, from which it is learned; `SpecError` for a loss without a temperature."""
     params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
     if "temperature" in params and loss.has_weights:
         raise SpecError(

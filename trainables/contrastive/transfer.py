@@ -94,6 +94,7 @@ def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
 
 
 def _manifest(name: str, data: Manifest) -> Manifest:
+    """Return the manifest of a dataset staged beside `data`; `DataError` where it has no images with labels."""
     manifest = find(name, storage=storage_of(data))
     if manifest.kind != "image" or not manifest.classes:
         raise DataError(

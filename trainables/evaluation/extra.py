@@ -103,6 +103,7 @@ def few_labels(
         labels.device
     )
     of_class = [order[labels[order] == label] for label in range(classes)]
+    # -(-n // 100) is n / 100 rounded up.
     rows = torch.cat([found[: -(-len(found) // 100)] for found in of_class])
     return _accuracies(
         {"few_labels": linear_probe(train[rows], labels[rows], test, classes)}, test_labels

@@ -187,6 +187,7 @@ def _strip(figure: Any, views: Sequence[Tensor]) -> None:
 
 
 def _image(axes: Any, image: Tensor, frame: str = "") -> None:
+    """Draw one image [c h w], with a coloured frame where one is named."""
     pixels = image.permute(1, 2, 0).cpu().numpy()
     axes.imshow(
         pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255
@@ -197,6 +198,7 @@ def _image(axes: Any, image: Tensor, frame: str = "") -> None:
 
 
 def _matrix(figure: Any, values: np.ndarray, words: Sequence[str], label: str, low: float) -> None:
+    """Draw a matrix by class, from `low` to 1, as a heat map."""
     axes = figure.subplots()
     image = axes.imshow(values, vmin=low, vmax=1, cmap="Blues" if low == 0 else "RdBu_r")
     axes.set_xticks(range(len(words)), words, rotation=90, fontsize="x-small")

@@ -142,6 +142,7 @@ class Finetune:
 
     @torch.no_grad()
     def _forward(self, network: Callable[[Tensor], Tensor], stretches: Iterable[Tensor]) -> Tensor:
+        """Return a network's output for images that come in stretches, some rows at a time."""
         size = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
         chunks = [
             network(self.normalise(pixels.to(self.device).float() / 255))

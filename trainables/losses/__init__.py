@@ -46,6 +46,7 @@ AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 
 def _takes(entry: Any, given: Config) -> type:
+    """Return the class of the parameters that a loss takes, as far as its similarity decides."""
     similarity = given.get("similarity", "cosine")
     if isinstance(entry, ViewsLoss | ProxyLoss):
         return entry.settings

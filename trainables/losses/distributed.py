@@ -15,7 +15,7 @@ def processes() -> int:
 
 
 def place() -> tuple[int, int]:
-    """The rank of this process and how many there are."""
+    """Return the rank of this process and the number of processes."""
     return (dist.get_rank(), processes()) if processes() > 1 else (0, 1)
 
 

@@ -67,6 +67,10 @@ def find(path: str) -> Any:
 
 @functools.cache
 def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External:
+    """Return the user's loss as a row of the table.
+
+    Its first parameters tell whether it is one of scores or of two views; any other is one of embeddings.
+    """
     if inspect.isclass(target):
         return External(path, target)
     takes = tuple(inspect.signature(target).parameters)

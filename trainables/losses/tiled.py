@@ -93,6 +93,7 @@ def by_autograd(
     """Return a function for one tile and its gradient, by autograd, for any loss with a value for each anchor."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
+        """Return the weighted sum of a tile's values, and add its gradient to `gradient` [n d] where that is given."""
         with torch.set_grad_enabled(gradient is not None):
             rows, columns = (
                 part.detach().requires_grad_(gradient is not None)
@@ -126,6 +127,7 @@ def of_inner_products(
     """Return a function that computes one tile and its gradient in place, where scores are inner products z_i.z_j."""
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
+        """Return the weighted sum of a tile's values, and add its gradient to `gradient` [n d] where that is given."""
         rows = z[at.start : at.stop]
         weight = weights[at.start : at.stop]
         logits = (rows / temperature) @ z.T
@@ -136,6 +138,7 @@ def of_inner_products(
         total = closed(logits, at, epsilon) @ weight
         if gradient is not None:
             logits.mul_(weight[:, None] / temperature)
+            # A score depends on both of its rows: the gradient goes to the columns, then to the tile's own rows.
             gradient.addmm_(logits.T, rows)
             gradient[at.start : at.stop].addmm_(logits, z)
         return total

@@ -22,7 +22,7 @@ class LearnedNumbers(nn.Module):
         self.offsets = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in initial})
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
-        """Return the numbers as they are now, with gradients."""
+        """Return name -> number as it is now, with its gradient."""
         return {
             name: start * self.offsets[name].exp()
             if name in self.logs
@@ -31,7 +31,7 @@ class LearnedNumbers(nn.Module):
         }
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers for a report, as `loss_<name>`."""
+        """Return `loss_<name>` -> number, for a report."""
         return {f"loss_{name}": float(value.detach()) for name, value in self.values().items()}
 
 

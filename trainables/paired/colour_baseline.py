@@ -47,7 +47,7 @@ class Settings:
         return ("pre", "post") if self.input == "pair" else (self.input,)
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`, which they do not depend on; an error where it has no pairs, or no hue."""
+        """Return the same settings: they do not depend on `data`. An error where it has no pairs, or no hue."""
         if data.kind != "image-pair":
             raise DataError(
                 f"the colour baseline needs image pairs; {data.name} is of kind {data.kind!r}"
@@ -93,6 +93,7 @@ def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
 
 
 def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
+    """Return the colour statistics of a part [n f], side by side, in hue too where the settings say so."""
     statistics = []
     for images in (np.asarray(part.array(side)) for side in settings.sides):
         statistics.append(colours(images))

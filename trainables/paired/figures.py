@@ -87,6 +87,7 @@ def confusion(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) -> None:
+    """Draw a matrix by class with its numbers."""
     ax.imshow(values, **style)
     ticks = range(len(names))
     ax.set(xticks=ticks, yticks=ticks, title=title)

@@ -271,6 +271,7 @@ class PairedTraining:
         return loop.Evaluation(scores, items, self._artifacts(folder, part, sample))
 
     def _artifacts(self, folder: Path, part: Embedded, sample: Embedded) -> dict[str, Path]:
+        """Write embeddings, centres and figures as the settings ask for them; return name -> file."""
         if self.settings.artifacts == "none":
             return {}
         names = self.inputs.class_names or tuple(str(k) for k in range(self.inputs.classes))

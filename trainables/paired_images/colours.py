@@ -62,6 +62,7 @@ class Colours(nn.Module):
         return tuple(self._normal(torch.cat(same)) for same in zip(*_chunks(sides), strict=True))
 
     def _normal(self, numbers: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
+        """Return the numbers by their rank among the training part's, as quantiles of the normal distribution."""
         levels = self.levels.T.contiguous()
         values = numbers.T.contiguous()
         # the middle of the two ends of ties, so that a number that hardly varies stays in the middle of its rank

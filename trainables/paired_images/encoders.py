@@ -205,6 +205,7 @@ def _channels(part: Any) -> int | None:
 def _timm(
     name: str, shape: Shape, *, weights: WeightsFile = "", sha256: WeightsFile = ""
 ) -> "nn.Module":
+    """Return the last stages of a network of timm."""
     from contrasweep.trainables.paired_images.stages import TimmStages
 
     timm = import_timm(name)

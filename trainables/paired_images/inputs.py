@@ -84,6 +84,7 @@ class ImageInputs:
             draws = augmentations.draw(self.policy, n, self.shape[0], generator)
 
         def views(rows: Tensor, places: slice) -> Sides:
+            """Return the drawn views of a batch's rows, normalised."""
             pixels = [side[rows].to(self.device).float() / 255 for side in self.sides["train"]]
             draws_of_batch = draws[places].to(self.device)
             if self.settings.paired:

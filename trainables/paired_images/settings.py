@@ -78,7 +78,7 @@ class Settings(PairedSettings):
         return 2 if self.centre == "both" else 1
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`, every automatic value concrete; `DataError` where the data is of another kind."""
+        """Return the settings with concrete values for `data`; `DataError` where the data is of another kind."""
         kind = "image" if self.input == "single" else "image-pair"
         if data.kind != kind:
             raise DataError(
@@ -97,7 +97,7 @@ class Settings(PairedSettings):
         return sized
 
     def for_images(self, shape: tuple[int, int, int]) -> "Settings":
-        """These settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
+        """Return the settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
         side = self.image_size or min(shape[1:])
         sizes: MutableConfig = {"image_size": side}
         stem = self.encoder.parameters.get("stem")

@@ -66,6 +66,7 @@ class Stages(nn.Module):
         return maps
 
     def _stage(self, inputs: int, planes: int, depth: int, stride: int) -> nn.Sequential:
+        """Return one stage of the ResNet: `depth` blocks, the first of them with the stride."""
         outputs = planes * self.block.expansion
         shortcut = None
         if stride != 1 or inputs != outputs:

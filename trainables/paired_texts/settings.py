@@ -55,7 +55,7 @@ class Settings(PairedSettings):
     """The views."""
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`, which they do not depend on; `DataError` where the data is of another kind."""
+        """Return the same settings: they do not depend on `data`. `DataError` where the data is of another kind."""
         if data.kind != "text-pair":
             raise DataError(
                 f"paired_texts trains on text pairs; {data.name} is of kind {data.kind!r}"

@@ -71,6 +71,7 @@ class Batch:
 
 
 def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both tensors padded with zeros to the longer of their second dimensions."""
     length = max(a.shape[1], b.shape[1])
     padded = [
         torch.cat([x, x.new_zeros(len(x), length - x.shape[1], *x.shape[2:])], dim=1)
@@ -166,6 +167,7 @@ class Corpus:
         )
 
     def _pad_regions(self, items: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return regions padded to the longest item, their mask, and which items have an image."""
         longest = max(1, *(len(item) for item in items))
         x = torch.zeros(len(items), longest, self.roi_dim)
         lengths = torch.tensor([max(1, len(item)) for item in items])

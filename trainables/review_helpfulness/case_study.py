@@ -91,6 +91,7 @@ def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -> str:
+    """Return the product's text, then a line for each review: label, each arm's score with its rank, and text."""
     dataset = open_dataset(find(data, storage=storage))
     product = reviews["product_id"].iloc[0]
     products = dataset.split("products")

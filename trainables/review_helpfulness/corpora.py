@@ -225,6 +225,7 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
 
 
 def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, NDArray[np.float32]]]:
+    """Return the pretrained word vectors that the settings name, of a file or of a staged dataset; () for none."""
     if settings.word_vectors is None:
         return ()
     if settings.vectors_file is not None:

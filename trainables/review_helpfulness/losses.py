@@ -97,6 +97,7 @@ def _negatives(
     mask_same_product: bool,
     device: "torch.device",
 ) -> Bool[Tensor, "b b"]:
+    """Return which pairs of rows are negatives: all but a row and itself, or but those of one product."""
     others = ~torch.eye(rows, dtype=torch.bool, device=device)
     if not mask_same_product:
         return others

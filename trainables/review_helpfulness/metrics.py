@@ -146,7 +146,7 @@ RANDOM_ORDERS = 50
 
 
 class Rows(TypedDict):
-    """What all rankings of a part are measured on."""
+    """The rows of a part that all rankings are measured on."""
 
     labels: NDArray[np.int64]
     products: NDArray[np.int64]

@@ -52,7 +52,7 @@ DIGITS = 12
 def threshold_of(data: Manifest, chosen: int | None) -> int:
     """Return the relevance threshold that was `chosen`, else that of the dataset's manifest, else the usual one.
 
-    Raises `DataError` where the manifest's is none.
+    Raises `DataError` where the manifest's is no threshold.
     """
     threshold = (
         data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen

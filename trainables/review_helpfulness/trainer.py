@@ -166,7 +166,7 @@ class Trainer:
         self.plateau.step(dev_map)
 
     def ends(self, epoch: int) -> bool:
-        """Return whether training ends after this epoch: the last one, or too many in a row without a better MAP."""
+        """Return whether training ends after this epoch: the last one, or after too many without a better MAP."""
         return (
             epoch >= self.settings.epochs or 0 < self.settings.patience <= epoch - self.best.epoch
         )

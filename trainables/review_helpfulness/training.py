@@ -42,6 +42,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     regions = settings.max_regions if roi else 1
 
     def build() -> "nn.Module":
+        """Build the model with zeros for words and characters, of which only the shapes count."""
         from contrasweep.trainables.review_helpfulness.batch import Inputs
         from contrasweep.trainables.review_helpfulness.networks import build_model
 

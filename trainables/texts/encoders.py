@@ -65,7 +65,10 @@ ENCODERS: Table[Callable[..., Any]] = Table("text encoder", {"cnn": cnn}, find=f
 
 
 def reader_of(encoder: Component, texts: Iterable[str], min_count: int, max_words: int) -> Reader:
-    """What makes the encoder's indices: its own tokenizer, or the words of `texts`, which are the training part's."""
+    """Return the function from texts to the encoder's indices: its own tokenizer, or the words of `texts`.
+
+    `texts` are those of the training part.
+    """
     if not encoder.name.startswith(HUGGING_FACE):
         return WordReader(texts, min_count, max_words)
     from contrasweep.trainables.texts.networks import HuggingFaceReader

@@ -82,6 +82,7 @@ def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
 def _against(
     left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
 ) -> dict[int, list[int]]:
+    """Return sentence -> the sentences that contradict it; {} without hard negatives."""
     against: dict[int, list[int]] = {}
     if settings.uses_hard_negatives:
         for a, b in zip(

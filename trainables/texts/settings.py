@@ -71,7 +71,10 @@ class Settings(DualEncoderSettings):
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`; `DataError` where it has no pairs of texts, or not the classes that are named."""
+        """Return the settings for `data`.
+
+        `DataError` where it has no pairs of texts, or not the classes that are named.
+        """
         if data.kind != "text-pair":
             raise DataError(f"texts trains on text pairs; {data.name} is of kind {data.kind!r}")
         if self.positives != "views":

@@ -165,6 +165,7 @@ class TwoTower(DualEncoder[Batch]):
         return loop.Evaluation(metrics | self._elsewhere(), of_items)
 
     def _elsewhere(self) -> dict[str, float]:
+        """Return the zero-shot accuracy on each other dataset that the settings name."""
         scores = {}
         for other in transfer.others(self.settings.zero_shot_on, self.trial.data, self.trial.fold):
             embedded = self.embed_images(transfer.pixels(other.test, self.train.shape))

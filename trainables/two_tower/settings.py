@@ -59,7 +59,7 @@ class Settings(DualEncoderSettings):
     """Decoded images of a part up to so many GiB lie whole on the device; larger parts are read batch by batch."""
 
     def resolve(self, data: Manifest) -> "Settings":
-        """These settings for `data`; `DataError` where its images have neither captions nor classes."""
+        """Return the settings for `data`; `DataError` where its images have neither captions nor classes."""
         captioned = data.kind == "image-text"
         labelled = bool(data.classes)
         if not captioned and (data.kind != "image" or not labelled):

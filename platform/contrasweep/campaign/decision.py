@@ -16,7 +16,7 @@ INCUMBENT = "incumbent"
 
 @dataclass(frozen=True)
 class More:
-    """What would decide an undecided candidate: `seeds` more. It has the chance that they do, and what they cost."""
+    """How many `seeds` more would decide an undecided candidate, with which `chance`, and what they cost."""
 
     seeds: int
     trials: int

@@ -121,7 +121,10 @@ class History:
 
     @property
     def figure(self) -> Lines:
-        """Figure of the incumbent's gain over the first one, with the interval of each step; candidates are points."""
+        """Return a figure of the incumbents' gain over the first incumbent, with the interval of each step.
+
+        Candidates are points in it.
+        """
         at = [0.0]
         low = [0.0]
         high = [0.0]

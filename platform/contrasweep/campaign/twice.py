@@ -84,6 +84,7 @@ def train_twice(
 
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
+    """Return the grid or campaign of a file's fields; `SpecError` names the file."""
     try:
         declared: AblationGrid | Campaign = validate(
             Campaign if fields.get("type") == "campaign" else AblationGrid, fields

@@ -444,7 +444,10 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         found.left.extend(f"{place}: {word}={ast.unparse(part)}" for word, part in words.items())
 
     def made(place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
-        """Return the class of an object, and its arguments; of one that only wraps another, that of the other."""
+        """Return the class of an object and its arguments.
+
+        Where it only wraps another object, those of the inner one.
+        """
         text = ast.unparse(node)
         before = [
             part.value

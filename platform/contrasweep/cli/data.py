@@ -134,6 +134,7 @@ def _counts(rows: dict[str, int]) -> str:
 
 
 def _print_one(shown: "DatasetRow", json: bool) -> None:
+    """Print the facts on one dataset, a line each."""
     if json:
         print_json("dataset", shown)
         return

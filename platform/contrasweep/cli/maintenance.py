@@ -313,6 +313,7 @@ def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tupl
     digests = [digest for digest in by_code if digest]
 
     def digest_of(text: str) -> str:
+        """Return the whole digest that begins with `text`; `SpecError` where none or several do."""
         matches = [digest for digest in digests if digest.startswith(text)]
         if len(matches) != 1:
             raise SpecError(

@@ -223,6 +223,7 @@ class Tools:
         needed, before, limits = self._forecast(study, flags)
 
         def begin(left: Mapping[str, float]) -> "subprocess.Popen[bytes]":
+            """Start the run with budgets that end it where what is left of the server's budget is used up."""
             caps = {
                 name: min(before[name] + more, limits.get(name, math.inf))
                 for name, more in left.items()
@@ -535,6 +536,7 @@ def make_server(tools: Tools) -> Any:
 
         @functools.wraps(tool)
         def call(**arguments: Any) -> Answer:
+            """Call the tool; an error becomes a `ToolError` whose text is a JSON document."""
             cut: list[str] = []
             try:
                 answer: Answer = bounded(tool(**arguments), cut)

@@ -17,7 +17,7 @@ _NAMED = 3  # files that the line of a difference names
 class Change:
     """One file whose meaning differs.
 
-    `lines`: how many of its lines differ; of a replaced piece, those of the larger side.
+    `lines` counts its lines that differ. Where a piece was replaced, the longer of its two sides counts.
     """
 
     file: str

@@ -308,7 +308,7 @@ def differing_modules(modules: Mapping[str, str]) -> list[str]:
 
 
 def digest_of_module(name: str) -> str:
-    """The digest of one module as it would be imported here; empty where there is none."""
+    """Return the digest of one module as it would be imported here; "" where it cannot be found."""
     return _Walk().digest_here(name)
 
 
@@ -425,7 +425,7 @@ class _Walk:
         return imports
 
     def digest_here(self, name: str) -> str:
-        """The digest of a module, or of the file that a command runs; empty where there is none."""
+        """Return the digest of a module, or of the file that a command runs; "" where it cannot be found."""
         path = project_file(name.removeprefix(FILE)) if name.startswith(FILE) else None
         module = None if name.startswith(FILE) else self.find(name)
         try:
@@ -438,7 +438,7 @@ class _Walk:
             return ""
 
     def find(self, name: str) -> "_Module | None":
-        """The module of this dotted name; None where there is none (it may be an attribute of one)."""
+        """Return the module of this dotted name; None where there is no such module (it may be an attribute of one)."""
         if name not in self.found:
             self.found[name] = self._find(name)
         return self.found[name]

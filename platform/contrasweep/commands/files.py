@@ -41,6 +41,10 @@ def read(file: Path) -> Iterator[Values]:
 
 
 def _csv(data: bytes) -> Iterator[Values]:
+    """Yield the rows of a CSV file, whose head says by which sign its columns are separated.
+
+    Empty cells are left out.
+    """
     text = data.decode("utf-8-sig", "replace")
     for row in csv.DictReader(
         io.StringIO(text), delimiter=max(",;", key=text.partition("\n")[0].count)

@@ -47,6 +47,7 @@ class _Reports:
         self.step = 0
 
     def put(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
+        """Hand a report to the trial and wait until it was taken; `Stopped` where the trial was stopped meanwhile."""
         kind = RevisedReport if step == self.step else Report
         self.step = step
         self.items.put(kind(step, dict(metrics), checkpoint))
@@ -93,6 +94,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
         reports = _current = _Reports()
 
         def run() -> None:
+            """Call the function; its error, and then None, stand behind its last report."""
             try:
                 function(trial, resume=resume)
             except Stopped:
@@ -170,6 +172,7 @@ def _of_optuna(trial: Trial, resume: Path | None = None) -> None:
 
 
 def _of_tune(trial: Trial, resume: Path | None = None) -> None:
+    """Run a function that was written for Ray Tune, whose `report` and `get_checkpoint` are this trial's meanwhile."""
     from ray import train as ray_train
     from ray import tune
 

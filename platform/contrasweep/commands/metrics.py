@@ -293,6 +293,7 @@ class Metrics:
         return numbers
 
     def _checkpoint(self, name: Any) -> Path | None:
+        """Return the folder of a checkpoint that the command names; `SpecError` where it is no folder of its own."""
         if name is None:
             return None
         folder = self._existing(name)
@@ -302,6 +303,7 @@ class Metrics:
         return folder
 
     def _existing(self, name: Any) -> Path:
+        """Return a path that the command names, below its folder of checkpoints; `SpecError` where nothing is there."""
         path = self.checkpoints / str(name)
         if not path.exists():
             raise self._wrong(

@@ -170,6 +170,7 @@ def filled(
     values = {**config, **trial}
 
     def text(match: "re.Match[str]") -> str:
+        """Return the value of a placeholder as text."""
         name = match[1]
         form = match[2] or ""
         if name == "args":
@@ -219,6 +220,7 @@ def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
 
 
 def _hydra(value: Any) -> str:
+    """Return a value as Hydra's command line takes it, quoted where it has signs of that language."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_hydra, value))}]"
     if isinstance(value, Mapping):

@@ -155,6 +155,7 @@ class Process:
         return line.decode().split()
 
     def _pass_on(self, output: IO[str]) -> None:
+        """Keep each line of the output, and print it into the trial's log."""
         with contextlib.closing(output):
             for line in output:
                 text = printable(line)

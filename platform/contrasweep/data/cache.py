@@ -243,6 +243,7 @@ def _size(folder: Path) -> int:
 
 
 def _make(folder: Path) -> None:
+    """Make a folder of the cache; `DataError` where it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

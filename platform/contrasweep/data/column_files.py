@@ -82,6 +82,7 @@ class ArrayFile(ColumnFile):
         return out
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill the buffer with the file's bytes from `offset` on."""
         done = 0
         while done < len(buffer):
             count = os.preadv(self._file.fileno(), [buffer[done:]], offset + done)

@@ -160,6 +160,7 @@ class _Array:
         self.out: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
+        """Write a shard's column; images are decoded."""
         if self.out is None:
             self.out = ArrayWriter(self.path, self.spec["dtype"], (self.rows, *self.spec["shape"]))
         if self.spec.get("encoding") == "image":
@@ -172,6 +173,7 @@ class _Array:
         """Decode the images of a shard in parallel and write them in order; `DataError` names one that is broken."""
 
         def decoded(row: int) -> NDArray[np.uint8]:
+            """Return the pixels of one row; `DataError` names it where it is broken."""
             try:
                 return images.decode(column[row].as_py(), self.spec["shape"])
             except images.BrokenImage as error:
@@ -202,6 +204,7 @@ class _Ragged:
         self.raw: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
+        """Write the items of a shard's column one after another, and keep how many each row has."""
         if self.raw is None:
             self.raw = (self.path.parent / f".{self.path.name}").open("w+b")
         self.raw.write(

@@ -89,6 +89,7 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
+    """Scale an image until it covers height and width, and cut what stands out on both sides equally."""
     scale = max(height / image.height, width / image.width)
     size = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     scaled = image.resize(size, Image.Resampling.BICUBIC)

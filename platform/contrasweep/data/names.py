@@ -68,10 +68,10 @@ def importer(wanted: Name) -> Importer:
 
 
 def own_importer(path: str) -> Importer:
-    """Return the importer at a dotted path; `SpecError` where there is none.
+    """Return the importer at a dotted path; `SpecError` where nothing is there.
 
-    It is an `Importer`, or a function `(source: Path, settings) -> Content`, whose attribute `settings` is the class of
-    its settings where it has any.
+    It is an `Importer`, or a function `(source: Path, settings) -> Content`. An attribute `settings` of the function
+    is the class of its settings.
     """
     import_from_here()
     target = import_path(path, "dataset", "dataset importer", of=Importer)
@@ -86,6 +86,7 @@ def own_importer(path: str) -> Importer:
         ) from None
 
     def read(source: Path, settings: Any) -> Content:
+        """Call the user's function; whatever it raises becomes a `DataError` in one line."""
         try:
             content = target(source, settings)
         except DataError:

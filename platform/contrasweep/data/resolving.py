@@ -48,9 +48,9 @@ def storage_of(data: Manifest) -> str:
 
 
 def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
-    """Return the manifest at `uri`; None if there is none.
+    """Return the manifest at `uri`; None where no file is there.
 
-    `StorageError` if it cannot be read, `SpecError` at `place` if there can be no such path.
+    Raises `StorageError` if it cannot be read, `SpecError` at `place` if there can be no such path.
     """
     store = open_store(uri, place=place)
     try:

@@ -422,6 +422,10 @@ class _Layout:
 
     @classmethod
     def of(cls, runs: pd.DataFrame, roles: Roles, over: Over) -> "_Layout":
+        """Return the trials that the runs make and how they are replicated, by the roles that the columns have.
+
+        `over` says what verdicts over several tasks hold for.
+        """
         has = set(runs.columns)
         notes = ""
         axes: tuple[str, ...] = ()
@@ -510,10 +514,12 @@ def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame, Design, str, str]:
+    """Return the layout of runs with seeds: paired where arms share two seeds or more, else two samples."""
     seeds = runs.groupby("arm")["seed"].agg(set)
     common = set.intersection(*seeds)
     every = set.union(*seeds)
     word = " and ".join(roles.pair)
+    # Pairs of arms with less than two seeds in common, which give no paired difference to tell noise by.
     alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
     if alone == len(seeds) * (len(seeds) - 1) // 2:
         how = f"unpaired: no two arms have two values of {word} in common{notes}"

@@ -108,7 +108,7 @@ class LiveFile:
         self._thread: threading.Thread | None = None
 
     def show(self, state: RunState) -> None:
-        """Write it, if it is time and the last one is written."""
+        """Write the state, if it is time to and the former one has been written."""
         if time.monotonic() >= self.due and not (self._thread and self._thread.is_alive()):
             self.due = time.monotonic() + self.every_s
             self._begin(state)

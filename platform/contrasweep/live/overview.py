@@ -31,7 +31,7 @@ class Overview:
 
     @property
     def state(self) -> str:
-        """`running`, `complete`, `failures` or `stopped`."""
+        """The study's state: `running`, `complete`, `failures` or `stopped`."""
         if self.alive:
             return "running"
         finished = sum(self.statuses.values())

@@ -125,7 +125,7 @@ class RunState:
     warned: Count = 0  # trials whose logs have warnings
 
     def name(self, word: str) -> str:
-        """An arm, an axis, its value or the metric as people read it."""
+        """Return the display name of an arm, an axis, its value or the metric."""
         return self.labels.get(word, word)
 
     def settings(self, axes: Mapping[str, str]) -> str:
@@ -148,18 +148,18 @@ class RunState:
 
     @property
     def best(self) -> tuple[str, ArmState] | None:
-        """The arm with the best trial so far."""
+        """The arm with the best trial so far, by name and state; None before any trial has a score."""
         scored = [(name, arm) for name, arm in self.arms.items() if arm.best is not None]
         pick = max if self.mode == "max" else min
         return pick(scored, key=lambda entry: entry[1].best or 0.0) if scored else None
 
     def event(self, now: float, text: str) -> None:
-        """Keep a line for whoever watches."""
+        """Keep a line with its time for whoever watches."""
         self.events = [*self.events, (now, one_line(text))][-MAX_EVENTS:]
 
 
 def start_line(state: RunState) -> str:
-    """What a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
+    """Return in a line what a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
     trials = (
         "trials until the budget is used up"
         if state.total is None
@@ -173,7 +173,7 @@ def start_line(state: RunState) -> str:
 
 
 def counts_line(state: RunState) -> str:
-    """`14/30 trials, 2 running, 1 failed, 3 min so far, about 4 min to go`."""
+    """Return the counts in a line: `14/30 trials, 2 running, 1 failed, 3 min so far, about 4 min to go`."""
     done = (
         plural(state.done, "trial") if state.total is None else f"{state.done}/{state.total} trials"
     )
@@ -194,7 +194,7 @@ def counts_line(state: RunState) -> str:
 
 
 def progress_line(state: RunState) -> str:
-    """The counts, the newest value of the metric of a trial that runs, and the best so far."""
+    """Return in a line the counts, the newest value of the metric of a running trial, and the best value so far."""
     parts = [counts_line(state)]
     metric = state.name(state.metric)
     reported = [trial for trial in state.running.values() if trial.value is not None]
@@ -550,7 +550,7 @@ LIVE_FILE: JsonFile[RunState] = JsonFile(RunState, 1, "it is written anew by the
 
 
 def read_live(records: StudyRecords) -> RunState | None:
-    """The state that the study's newest run kept; None where there is none that can be read."""
+    """Return the state that the study's newest run kept; None where no state can be read."""
     try:
         return LIVE_FILE.read(records.store, f"{records.study}/{LIVE}")
     except (FileNotFoundError, BrokenFileError):

@@ -178,7 +178,7 @@ def texts(code: Code) -> dict[str, str]:
 
 
 def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
-    """A line for each package that recorded trials ran with in another version than it has here."""
+    """Return a line for each package that finished trials ran with in another version than the present one."""
     current_versions = {
         name: version for code in current for name, version in code.distributions.items() if version
     }

@@ -233,6 +233,7 @@ class Footprints:
         return None
 
     def _on_host(self, base: Footprint, trial: Trial, seen: Peak | None) -> tuple[Footprint, str]:
+        """Return the footprint of a trial without GPU: measured, predicted by the memory model, or the default."""
         if seen:
             return replace(base, host_memory_gib=_rounded(seen.host_memory_gib * MARGIN)), MEASURED
         if (counted := self._counted(trial)) is not None:

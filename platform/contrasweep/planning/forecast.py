@@ -74,7 +74,7 @@ class Capacity:
 
     @property
     def first(self) -> Placement | None:
-        """The first choice of a place."""
+        """The place that is tried first; None where a trial fits no host."""
         return self.placements[0] if self.placements else None
 
     def to_dict(self) -> dict[str, object]:

@@ -87,7 +87,7 @@ class GridPlan(PlanDisplay):
 
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
-        """The dataset of each cell, by digest."""
+        """Digest -> dataset, of the datasets of all cells."""
         return {trial.data.digest: trial.data for cell in self.cells for trial in cell.trials[:1]}
 
     @property
@@ -106,7 +106,7 @@ class GridPlan(PlanDisplay):
         return self.study.axis_names
 
     def summary(self) -> dict[str, object]:
-        """Names of the datasets, folds and seeds."""
+        """Return the names of the datasets, and the folds and seeds, by what a reader calls them."""
         study = self.study
         facts: dict[str, object] = {
             "data": ", ".join(data.name for data in self.table_datasets),
@@ -122,7 +122,10 @@ class GridPlan(PlanDisplay):
         }
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Return whether every trial is in `finished`; with interim analyses, whether the last one was done."""
+        """Return whether every trial is in `finished`.
+
+        In a study with interim analyses, whether its last look was taken.
+        """
         if self.study.replicates is not None and not stage(self, records).over:
             return False
         return all(trial.id in finished for trial in self._granted(records))
@@ -174,7 +177,7 @@ class GridPlan(PlanDisplay):
         )
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """Return one row for each cell."""
+        """Return one row for each cell, given the finished records `known` by trial id."""
         names = self.study.axis_names
         return tuple(
             self._row(cell, names, sum(trial.id in known for trial in cell.trials))
@@ -194,7 +197,7 @@ class GridPlan(PlanDisplay):
         return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int]:
-        """Yield the number of the cell of each trial that is to run, in the order of the trials."""
+        """Return the number of the cell of each trial that is to run, in the order of the trials."""
         of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 

@@ -66,7 +66,7 @@ class Plan(Protocol):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Return the cells of the table in its order; of a sweep, those of its confirmation."""
+        """Return the cells of the table in its order; of a sweep these are the cells of its confirmation."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -116,7 +116,7 @@ class Plan(Protocol):
 
     @property
     def declared_search(self) -> DeclaredSearch | None:
-        """Return the search as study.json has it; None where there is none."""
+        """Return the search as study.json has it; None for a study without a search."""
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
         """Return whether nothing is left to run; `finished` are the trials with a record."""

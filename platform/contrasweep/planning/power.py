@@ -219,7 +219,10 @@ def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPo
 def known_noise(
     plan: Plan, records: StudyRecords, known: Mapping[str, Record]
 ) -> EarlierNoise | None:
-    """The noise of the study's own finished trials (`known`), else of the newest other study that is like it."""
+    """Return the noise of the study's own finished trials `known`, else of the newest other study that is like it.
+
+    None where no study shows any.
+    """
     study = plan.study
     if not is_installed("scipy"):
         return None

@@ -253,6 +253,7 @@ class Sources:
 
 
 def _check_arm(start: Start, arms: Collection[str]) -> None:
+    """Raise `SpecError` where the study has no arm that `start` names."""
     if start.arm not in arms:
         raise SpecError(
             f"{start.study} has no such arm",

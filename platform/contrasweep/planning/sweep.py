@@ -103,7 +103,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return self.study.pruner is not None
 
     def summary(self) -> dict[str, object]:
-        """Name of the dataset, folds, searcher and seeds of the confirmation."""
+        """Return the name of the dataset, the folds, the searcher and the seeds of the confirmation, by name."""
         study = self.study
         facts: dict[str, object] = {
             "data": self.data.name,
@@ -115,7 +115,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @property
     def declared_search(self) -> DeclaredSearch:
-        """The searcher, the number of search folds, and one arm's budget."""
+        """The search as study.json has it: the searcher, the number of search folds, and one arm's budget."""
         return DeclaredSearch(
             self.study.searcher, len(self.search_folds), to_plain(self.study.arm_budget)
         )
@@ -139,7 +139,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return None if complete else _frame(replace(self, seeds=first))
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
-        """Return the searches of `arms`."""
+        """Return arm -> digest of its search, of these `arms`."""
         return {arm: self.search_digest(arm) for arm in self.study.arms if arm in arms}
 
     def belonging(self, finished: Collection[str]) -> set[str]:
@@ -181,7 +181,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return _frame(self)
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """Return one row for each arm."""
+        """Return one row for each arm, given the finished records `known` by trial id."""
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:

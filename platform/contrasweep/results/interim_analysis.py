@@ -168,7 +168,7 @@ class _Tested:
         mode: Literal["max", "min"],
         inflation: float,
     ) -> Self:
-        """`compared` at the look that follows those of `log`."""
+        """Return the comparison `compared` at the look that follows those of `log`."""
         evidence = compared.evidence
         history = log.history(compared.key)
         past = log.latest.get(compared.key)
@@ -192,7 +192,7 @@ class _Tested:
 
     @property
     def kept(self) -> LookAt | None:
-        """What the newest look said, where there are no new replicates."""
+        """The newest look's entry where no replicates are new since, so that it stands; else None."""
         return self.past if self.p_value is None else None
 
     @property
@@ -208,14 +208,17 @@ class _Tested:
         )
 
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
-        """Those of every look, this one last; NaN where it was not tested."""
+        """Return the p-values called `name` of every look, the present one last.
+
+        NaN where the comparison was not tested.
+        """
         return [
             *(math.nan if entry is None else _nan(getattr(entry, name)) for entry in self.history),
             _nan(getattr(self, name)),
         ]
 
     def entry(self, standing: Standing, early: bool, mode: Literal["max", "min"]) -> LookAt:
-        """What the log keeps of it; without an interval where the look is too `early` for one."""
+        """Return what the log keeps of the comparison; without an interval where the look is too `early` for one."""
         compared = self.compared
         ends = (
             compared.evidence.interval(standing.level, self.level, mode)

@@ -177,7 +177,10 @@ class ExtensionVerdicts:
 
     @classmethod
     def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
-        """The looks at a study that was extended, or of which `spent` declarations or confirmations counted."""
+        """Return the looks at a study that was extended; None for any other study.
+
+        A study of which `spent` declarations or confirmations count as looks is one too.
+        """
         log = read_looks(records)
         log = (
             log if log is not None and log.spending == EXTENDED else LookLog(EXTENDED, "replicates")

@@ -203,7 +203,7 @@ class Ledger:
         return [i for i, entry in enumerate(self.entries) if isinstance(entry, Asked)]
 
     def decision(self, asked: int) -> Decided | None:
-        """The newest decision on a candidate; None while there is none."""
+        """Return the newest decision on a candidate; None before the first, and where it was superseded."""
         decisions = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
         return None if not decisions or decisions[-1].superseded else decisions[-1]
 

@@ -276,6 +276,7 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
 
 
 def _change(records: StudyRecords, old: str, new: str) -> str:
+    """Return in words what differs between two codes, as far as their sources were kept."""
     if not old:
         return "recorded before code was kept"
     before = _texts(records, old)

@@ -445,7 +445,7 @@ class Results(StudyData):
 
     @property
     def study_notes(self) -> list[str]:
-        """What a reader of any of its tables must know of the study: how it was confirmed, started and configured."""
+        """Sentences that a reader of any table must know: how the study was confirmed, started and configured."""
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),
             *search.start_notes(self.document),
@@ -475,6 +475,7 @@ class Results(StudyData):
         return self._answer(self.metric)
 
     def _answer(self, metric: str) -> Answer:
+        """Return the comparisons of a metric that answer the study's question."""
         overall = self.document.question == "overall"
         return Answer(
             self._arms(metric, overall).pairs,

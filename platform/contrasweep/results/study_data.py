@@ -164,7 +164,7 @@ class StudyData:
 
     @cached_property
     def items(self) -> Items:
-        """A trial's scores of its test items by name, read once; empty where they are broken."""
+        """Return a trial's scores of its test items by name, read once; {} where they are broken."""
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:

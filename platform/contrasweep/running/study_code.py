@@ -45,6 +45,7 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
 
 
 def _check(version: CodeVersion) -> None:
+    """Raise `OtherCodeHere` where a module of the code is another one on this host."""
     if differing := differing_modules(version.modules):
         first = differing[0]
         raise OtherCodeHere(

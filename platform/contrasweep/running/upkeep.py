@@ -299,6 +299,7 @@ def _check_code(records: StudyRecords, digest: str) -> None:
 
 
 def _check_checkpoint(records: StudyRecords, folder: str) -> None:
+    """Raise an error where a checkpoint's marker or one of its files is broken."""
     marker = f"{folder}/latest.json"
     MARKER_FILE.read(records.store, marker)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as scratch:
@@ -311,6 +312,7 @@ def _check_checkpoint(records: StudyRecords, folder: str) -> None:
 def _attempt(
     key: str, read: Callable[[], object], repair: Repair = "", of: str = ""
 ) -> list[Finding]:
+    """Return the finding that reading a file gives; none where it is sound or not there."""
     try:
         read()
     except FileNotFoundError:

@@ -287,6 +287,7 @@ class Comparison:
 
     @cached_property
     def _interval(self) -> tuple[float, float]:
+        """Return the interval of A - B at the judgement's level, cut at what the metric allows."""
         if self.judgement is None:
             low, high = self.evidence.interval(self.family.alpha, self.family.level, self.mode)
         else:
@@ -422,6 +423,7 @@ class Comparison:
         return ()
 
     def _one_seed_notes(self) -> tuple[str, ...]:
+        """Return what is known of another seed, where all folds have the same one."""
         part = self.evidence.common.design.seed_part
         if part is None:
             return (ONE_SEED,)

@@ -400,6 +400,10 @@ class Contrast:
         return self.difference - half, self.difference + half
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
+        """Return the one-sided p of a difference that lies `distance` beyond a bound.
+
+        `shifted` are the values less the bound.
+        """
         if self.n < 2:
             return 1.0
         if self.test(level) == SIGN_FLIP:

@@ -401,6 +401,7 @@ def _name(rows: pa.Table) -> str:
 
 
 def _type(column: str) -> pa.DataType:
+    """Return the type of a column in a compacted file; all but the named ones are numbers."""
     kinds = {
         "trial_id": pa.string(),
         "etag": pa.string(),

@@ -39,7 +39,10 @@ def read_planned(records: StudyRecords) -> "pd.DataFrame":
 
 
 def planned_rows(records: StudyRecords) -> list[FrameRow]:
-    """Return trial_id, arm, fold and seed of each trial of the stored plan, without pandas; none where it is broken."""
+    """Return trial_id, arm, fold and seed of each trial of the stored plan, without pandas.
+
+    [] where the plan is broken.
+    """
     try:
         return _decoded(records, lambda table: table.select(list(_COLUMNS)).to_pylist())
     except BrokenFileError:

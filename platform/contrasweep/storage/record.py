@@ -133,7 +133,7 @@ class DatasetLike(Protocol):
 
 
 class Identity(Protocol):
-    """What gives a trial's id: all that changes its result."""
+    """The facts that give a trial's id: all that changes its result."""
 
     @property
     def arm(self) -> str:

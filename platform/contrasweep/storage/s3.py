@@ -72,6 +72,7 @@ class S3Store(ListedStore):
         """The object's bytes, checked against the SHA-256 in its metadata."""
 
         def fetch(allowance: Allowance) -> bytes | int:
+            """Return the bytes of the object; its size alone where that is above the limit."""
             response = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
             if (size := int(response["ContentLength"])) > limit:
                 response["Body"].close()
@@ -100,6 +101,7 @@ class S3Store(ListedStore):
         tries = 0
 
         def put(allowance: Allowance) -> None:
+            """Put the object, with its digest and MD5, by which the server checks what has arrived."""
             nonlocal tries
             tries += 1
             self._client.put_object(
@@ -172,7 +174,7 @@ class S3Store(ListedStore):
         self._retry("write", key, upload, size)
 
     def get_file(self, key: str, path: Path) -> None:
-        """Download an object to `path`."""
+        """Download the object of this key to the local file `path`."""
         self._retry("read", key, lambda allowance: self._download(key, path, allowance))
 
     def has_conditional_writes(self) -> bool:
@@ -211,6 +213,8 @@ class S3Store(ListedStore):
             return _connect(os.getpid(), aws, attempts)
 
     def _head(self, key: str) -> Answer | None:
+        """Return the server's answer on an object without its content; None where there is no such object."""
+
         def fetch(allowance: Allowance) -> Answer:
             return dict(self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))
 

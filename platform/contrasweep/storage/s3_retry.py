@@ -122,6 +122,8 @@ class Retry:
             return result
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
+        """Whether a call that failed is tried once more."""
+        # A refusal is tried a few times, because credentials may be renewed just now.
         if is_refusal(error):
             return attempt < DENIED_ATTEMPTS
         if not is_retryable(error):
@@ -134,6 +136,7 @@ class Retry:
         return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
 
     def _log(self, verb: str, place: str, error: Exception, attempt: int, wait: float) -> None:
+        """Warn of a failed call that is tried again after `wait` seconds."""
         if is_denied(error):  # said once, when it is final
             return
         of = f" of {self.attempts}" if self._is_counted(error) else ""

@@ -28,7 +28,7 @@ class Store(Protocol):
         """The object's bytes; `FileNotFoundError` if there is none, `BrokenFileError` if it has more than `limit`."""
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write an object; with `if_absent` only where there is none. Whether it was written."""
+        """Write an object; with `if_absent` only where the key has none. Return whether it was written."""
 
     def exists(self, key: str) -> bool:
         """Return whether an object has this key."""
@@ -119,7 +119,7 @@ class LocalStore:
         self._place(key, copy, if_absent=False)
 
     def get_file(self, key: str, path: Path) -> None:
-        """Copy the file to `path`."""
+        """Copy the file of this key to the local file `path`."""
         with self._open(key) as file, path.open("wb") as to:
             shutil.copyfileobj(file, to, COPY_BYTES)
 

@@ -182,7 +182,7 @@ class StudyDocument:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Declared names -> what people read in their place."""
+        """Declared name -> what people read in its place."""
         return dict(self.spec.get("labels") or {})
 
     @property

@@ -210,9 +210,9 @@ class SettingsOfArms:
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
     def build(self, arm: str, config: Config, axes: MutableConfig | None = None) -> Any:
-        """Return the settings of `arm` under `config`; None where its trainable has none.
+        """Return the settings of `arm` under `config`; None where its trainable has no settings.
 
-        Raises `SpecError` where they are wrong, at the one of `axes` that is, or at the arm's config.
+        Raises `SpecError` where they are wrong: at the one of `axes` that is wrong, or at the arm's config.
         """
         function = self.functions[arm]
         if (function, config.text) not in self._built:

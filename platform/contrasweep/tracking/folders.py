@@ -165,7 +165,7 @@ def check_installed(place: str) -> None:
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
-    """A name that sorts by arm and axes, and is one trial's alone."""
+    """Return a name that sorts by arm and axes, and that no other trial has."""
     values = [
         f"{axis}={value}"
         for axis in axes

@@ -271,6 +271,8 @@ class Follower:
         return record.trial_id, mended
 
     def _show_ended(self, record: Record) -> None:
+        """Show a trial that has its record."""
+
         def show() -> None:
             self.target.show_ended(record, TrialFiles(self.records, record.trial_id))
             self._new.add(record.trial_id)
@@ -309,6 +311,7 @@ class Follower:
         return True
 
     def _refuse(self, trial_id: str, error: Exception) -> None:
+        """Note that the tracker refuses a trial; the first one is said."""
         if not self.refused:
             print(
                 f"{self.target.name} does not show trial {trial_id} ({error})",
@@ -367,6 +370,8 @@ def follow_all(
     left: dict[str, int] = {}
 
     def follow(follower: Follower) -> None:
+        """Follow the study for one tracker, and keep what went wrong."""
+
         def count(waiting: int) -> None:
             left[follower.target.name] = waiting
             if on_left is not None:

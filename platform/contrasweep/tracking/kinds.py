@@ -50,7 +50,10 @@ class Trackers:
 def tracking_of(
     tracking: str | Sequence[str] | None, declared: str | Sequence[str] | None
 ) -> str | Sequence[str] | None:
-    """Return the addresses to use: `tracking`, or for OF_STUDY those `declared` by the study, or the default."""
+    """Return the addresses to use: `tracking`, or where that is OF_STUDY those `declared` by the study.
+
+    Without either it is the default.
+    """
     if tracking != OF_STUDY:
         return tracking
     return TRACKING if declared is None else declared
@@ -77,7 +80,7 @@ def checked_tracking(
 
 
 def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Return MLflow's addresses and those of other trackers, without `none`."""
+    """Return MLflow's addresses, and those of other trackers; the word `none` is left out."""
     texts = tracking.split(",") if isinstance(tracking, str) else list(tracking or ())
     uris = [text.strip() for text in texts if text.strip() not in ("", NONE)]
     return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]
@@ -88,6 +91,7 @@ def _is_mlflow(uri: str) -> bool:
 
 
 def _checked(uri: str) -> str:
+    """Return the address of a tracker; `SpecError` where its folder, package or one of its calls is missing."""
     kind, _, place = uri.partition(":")
     if kind in FOLDERS:
         if not place:

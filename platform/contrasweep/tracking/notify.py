@@ -155,6 +155,7 @@ def _silent(state: RunState, since: str) -> str:
 
 
 def _ended(state: RunState | None, outcome: Outcome) -> str:
+    """Return in words how a run ended, with its counts and its best score."""
     if state is None:
         return outcome
     of = "" if state.total is None else f" of {state.total}"

@@ -207,6 +207,7 @@ def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> l
 
 
 def _tracker(uri: str, study: TrackedStudy) -> Tracker:
+    """Return the tracker of an address, built for the study."""
     kind, _, place = uri.partition(":")
     if kind in FOLDERS:
         return FOLDERS[kind](place, study)
@@ -254,6 +255,7 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
     stopped = threading.Event()
 
     def outcome(seconds: float) -> Outcome | None:
+        """Return how the study stands once its driver has ended, or the user stops; None as long as neither is so."""
         if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
             return "running"
         state = read_live(records)

@@ -109,9 +109,10 @@ def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 def together(rows: Float[Tensor, "n d"], *ids: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
-    """Return rows with their gradients, and ids, of all processes in the order of ranks; of one process as they are.
+    """Return rows with their gradients, and ids, of all processes in the order of ranks.
 
-    The gradient of this process's rows comes back times the number of processes, as `losses.distributed` wants it.
+    A single process gets its own as they are. The gradient of this process's rows comes back times the number of
+    processes, as `losses.distributed` wants it.
     """
     if distributed.processes() == 1:
         return rows, *ids

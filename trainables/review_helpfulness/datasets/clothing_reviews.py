@@ -103,6 +103,7 @@ def synthetic_features(count: int, dim: int) -> Lookup:
 
 
 def _rows(source: Path) -> list[dict[str, str]]:
+    """Return the rows of the published CSV, zipped or not; `DataError` where a column is missing."""
     if source.suffix == ".zip":
         with zipfile.ZipFile(source) as archive:
             inside = [name for name in archive.namelist() if name.endswith(".csv")]

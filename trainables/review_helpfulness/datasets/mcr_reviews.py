@@ -91,6 +91,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _category(source: Path, wanted: str | None) -> str:
+    """Return the category to stage; `DataError` where it is not clear which."""
     names = sorted(
         {
             match[1]
@@ -130,6 +131,7 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _product(row: Row, category: str, split: str) -> Product:
+    """Return a row of MCR's products."""
     return Product(
         _text(row, "product_id"),
         category,
@@ -142,6 +144,7 @@ def _product(row: Row, category: str, split: str) -> Product:
 
 
 def _review(row: Row, relation: Row) -> Review:
+    """Return a row of MCR's reviews, with the votes and the rating of its row of relations."""
     rating = relation.get("rating")
     try:
         return Review(
@@ -165,6 +168,7 @@ def _text(row: Row, name: str) -> str:
 
 
 def _urls(row: Row) -> tuple[str, ...]:
+    """Return the addresses of a row's images: a text or a list in the source."""
     urls = row.get("img_url") or ()
     if isinstance(urls, str):
         return (urls,)
@@ -174,6 +178,7 @@ def _urls(row: Row) -> tuple[str, ...]:
 
 
 def _check_disjoint(products: list[Product], source: Path) -> None:
+    """Raise `DataError` where a product is in two splits."""
     seen: dict[str, str] = {}
     for product in products:
         if seen.setdefault(product.product_id, product.split) != product.split:

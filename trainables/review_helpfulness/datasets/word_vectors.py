@@ -40,6 +40,7 @@ def read(source: Path, settings: Settings) -> Content:
 def _tables(
     vectors: Iterable[tuple[str, NDArray[np.float32]]], specs: dict[str, ColumnSpec]
 ) -> Iterator[pa.Table]:
+    """Yield words and vectors in tables of BATCH rows."""
     waiting = iter(vectors)
     while batch := list(islice(waiting, BATCH)):
         words, values = zip(*batch, strict=True)

@@ -214,6 +214,7 @@ class Proposed(HelpfulnessModel):
         return output
 
     def _contrast(self, streams: dict[str, Sequences], batch: Batch, rows: Tensor) -> Tensor:
+        """Return the contrastive loss of the helpful rows, in the form that the options name."""
         o = self.options
         pooled = [
             masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")

@@ -48,6 +48,7 @@ def _read(classes: int) -> Any:
     """Return the function that reads CIFAR-10 or CIFAR-100, by its number of classes."""
 
     def read(source: Path, settings: Any) -> Content:
+        """Return the images of an .npz or of the published pickles, long-tailed where the settings say so."""
         if source.suffix == ".npz":
             splits = labelled_images.splits_of_npz(source)
             names = CLASSES10 if classes == 10 else tuple(map(str, range(100)))
@@ -97,6 +98,7 @@ class _Files:
         self.folder = folder
 
     def read(self, name: str) -> bytes:
+        """Return the bytes of a file of the tar or the folder; `DataError` where neither has it."""
         if self.source.is_file():
             with tarfile.open(self.source) as archive:
                 return archive.extractfile(f"{self.folder}/{name}").read()  # type: ignore[union-attr]
@@ -110,6 +112,7 @@ def _fetch(name: str) -> Any:
     """Return the function that downloads the archive into a folder, checked by torchvision's digest."""
 
     def fetch(folder: Path) -> Path:
+        """Download the archive into the folder, and return its path."""
         from torchvision import datasets
         from torchvision.datasets.utils import download_url
 

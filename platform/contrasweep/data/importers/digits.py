@@ -29,6 +29,7 @@ class LongTailed:
 
 
 def _read(source: Path, settings: Any) -> Content:
+    """Return scikit-learn's digits as bytes [n 8 8 1]; the first images of each class are the test split."""
     values, labels = _published()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = labels.astype(np.int64)

@@ -144,6 +144,10 @@ def _tables(
     counted: Callable[..., str],
     together: bool,
 ) -> Iterator[pa.Table]:
+    """Yield readable images in tables; those that cannot be read are counted as rejected.
+
+    Without a `size` the column's spec gets the shape of the first image, or that sizes differ.
+    """
     waiting = iter(files)
     load = partial(_load, longest=longest)
     with ThreadPoolExecutor() as pool:

@@ -84,6 +84,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _record(line: str, table: Path) -> dict[str, object]:
+    """Return a line of JSON as a mapping; `DataError` where it is none."""
     try:
         record = json.loads(line)
     except ValueError as error:

@@ -58,6 +58,7 @@ def content(
 
 
 def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[Any]:
+    """Yield the images with their labels, some thousand rows a table."""
     for start in range(0, len(labels), BATCH):
         rows = slice(start, start + BATCH)
         yield columns.table(

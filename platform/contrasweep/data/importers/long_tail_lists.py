@@ -29,7 +29,10 @@ class Settings:
 
 
 def _read(names: dict[str, str], classes: int) -> Any:
+    """Return the function that reads images by lists, `names` of the list of each split."""
+
     def read(source: Path, settings: Settings) -> Content:
+        """Return the images that the lists name, still encoded; `DataError` where a list is missing."""
         lists = local_path(settings.lists, "lists") if settings.lists else source
         if missing := [name for name in names.values() if not (lists / name).is_file()]:
             raise DataError(

@@ -65,6 +65,7 @@ def _read(classes: tuple[str, ...], look: str) -> Any:
     """Return the function that reads a dataset in MNIST's files; `look` is what its images are to augmentations."""
 
     def read(source: Path, settings: Any) -> Content:
+        """Return the images of an .npz or of the published idx files."""
         if source.suffix == ".npz":
             splits = labelled_images.splits_of_npz(source)
         else:
@@ -86,6 +87,7 @@ def _fetch(name: str) -> Any:
     """Return the function that downloads the dataset's files into a folder, checked by torchvision's digests."""
 
     def fetch(folder: Path) -> Path:
+        """Download the dataset's files into the folder, and return it."""
         from torchvision import datasets
 
         dataset = getattr(datasets, name)

@@ -37,6 +37,10 @@ class Settings:
 
 
 def _read(source: Path, settings: Settings) -> Content:
+    """Return the pairs of OMBRIA's list.
+
+    With other `events` than blocks each event is a group, and every other one is for test.
+    """
     if settings.classes not in (4, 5):
         raise DataError(f"OMBRIA's pairs are labelled in 4 or 5 classes, not {settings.classes}")
     path = source / f"pairs_{settings.classes}class.csv"

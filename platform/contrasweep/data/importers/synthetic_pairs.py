@@ -40,6 +40,7 @@ class Planted:
 
 
 def _read(source: Path, settings: Planted) -> Content:
+    """Draw the pairs of both splits from the settings' seed."""
     random = np.random.default_rng(settings.seed)
     shape = settings.size, settings.size, 3
     specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
@@ -53,6 +54,7 @@ def _read(source: Path, settings: Planted) -> Content:
 def _tables(
     random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]
 ) -> Iterator[pa.Table]:
+    """Yield a table of `count` pairs with equally many of each class, in random order."""
     labels = random.permutation(np.arange(count) % len(SHARES))
     shares = list(SHARES.values())
     pairs = [_pair(random, size, shares[label]) for label in labels]

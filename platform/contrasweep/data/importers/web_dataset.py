@@ -112,6 +112,7 @@ def _labels(files: list[Path], label: str) -> Iterator[int]:
 
 
 def _members(files: list[Path], label: str) -> Iterator[Encoded]:
+    """Yield the image of each sample of the tars, with its class number unless `label` is none."""
     for file in files:
         for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
             image = next((data for extension, data in members.items() if extension in IMAGES), None)

@@ -126,6 +126,7 @@ Feature = dict[str, Any]
 
 
 def _features(path: Path) -> list[Feature]:
+    """Return the labelled features of a tile, in pixels; `DataError` where the file is no label file of xBD."""
     try:
         features = json.loads(path.read_text(encoding="utf-8"))["features"]["xy"]
         if not all(isinstance(feature["properties"], dict) for feature in features):
@@ -224,6 +225,7 @@ def _cut(image: Image | str, moment: str, building: Building, settings: Settings
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
+    """Return the columns beside the images; `group` says whether tiles or disasters stay in one fold."""
     disasters = [building.tile.rsplit("_", 1)[0] for building in buildings]
     tiles = [building.tile for building in buildings]
     return {

@@ -140,6 +140,7 @@ class Placements:
             load[placement.gpu] += float(placement.share)
 
         def waiting(option: Placement) -> float:
+            """Return how long the queue of a type would be with this trial, in GPUs of speed 1."""
             gpu = self.inventory.gpu(option.gpu) if option.gpu else None
             if gpu is None:
                 return 0.0

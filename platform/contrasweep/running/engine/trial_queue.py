@@ -103,11 +103,12 @@ class TrialQueue:
             self.placements.grow(inventory)
 
     def ended_infeasible(self, candidate: Next, record: Record) -> None:
-        """A trial has ended with this record, and may run when a larger host has come."""
+        """Note that a trial ended with this record, and may run after all once a larger host has come."""
         self._ended_here[candidate.trial.id] = candidate
         self.infeasible_records[candidate.trial.id] = record
 
     def _wait(self, candidate: Next) -> None:
+        """Let a candidate wait for a larger host, and say so once for its arm."""
         self.waiting.append(candidate)
         if (arm := candidate.trial.arm) not in self._arms_waiting:
             self._arms_waiting.add(arm)

@@ -226,7 +226,7 @@ class NoReporter(ProgressReporter):  # type: ignore[misc]
     """
 
     def should_report(self, trials: list[RayTrial], done: bool = False) -> bool:
-        """Return False."""
+        """Return False, so that Tune never reports."""
         return False
 
     def report(self, trials: list[RayTrial], done: bool, *sys_info: str) -> None:
@@ -242,7 +242,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         self.place_again_at = 0.0
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
-        """Return CONTINUE or STOP."""
+        """Return Tune's CONTINUE or STOP: whether the source, or a budget, lets the trial go on after this result."""
         if fault := result.get(FAULT):
             self.loop.accounts.stop(fault)
         trial_id = trial.config["id"]
@@ -340,7 +340,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def on_trial_start(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
     ) -> None:
-        """Note that a worker begins."""
+        """Note that a worker begins the trial."""
         trial.config["no_prior_state"] = False  # for the next one, should it be lost
         self._safely(self.loop.started, trial.config["id"])
 
@@ -415,6 +415,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             )
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function of the loop; an error of the storage ends the run, any other is logged."""
         try:
             call(*arguments)
         # after minutes of trying, or denied: nothing can be recorded any more

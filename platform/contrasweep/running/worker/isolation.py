@@ -368,6 +368,7 @@ class Isolation:
         return ""
 
     def _set_seed(self, seed: int) -> None:
+        """Seed Python, NumPy and torch for the next trial."""
         self._seed = seed
         random.seed(seed)
         # 1: other numbers than those of `random`
@@ -416,7 +417,10 @@ class _Importing:
         self.say = say
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the result of the other finders, with a loader that calls `say` after the import."""
+        """Return what the other finders return, with a loader that calls `say` after the import.
+
+        None where they find nothing.
+        """
         if name not in self.names:
             return None
         others = (

@@ -69,7 +69,7 @@ class RecordedConfig(canonical.Config):
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value, or `default`."""
+        """Return the value of a setting, which counts as read, or `default`."""
         self._note(key)
         return super().get(key, default)
 

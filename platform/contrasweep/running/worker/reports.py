@@ -172,6 +172,7 @@ def _checked_step(step: Any) -> int:
 
 
 def _checked_metric(name: str) -> str:
+    """Return the metric's name; `SpecError` where it is a column of the reports already, or no label."""
     _check_name(check_label, "a metric", name)
     if name in REPORT_COLUMNS:
         raise SpecError(
@@ -184,6 +185,7 @@ def _checked_metric(name: str) -> str:
 
 
 def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
+    """Raise `SpecError` where `check` refuses a name that the trainable gives."""
     try:
         check(name)
     except ValueError as error:
@@ -193,6 +195,7 @@ def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
 
 
 def _number(name: str, value: Any) -> float:
+    """Return a metric's value as a float; `SpecError` where it is none."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:

@@ -155,6 +155,7 @@ def _with_password(uri: str) -> str:
 
 
 def _check_no_user(uri: str) -> None:
+    """Raise `SpecError` where an address could hold a password in plain sight."""
     if re.search(r"[@?#]", uri):
         raise SpecError(
             "the address of an MLflow server has no user, password, query or fragment in it",

@@ -166,6 +166,7 @@ def optuna_searcher(
     )
 
     def sampler(seed: int) -> Any:
+        """Return a sampler with this seed; `SpecError` where the class does not take the options."""
         import optuna
 
         with warnings.catch_warnings():

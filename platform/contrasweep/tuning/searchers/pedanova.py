@@ -65,6 +65,10 @@ def importance(
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
 
     def divergences(order: Any) -> dict[str, float]:
+        """Return each setting's divergence when trial i has the loss `order[i]`; another order than 0, 1, ...
+
+        Shuffles the losses.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             warnings.simplefilter("ignore", UserWarning)  # that a target is given, and is minimised
