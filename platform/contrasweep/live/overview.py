@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from contrasweep.live.state import is_living, read_live
 from contrasweep.storage import compact
-from contrasweep.storage.record import Status
+from contrasweep.storage.record import Phase, Status
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
 from contrasweep.storage.study_document import StudyDocument
@@ -62,9 +62,11 @@ def overview(records: StudyRecords, document: StudyDocument) -> Overview:
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     alive = live is not None and is_living(live)
+    # Scores of a search are of other rows and chosen: they stand beside no confirmation.
+    confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     scored = [
         (value, record.arm)
-        for record in recorded
+        for record in confirmed or recorded
         if (value := record.value(document.metric)) is not None
     ]
     pick = max if document.mode == "max" else min

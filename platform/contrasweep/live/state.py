@@ -32,7 +32,7 @@ from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import COUNTING, Count, Measure, Record, Seed, Status, Time
+from contrasweep.storage.record import COUNTING, Count, Measure, Phase, Record, Seed, Status, Time
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
@@ -345,6 +345,7 @@ class Progress:
         self.over: dict[str, Status] = {}  # by trial id
         self._said = list[str]()
         self._warned = set[str]()
+        self._confirming = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -489,14 +490,21 @@ class Progress:
         arm.ended += 1
         axes = axes_as_text(self.axes, record.config, record.data.name)
         cell = cell_of(record.arm, axes)
-        value = record.metrics.get(self.state.metric)
         if record.status.trained:
             to_its_end = record.status.counts
             self.pace.ended(cell, seconds, record.step, whole=to_its_end, first=first)
-        if record.status.counts and value is not None and math.isfinite(value):
+        confirms = record.notes.phase == Phase.CONFIRM
+        if confirms and not self._confirming:
+            # Scores of the search are of other rows and chosen: they stand beside no confirmation.
+            self._confirming = True
+            for name, counts in self.state.arms.items():
+                self.state.arms[name] = ArmState(counts.ended, counts.total)
+            arm = self.state.arms[record.arm]
+        score = record.value(self.state.metric)
+        if score is not None and confirms == self._confirming:
             fold = "" if record.fold is None else f"fold={record.fold}"
             where = " ".join(filter(None, [self.state.settings(axes), fold, f"seed={record.seed}"]))
-            arm.score(value, where, self.state.mode)
+            arm.score(score, where, self.state.mode)
 
     def _run(self) -> None:
         while not self._stopping.wait(TICK_S):

@@ -19,10 +19,11 @@ from contrasweep.data.manifest import Manifest
 from contrasweep.errors import SpecError
 from contrasweep.live import logs, state
 from contrasweep.live.displays import Lines
+from contrasweep.live.overview import overviews
 from contrasweep.live.state import LIVE, LIVE_FILE, ArmState, RunningTrial, RunState, watch
 from contrasweep.processes import process_identity
 from contrasweep.storage.lease import HOLDER_FILE, Holder, _show_sign
-from contrasweep.storage.record import Record, Status
+from contrasweep.storage.record import Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
 from contrasweep.trial import Trial
@@ -66,6 +67,13 @@ def keep(records, **fields):
     )
     LIVE_FILE.write(records.store, f"s/{LIVE}", dataclasses.asdict(state))
     return state
+
+
+def test_the_best_of_a_sweep_is_that_of_its_confirmations(records):
+    confirm = TrialNotes(phase=Phase.CONFIRM)  # the search's .75 is of other rows, and chosen
+    records.write(Record.of(TRIALS[2], status=Status.DONE, metrics={"f1": 0.5}, notes=confirm))
+    (entry,) = (found.to_dict() for found in overviews(records.storage))
+    assert (entry["best"], entry["best_arm"]) == (0.5, "ocl")
 
 
 def test_studies_lists_what_runs_and_what_has_stopped(records, tmp_path, monkeypatch):
