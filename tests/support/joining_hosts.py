@@ -46,6 +46,8 @@ class Cluster:
 class Shown:
     """What a run shows, kept."""
 
+    axes = ()
+
     def __init__(self):
         self.records = []
         self.messages = []
