@@ -282,6 +282,7 @@ def place(
         raise ValueError(
             f"there must be one duration a trial: {len(footprints)} footprints, {len(work)} durations"
         )
+    # All replicates of a cell share a footprint, so its places are looked up once.
     ways: dict[Footprint, list[Placement]] = {}
     for footprint in footprints:
         if footprint not in ways:

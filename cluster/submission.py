@@ -32,6 +32,7 @@ def submit(
     name: of the study; a second job of that name on the same storage is refused as long as one runs.
     files: more files for the copy, as {path in it: file}, such as a study that lies elsewhere.
     """
+    # First all that may refuse the job, from cheap to dear; `dashboard.submit` alone queues it.
     dashboard = Dashboard(address)
     preflight.check_version(dashboard)
     to_probe = preflight.check_uris(uris, preflight.is_remote(dashboard))

@@ -87,6 +87,7 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
         )
     with errors_named("the file holds no weights that torch can read", "weights"):
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    # Checkpoints of programs hold the state dict under a key, such as `state_dict` or `model`.
     for key in NESTED:
         state = (
             state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state

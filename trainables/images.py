@@ -77,6 +77,7 @@ def crop_box(
         h = round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
             return draw.randint(0, height - h), draw.randint(0, width - w), h, w
+    # Ten tries failed: the largest part with an allowed ratio, about the centre.
     w = width
     h = height
     if width / height < aspect[0]:
@@ -182,6 +183,7 @@ class Images:
                 totals = [a + b for a, b in zip(totals, _sums(values), strict=True)]
                 squares = [a + b for a, b in zip(squares, _sums(values * values), strict=True)]
         mean = torch.tensor([total / n for total in totals], dtype=torch.float64) / 255
+        # (n sum x^2 - (sum x)^2) / n^2 in Python's whole numbers: exact up to the division.
         variance = [
             (n * square - total**2) / n**2 for total, square in zip(totals, squares, strict=True)
         ]

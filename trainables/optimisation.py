@@ -255,6 +255,7 @@ class TorchOptimizer:
         decayed = [p for p in self.parameters if decay_on == "all" or p.ndim > 1]
         free = [p for p in self.parameters if decay_on != "all" and p.ndim <= 1]
         groups: list[dict[str, object]] = [{"params": decayed}] if decayed else []
+        # Biases and normalisation (one dimension) are not decayed unless `decay_on` is all.
         if free:
             groups.append({"params": free, "weight_decay": 0.0})
         self.inner = target(groups, lr=lr, **options)

@@ -395,6 +395,7 @@ class Contrastive:
         labels = self.test.labels
         title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
+        # The views of a few images as training draws them, without normalisation.
         shown_views = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
         views = torch.split((next(shown_views)[0] * 255).round().clamp(0, 255).byte(), len(rows))
         drawn = dict(

@@ -51,6 +51,7 @@ def evaluate(
     predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
     if probe or classifier == "probe":
         predicted["probe"] = linear_probe(train, train_labels, test, classes)
+    # The classifier's own predictions give accuracy and F1; the others stand beside them by their names.
     headline = predicted["probe" if classifier == "probe" else "knn1"]
     correct = {name: (labels == test_labels).double() for name, labels in predicted.items()}
     metrics = classification(headline, test_labels, classes)

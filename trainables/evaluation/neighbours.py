@@ -43,10 +43,12 @@ def search(
     An index smaller than k votes as a whole. The index is ordered by label first, so that the first of equally
     similar items has the lowest label: ties at every stage go to the lowest label.
     """
+    # By label, so that the first of equal similarities is that of the lowest label.
     order = torch.sort(index_labels, stable=True).indices
     index = F.normalize(index[order].float(), dim=1)
     index_labels = index_labels[order]
     queries = F.normalize(queries.float(), dim=1)
+    # As many queries at a time as their scores with the whole index fit into a tile.
     rows = max(1, TILE // max(1, len(index)))
     tiles = [
         _tile(

@@ -98,6 +98,7 @@ def draw(
     Returns:
         The files by name.
     """
+    # Labels may be more than the names that the dataset gives.
     classes = max(len(names), int(max(train[1].max(), test[1].max())) + 1)
     words = [names[k] if k < len(names) else str(k) for k in range(classes)]
     near = neighbours(train[0], test[0])
@@ -106,6 +107,7 @@ def draw(
         "neighbours": ((5.6, 6.2), lambda figure: _neighbours(figure, train, test, near)),
         "views": ((6.4, 0.9 * len(views) + 0.5), lambda figure: _strip(figure, views)),
     }
+    # A matrix of many classes could not be read.
     if classes <= MAX_CLASSES:
         shares = confusions(train[1][near[:, 0]], test[1], classes)
         cosines = centre_cosines(test[0], test[1], classes)

@@ -84,10 +84,11 @@ class ComposedLoss(BatchLoss):
     def in_tiles(
         self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False
     ) -> Scalar:
-        """The same number and gradient from tiles of at most `scores` scores."""
+        """Return the same number, with the same gradient, from tiles of at most `scores` scores."""
         weights = self._weights(ids, z.dtype)
         project = self.similarity.project
         closed = self.loss.closed
+        # Without a closed form of the loss autograd gives the gradient of each tile.
         if project is None or closed is None:
             values: Any = partial(self.loss.function, **self.params)
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
@@ -100,6 +101,7 @@ class ComposedLoss(BatchLoss):
             closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally
         )
         total = self._summed(z, ids, tile, scores, shared)
+        # The closed form is the log of the denominator; the positives' mean logit is that of the numerator.
         if self.loss.closed_is_denominator:
             total = total - tiled.mean_positive_logit(z, ids, temperature) @ weights
         return total

@@ -118,7 +118,7 @@ class ExternalLoss(BatchLoss):
 def build(
     entry: External, similarity: str, parameters: Config, dim: int, classes: int
 ) -> ExternalLoss | ComposedViewsLoss:
-    """A loss of embeddings with its parameters, for embeddings of so many dimensions and so many classes."""
+    """Return a loss of embeddings with its parameters, for embeddings of `dim` dimensions and so many classes."""
     path = entry.path
     target = entry.target
     parameters = dict(parameters)
@@ -134,6 +134,7 @@ def build(
         return ExternalLoss(path, partial(target, **parameters))
     parameter_names = _names_taken(target)
     sizes = {**dict.fromkeys(DIMS, dim), **dict.fromkeys(CLASSES, classes)}
+    # Losses take the embedding's dimensions and the number of classes under several names.
     accepted = {name: value for name, value in sizes.items() if name in parameter_names}
     with errors_named(f"{path} cannot be built"):
         loss: Any = target(**(accepted | parameters))

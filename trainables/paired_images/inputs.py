@@ -132,6 +132,7 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
         chunks = [chunk for side in sides for chunk in torch.split(side[:, c], chunk_images)]
+        # Numbers of pixels by value are whole, so that mean and deviation do not depend on the order of summing.
         counts = torch.stack(
             [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
         ).sum(0)

@@ -27,6 +27,7 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
             stacklevel=2,
         )
     encoder = settings.encoder.build((channels, *shape[1:]))
+    # One black image through the encoder tells the sizes of its maps, by which l is made.
     with torch.no_grad():
         encoder.eval()
         sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]

@@ -146,6 +146,7 @@ class Corpus:
             [self.product_regions[i] for i in owners]
         )
         roi_r, roi_mask_r, has_image_r = self._pad_regions([self.review_regions[i] for i in rows])
+        # -1: no groups, as in an evaluation.
         group = np.full(len(rows), -1) if groups is None else groups
         return Batch(
             text_p,

@@ -37,6 +37,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     settings = Settings(**config)
     sampler = settings.sampler
     rows = sampler.groups * (1 + sampler.num_negatives)
+    # How many groups the reviews of an epoch make is estimated from the reviews.
     epoch = data.rows("train") * GROUPS_A_REVIEW[min(sampler.interval, len(GROUPS_A_REVIEW) - 1)]
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
     regions = settings.max_regions if roi else 1

@@ -679,6 +679,7 @@ class Referee:
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
         """Train a study within the budget, and once more what failed for a cause outside the method."""
+        # A second time for what was lost to a cause outside the method.
         for _ in range(2):
             results = self._run(self._within_budget(study), retry_failed)
             if results.stopped:

@@ -103,6 +103,7 @@ class History:
         links = {name: url for row in self.rows for name, url in row.studies.items() if url}
         link = Markup('<a href="{}">{}</a>')
         rows = [list[str](row) for row in self.table[1:]]
+        # Names of studies become links where MLflow has them.
         for row in rows:
             at = self.table[0].index("studies")
             names = row[at].split(", ")
@@ -302,6 +303,7 @@ def comparisons_of(storage: str) -> Comparisons:
     lines: list[tuple[float, Results]] = []
     skipped = []
     for name in study_names(storage):
+        # Studies of a campaign: its own ledger counts them.
         if any(name.startswith(f"{campaign}.") for campaign in campaigns):
             continue
         try:
@@ -310,6 +312,7 @@ def comparisons_of(storage: str) -> Comparisons:
             lines.append((ended, results))
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
+    # All verdicts in their order, as if they were one stream with a false discovery rate of alpha.
     rule = Rule(error="fdr")
     past = list[Confirmation]()
     rows = list[ComparisonLine]()

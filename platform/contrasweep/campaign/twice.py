@@ -42,6 +42,7 @@ def train_twice(
         ContrasweepError: As of `run`, and where a run has no value.
     """
     declared: AblationGrid | Campaign = load_declared(name, KINDS, _built, "SOURCE", sets)
+    # Of a campaign its incumbent is trained.
     grid = (
         declared.grid({INCUMBENT: declared.incumbent}, [0])
         if isinstance(declared, Campaign)
@@ -51,6 +52,7 @@ def train_twice(
     check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
     values: list[tuple[float, ...]] = []
     with session():
+        # Two studies of the same seeds: what differs between them is noise that the seed does not fix.
         for half in "12":
             study = AblationGrid(
                 f"{grid.name}.noise-{half}",

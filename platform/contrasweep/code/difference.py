@@ -64,6 +64,7 @@ def difference(
     for file in sorted({*old, *new}):
         before = old.get(file)
         after = new.get(file)
+        # The digest of a parsed source leaves out comments, docstrings and formatting.
         if before == after or (
             before is not None
             and after is not None

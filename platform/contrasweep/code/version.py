@@ -659,11 +659,13 @@ def _cells_of(function: Callable[..., Any]) -> bytes:
             nodes = ast.parse(cell).body
         except (SyntaxError, ValueError):
             continue
+        # A later cell replaces what an earlier one defined.
         for node in nodes:
             for name in _names_set(node):
                 defined[name] = node
     kept: dict[str, str] = {}
     queue = [function.__name__]
+    # From the function on, all that is named by what was kept already.
     while queue:
         name = queue.pop()
         if name in defined and name not in kept:

@@ -118,7 +118,8 @@ def generator(function: Callable[..., Any]) -> Trainable:
             _current = None
 
     functools.update_wrapper(train, function)
-    del train.__wrapped__  # type: ignore[attr-defined]  # it is a generator function, as that is not
+    # What looks through `__wrapped__` would take it for the plain function that it wraps.
+    del train.__wrapped__  # type: ignore[attr-defined]
     return train
 
 

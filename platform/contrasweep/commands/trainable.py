@@ -142,6 +142,7 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     because git ignores it and it is no data. But what `code` has `named` is. The links are gone once the command has
     ended. A folder in which it has written through a link is named by a warning.
     """
+    # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
     left_out = [
         entry.name
@@ -171,6 +172,7 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
         print(f"relative paths do not reach {', '.join(hidden)} of the project, {why}", flush=True)
     try:
         yield
+        # A changed folder has a newer time than the command's start; Python's own cache changes it too.
         folders = [link for link in links if link.is_dir() and not (link / "__pycache__").exists()]
         if shared := [link.name for link in folders if link.stat().st_mtime > began]:
             why = "trials share these folders of the project: name them in .gitignore, or write into {folder}"

@@ -145,6 +145,7 @@ def _valid(column: pa.Array) -> NDArray[np.bool_]:
 def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> None:
     """Feed a column to a hash: its type, which rows are null, lengths of values of any length, and all bytes."""
     state.update(f"{kind}\0".encode())
+    # Which rows are null comes first; the bytes of a null row are then those of an empty or zero value.
     valid = [_valid(chunk) for chunk in chunks]
     state.update(np.packbits(np.concatenate(valid) if valid else np.zeros(0, bool)).tobytes())
     if pa.types.is_fixed_size_binary(kind):
@@ -154,6 +155,7 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
         return
     nothing = b"" if pa.types.is_binary(kind) else ""
     chunks = [chunk.fill_null(nothing) if chunk.null_count else chunk for chunk in chunks]
+    # Lengths alone are hashed, because offsets depend on how the column was cut into chunks.
     offsets = [
         np.frombuffer(c.buffers()[1], np.int32, len(c) + 1, c.offset * 4) for c in chunks if len(c)
     ]

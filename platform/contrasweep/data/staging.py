@@ -93,6 +93,7 @@ def stage(
             + (f"; left out: {content.rejected}" if content.rejected.counts else "")
         )
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
+    # A dataset of the user's own importer has the name of the folder that the user has chosen for it.
     called = folder if chosen.own and folder != dataset.folder else dataset.text
     manifest = Manifest(
         called,

@@ -79,6 +79,7 @@ class At:
         A column with a single value in the whole curve, as from a test after training, keeps it wherever the curve is
         read.
         """
+        # Metrics may be written in other rows than the one that is read: each keeps its last value.
         filled = curve.ffill()
         if not (self.metric or self.step is not None):
             return filled.tail(1)
@@ -95,6 +96,7 @@ class At:
         if chosen.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
             raise SpecError("a curve has no such place", place="--at", value=self.text, hint=hint)
+        # A value that stands once, such as a test after training, belongs to the whole curve.
         once = curve.columns[curve.count() == 1]
         return chosen.assign(**{str(name): filled[name].iloc[-1] for name in once})
 
@@ -152,12 +154,13 @@ def _packed(path: Path) -> pd.DataFrame:
 
 
 def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
-    """The scores of the samples of an evaluation, over its epochs."""
+    """Return the mean scores of an evaluation's samples over its epochs, a row a sample."""
     if head["status"] != "success":
         raise ValueError(f"the evaluation has not ended: {head['status']}")
     rows = []
     for sample in samples:
         rows.append({"sample_id": str(sample["id"])})
+        # A scorer gives a value, or several by name; letters such as C (correct) are graded as numbers.
         for scorer, score in (sample["scores"] or {}).items():
             parts = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
             rows[-1] |= {

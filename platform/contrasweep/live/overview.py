@@ -58,7 +58,7 @@ def overviews(storage: str) -> Iterator[Overview]:
 
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:
-    """One study, from its records and from what its newest run keeps of itself."""
+    """Return one study as its records show it, and what its newest run keeps of itself."""
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     alive = live is not None and is_living(live)

@@ -313,7 +313,7 @@ class Display(Protocol):
         """Show the state as it is now; called once a second."""
 
     def say(self, text: str) -> None:
-        """Show a line of its own."""
+        """Show a message on a line by itself."""
 
     def close(self, state: RunState) -> None:
         """Show the last state: the run is over."""
@@ -409,6 +409,7 @@ class Progress:
                 trial.step = step_of(reports[-1])
                 trial.reported = float(reports[-1]["time"])
                 trial.note = ""
+                # The pace is counted from the first report on, which leaves out what the start takes.
                 if trial.first_reported is None:
                     trial.first_step = step_of(reports[0])
                     trial.first_reported = float(reports[0]["time"])
@@ -417,6 +418,7 @@ class Progress:
                     math.nan,
                 )
                 trial.value = float(value) if math.isfinite(value) else None
+                # A trial that goes beyond its expected last step makes that unknown.
                 if trial.steps is not None and trial.step > trial.steps:
                     trial.steps = None
 

@@ -184,6 +184,7 @@ def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) ->
     }
     ran: dict[tuple[str, str], int] = defaultdict(int)
     total = 0
+    # A package that a record does not name counts as of the same version.
     for record in finished:
         total += 1
         for name, version in current_versions.items():

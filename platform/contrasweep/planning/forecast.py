@@ -191,6 +191,7 @@ class Forecast:
         """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
         lines = power_lines(self.power)
         for size in self.sizes[1:]:
+            # `size.trials` are all trials of the larger study, of which the declared ones are 1 / times.
             further = (size.trials or 0) * (size.times - 1) // size.times
             extra_trials = "" if size.trials is None else f"{plural(further, 'trial')} more"
             added = Counter[str]()
@@ -427,7 +428,7 @@ def _seconds(
 
 
 def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None) -> list[str]:
-    """A header and a line a row, the first ones of many: what is planned, what it requires, what it searches."""
+    """Return a header and a line a row, the first ones of many: what is planned, what it requires, what it searches."""
     listed = rows[:MAX_ROWS]
     if any(row.footprint.wants_gpu for row in listed) or inventory.gpus:
         middle = [
@@ -436,6 +437,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
         ]
     else:
         middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in listed)]
+    # A column is a pair of head and text: the first row takes the heads, all others the texts.
     cells = [
         [
             *(pair[i > 0] for pair in row.planned.columns),

@@ -212,7 +212,10 @@ class GridPlan(PlanDisplay):
         }
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
-        """Three lines: the study with its data and replicates, the cells, the trials."""
+        """Return three lines: the study with its data and replicates, the cells, the trials.
+
+        Of a growing study its looks too.
+        """
         study = self.study
         totals = self.totals(known)
         data = ", ".join(f"{m.name} ({m.digest[:8]})" for m in self.table_datasets)
@@ -222,6 +225,7 @@ class GridPlan(PlanDisplay):
         seeds = len({trial.seed for trial in self.trials})
         least = [f"trials    {totals['trials']}: {totals['done']} done, {totals['to_run']} to run"]
         if study.replicates is not None:
+            # A study that grows begins with `first` of at most `most` replicates.
             first = totals["trials"] * study.replicates.first // study.replicates.most
             least = [
                 f"trials    {first} to {totals['trials']}: {totals['done']} done, at most {totals['to_run']} to run",
@@ -332,11 +336,13 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
     for name, manifest in manifests.items():
         if manifest.kind == NO_DATA:
             continue
+        # Images without labels may lack a test part, because nothing is tested on them.
         if manifest.rows("train") == 0 or (manifest.rows(split) == 0 and manifest.labelled):
             hint = "declare folds" if split == "test" else "choose another dataset"
             raise SpecError(
                 f"the dataset has no rows in split {split!r}", place="data", value=name, hint=hint
             )
+        # Whether the data are partitioned more than once.
         partitions = len(study.all_folds) > (study.folds or 1)
         if partitions and manifest.folds is not None and manifest.folds.rule == "given":
             raise SpecError(

@@ -45,6 +45,7 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
 
 def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     """Return which trials may run after the looks in `log`; see `stage`."""
+    # Cell -> at how many replicates a look stopped it; None: it goes on.
     stopped = {
         cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes))
         for c in plan.cells
@@ -54,6 +55,7 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     open_ = tuple(cell for cell in plan.cells if stopped[cell_name(cell.arm, cell.axes)] is None)
     over = not open_ or not to_come or (log is not None and log.over)
     due = last if over else to_come[0]
+    # A stopped cell keeps the replicates that it had, an open one runs to the next look.
     counts = [stopped[cell_name(cell.arm, cell.axes)] or due for cell in plan.cells]
     trials = in_turns(
         [

@@ -95,6 +95,7 @@ class Sources:
             inherited = {
                 name: sources[0].config[name] for name in names if name in sources[0].config
             }
+            # Code and addresses that the stored study has must be named by the user's own declarations too.
             named_values = [config, *(named_by(plan.study) for plan in self.before)]
             check_named(
                 inherited,
@@ -103,6 +104,7 @@ class Sources:
                 f"say yourself in `config` what {start.study}/{start.arm} has",
             )
             whole_config = settings.resolve(arm, canonical.Config({**inherited, **config}), data)
+            # Every replicate's source must have the same settings as the cell.
             for source, name in product(sources, names):
                 if whole_config.get(name) != source.config.get(name):
                     raise SpecError(

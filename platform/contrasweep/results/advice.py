@@ -99,7 +99,10 @@ class Prices:
         self.hours = hours or _as_so_far(done)
 
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:
-        """Return the study with `count` replicates and its price; with `fresh` it is a new study."""
+        """Return the study with `count` seeds, repeats or folds (`unit`) and its price.
+
+        With `fresh` it is a new study.
+        """
         if unit == "folds":
             added = {
                 str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
@@ -117,6 +120,7 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
     """
     spans = [(record.started, record.ended) for record in done]
     wall = covered(spans)
+    # Seconds of all trials over the time in which any of them ran.
     at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
     arms = {record.arm for record in done}
     seconds = {
@@ -274,6 +278,7 @@ class Advice:
             rows.append(
                 [f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)]
             )
+        # One row for all comparisons: the median of theirs.
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         detectable = [forecast.detectable for forecast in self.forecasts]
         rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), "of any"])

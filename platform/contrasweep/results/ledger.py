@@ -267,8 +267,9 @@ class Ledger:
 
     @property
     def confirmations(self) -> list[tuple[float, bool, float]]:
-        """Level, whether it kept the candidate, and p of all confirmations, in the order of their grants."""
+        """Return level, whether it kept the candidate, and p of each confirmation, in the order of their grants."""
         grants: dict[tuple[int, int], Granted] = {}
+        # A later grant of the same pair adds seeds and no level: the first one has the level.
         for entry in self.entries:
             if isinstance(entry, Granted):
                 grants.setdefault((entry.asked, entry.incumbent), entry)
@@ -278,6 +279,7 @@ class Ledger:
             if isinstance(e, Decided) and e.stage == "confirm"
         }
         confirmations = []
+        # A confirmation without an end, or without a p, has kept nothing and counts with p = 1.
         for pair, grant in grants.items():
             end = ends.get(pair)
             p = 1.0 if end is None or end.p is None else end.p

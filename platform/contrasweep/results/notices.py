@@ -76,11 +76,12 @@ def notice_lines(
 def _counted(
     arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]
 ) -> str:
-    """`supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
+    """Return how often and where an arm has a notice: `supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
     bad = trials[metric] == 1
     text = f"{names(arm)}: {bad.sum()} of {len(bad)} trials"
     if not axes or bad.all():
         return text
+    # Where an arm has it in some cells only, those with most of its trials are named.
     cells = [
         ", ".join(f"{names(axis)}={label(value)}" for axis, value in zip(axes, values, strict=True))
         for values in trials[list(axes)].itertuples(index=False)

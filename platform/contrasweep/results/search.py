@@ -51,6 +51,7 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     """
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     ended: dict[tuple[str, str], list[Record]] = {}
+    # The trials of one configuration, a fold each, in the order in which the searcher asked for it.
     for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
         if record.notes.phase == Phase.SEARCH:
             ended.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
@@ -96,6 +97,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
         for name in result.shares or space:
             share = result.shares.get(name, np.nan)
             noise = result.noise.get(name, np.nan)
+            # A share above its noise matters; one below tells something only if there were enough configurations.
             verdict = (
                 "no more than noise"
                 if result.configurations >= ENOUGH
@@ -164,6 +166,7 @@ def best_of_search(
         ]
         if of_arm.empty:
             continue
+        # The best by the search, unless the confirmation says which configuration it took.
         row = of_arm.iloc[int((sign * of_arm["value"]).argmax())]
         space = validate(dict[str, Parameter], document.space(arm))
         drawn = {

@@ -304,6 +304,7 @@ def run_again(
         and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
     }
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
+    # The metric's name was mended in the study, or the code that reports it.
     mended = {
         i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)
     }
@@ -325,6 +326,7 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
         arms.setdefault(record.arm, set()).add(record.trial_id)
     ids = {*frame["trial_id"], *recorded}
     chosen: set[str] = set()
+    # A word is first looked for as an arm, then as a cell, then as the beginning of an id.
     for word in words:
         if word in arms:
             matching = arms[word]

@@ -230,7 +230,7 @@ def clean(results: Results, cleaning: Cleaning) -> None:
 
 
 def _starting(results: Results, gone: set[str]) -> Iterable[str]:
-    """A sentence for each study of the storage that has trained from networks that go, or has still to train."""
+    """Yield a sentence for each study of the storage that has trained from networks that go, or has still to train."""
     storage = results.records.storage
     if gone:
         for name in study_names(storage):
@@ -244,6 +244,7 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
             sources = {
                 start.trial for start in begun if start and start.study == results.name
             } & gone
+            # Trials of its plan without a record could not begin without these networks.
             not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
             unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
             yield f"start: {name} cannot be trained again: it starts from {len(sources)} of these networks{unfinished}"

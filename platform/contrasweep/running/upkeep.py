@@ -72,6 +72,7 @@ def removable(
         for r in recorded.values()
         if (arm is None or r.arm == arm) and (status is None or r.status == status)
     ]
+    # A trial without a record has no arm here, so it goes only where all arms do.
     begun = records.begun() if arm is None and (status is None or Status(status).pending) else set()
     return sorted({*chosen, *begun})
 
@@ -258,6 +259,7 @@ def _file(records: StudyRecords, key: str) -> list[Finding]:
         return _attempt(
             full_key, lambda: decode_part(records.store.read(full_key), full_key, kind), "delete"
         )
+    # Each kind of file is read by what writes it, and what is broken says whether it can be deleted.
     match key.split("/"):
         case ["study.json"]:
             return _attempt(full_key, records.document, "file")

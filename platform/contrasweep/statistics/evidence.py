@@ -425,6 +425,7 @@ class _Rows:
         The items of a test part are averaged over its cells, those of all parts are set side by side.
         """
         rows = []
+        # A replicate is a row of the matrix: the scores of all items, those of one test part beside those of the next.
         for unit in complete.tolist():
             parts: dict[str, list[Any]] = {}
             for i in np.flatnonzero((self.unit == unit) & np.isfinite(d)).tolist():
@@ -439,6 +440,7 @@ class _Rows:
         matrix = np.stack(
             [np.concatenate([np.mean(parts[part], axis=0) for part in order]) for parts in rows]
         )
+        # Each part weighs by its number of groups, and in a part each group by its number of items.
         shares = [
             items.sizes[part] / items.sizes[part].sum() * len(rows[0][part]) / total
             for part in order

@@ -137,6 +137,7 @@ def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
     folder = f"{records.study}/archive/"
     names: dict[str, set[str]] = {}
     for key in records.store.list(folder):
+        # archive/<when>/trials/<id>/... and records/<id>/... name trials; search/ has candidates.
         when, *place = key.removeprefix(folder).split("/")
         if len(place) > 2 and place[0] in FOLDERS:
             names.setdefault(when, set()).update(() if place[0] == "search" else (place[1],))

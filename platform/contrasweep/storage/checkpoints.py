@@ -133,6 +133,7 @@ class Checkpoints:
         earlier = [
             old for old in (before and before.best, before) if old is not None and old.step != step
         ]
+        # An earlier checkpoint stays as the best where its score is no lower than this one's.
         scored = [
             old
             for old in earlier
@@ -143,6 +144,7 @@ class Checkpoints:
         )
         saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
         self._mark(saved)
+        # The marker names the new one by now, so that nobody looks for those before.
         if keep != "all":
             for old in earlier:
                 if best is None or old.step != best.step:

@@ -198,11 +198,13 @@ def _gather(
         records, kind, etags, [trial_id for trial_id in wanted if trial_id not in compacted], broken
     )
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
+    # Whoever reads many trials that are in no part leaves them compacted for the next reader.
     if pc.count_distinct(recorded["trial_id"]).as_py() >= max(
         MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)
     ):
         write_parts(records, kind, parts, recorded)
     joined = pa.concat_tables([*(part.rows for part in parts), fresh], promote_options="default")
+    # Parts may have trials that were not asked for.
     if compacted - set(wanted):
         joined = joined.filter(pc.is_in(joined["trial_id"], pa.array(wanted, pa.string())))
     return joined if kind == RECORDS else joined.filter(pc.is_valid(joined["step"]))
@@ -265,7 +267,7 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
 
 
 def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.Table:
-    """All `tables` as one, with the columns trial_id and etag (null for a trial without a record)."""
+    """Return all `tables` as one, with the columns trial_id and etag (null for a trial without a record)."""
     ids = list(tables)
     lengths = [len(table) for table in tables.values()]
     keys = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}

@@ -123,7 +123,7 @@ class Retry:
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
         """Whether a call that failed is tried once more."""
-        # A refusal is tried a few times, because credentials may be renewed just now.
+        # Keys that were just given take a moment to be known; after that a refusal is final.
         if is_refusal(error):
             return attempt < DENIED_ATTEMPTS
         if not is_retryable(error):

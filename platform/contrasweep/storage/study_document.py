@@ -260,7 +260,7 @@ def lines_declared_anew(known: StudyDocument | None, document: StudyDocument) ->
 
 
 def declared_lines(document: StudyDocument) -> list[str]:
-    """Return a sentence for each later declaration that asks for other verdicts, and for what they follow.
+    """Return a sentence for each later declaration by which other verdicts were asked for, with those that stand.
 
     Earlier studies that asked the same are named first.
     """

@@ -180,6 +180,7 @@ def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Se
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:
         if record.notes.phase == Phase.SEARCH:
+            # Arms that the study has no more are listed too.
             by_arm.setdefault(record.arm, []).append(record)
     return {
         arm: SearchCost(

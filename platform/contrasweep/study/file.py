@@ -239,6 +239,7 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
             else value
         )
         return
+    # `loss.margin` of a config whose loss is a name alone: the name gets parameters beside it.
     if isinstance(where, dict) and inside == "config" and isinstance(where.get(key), str):
         where[key] = {dotted.NAME: where[key]}
     if isinstance(where, dict):

@@ -73,6 +73,7 @@ def read(source: Path, settings: Settings) -> Content:
             for kind in ("prd", "rvw", "rel")
         }
         products += [_product(row, category, split) for row in tables["prd"]]
+        # Votes and ratings lie in a table of their own, by product and review.
         votes = {(str(row["product_id"]), str(row["review_id"])): row for row in tables["rel"]}
         for row in tables["rvw"]:
             key = str(row["product_id"]), str(row["review_id"])

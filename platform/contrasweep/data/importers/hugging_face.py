@@ -130,6 +130,7 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
         if class_names and not names:
             names = class_names
             first = file
+    # Without names the classes are numbers, as many as the largest label says.
     if names or not label:
         return names
     most = -1

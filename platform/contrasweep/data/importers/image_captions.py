@@ -43,6 +43,7 @@ def _captions(folder: Path) -> dict[Path, list[str]]:
     """Return the captions of each image below `folder`, in the order of the table, or of the files' names."""
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     by_file: dict[Path, list[str]] = {}
+    # Without a table of captions each image has a text file of its own name.
     if table is None:
         for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
             if (text := file.with_suffix(".txt")).is_file():

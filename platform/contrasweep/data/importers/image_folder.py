@@ -34,6 +34,7 @@ def read(source: Path, settings: FolderSettings) -> Content:
     present = split_folders(_root(source), lambda folder: bool(_visible(folder)[0]))
     class_folders = {split: _class_folders(folder) for split, folder in present.items()}
     classes = sorted({name for folders in class_folders.values() for name in folders})
+    # Class folders called train and test mean that a level was missed.
     if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
         looked = ", ".join(str(folder) for folder in present.values())
         raise DataError(
@@ -66,6 +67,7 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
                     f"{source} has two folders of {split}: {by_name[split].name} and {folder.name}"
                 )
             by_name[split] = folder
+    # Folders that name no split are classes, all for training.
     if "train" not in by_name:
         if by_name and len(by_name) == len(children):
             raise DataError(
@@ -118,6 +120,7 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
     """Raise `DataError` where the folders of a level are no classes, or a class of test is one of train misspelt."""
     train = found["train"]
+    # The same folders in each "class" mean that the level below has the classes: cameras/cat, cameras/dog, ...
     inner = [
         [child.name for child in _visible(folder)[0]]
         for folders in train.values()
@@ -128,6 +131,7 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
             f"{', '.join(train)} hold folders of the same names ({', '.join(inner[0][:5])}): are these the classes? "
             "then put the images of a class into one folder, or pass one of the outer ones as --source"
         )
+    # `Cat` beside `cat` would be two classes.
     alike = {name.casefold(): name for name in train}
     for name in found.get("test", ()):
         if name not in train and name.casefold() in alike:

@@ -268,6 +268,7 @@ def _pairs(
         except images.BrokenImage as error:
             rejected.add(str(error).split(" (")[0], f"{row['pre']} | {row['post']}")
             continue
+        # The first pair that can be read says which shape all others must have.
         shape = list(specs.setdefault("pre", columns.spec("uint8", pre.shape))["shape"])
         specs.setdefault("post", columns.spec("uint8", pre.shape))
         if list(pre.shape) != shape or list(post.shape) != shape:

@@ -274,7 +274,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         super().on_trial_error(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return the first that waits; none once a budget is used up.
+        """Return the first trial that waits; None once a budget is used up.
 
         Tune's own FIFO looks at every trial that has ended, in each turn of its loop.
         """

@@ -49,6 +49,7 @@ class Watchdog:
         """Look at the running trials, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
+        # This process stood still for a while, so that what was seen before says nothing of the workers.
         if now > self.due + STALLED_S:
             self._waited.clear()
         self.due = now + CHECK_S
@@ -63,6 +64,7 @@ class Watchdog:
         if not (silent or late or over.keys() - self._ending.keys()):
             return
         running = _running(tune_trials)
+        # Where the worker has closed the connection, the call is refused, and Ray notices that it is lost.
         for trial_id, heard in late.items():
             if trial_id in running and trial_id not in self._ending:
                 call_actor(actor_of(running[trial_id]))

@@ -113,6 +113,7 @@ def final_tags(record: Record) -> dict[str, str]:
         "cause": record.cause or "",
         "attempts": str(record.attempts) if record.attempts > 1 else "",
     }
+    # What the search and the placement noted of the trial.
     tags |= {key: str(value) for key, value in record.notes.to_dict().items()}
     if record.code.digest:
         tags |= {CODE_TAG: record.code.digest, COMMIT_TAG: record.code.commit}

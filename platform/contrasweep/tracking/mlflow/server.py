@@ -273,6 +273,7 @@ class Server(Target):
                     self.client.update_run(run.run_id, status="SCHEDULED")
                     self._log(run, tags=WAITING)
             status = study_status(statuses, outcome)
+            # A complete study ended with its last trial; any other ends now.
             at = (
                 milliseconds(newest_first[0].ended)
                 if newest_first and outcome == "complete"
@@ -446,6 +447,7 @@ class Server(Target):
 
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
         """Return those of `points` that the run lacks; None where the run has other values for them."""
+        # What this process has logged it knows by its newest steps, without asking MLflow.
         if run.newest is not None:
             newest = run.newest
             return [point for point in points if point[3] > newest.get(point[0], -1)]
@@ -485,7 +487,7 @@ class Server(Target):
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
-        """Name of each metric of a trial -> the name that it has in MLflow; names with a number are said once."""
+        """Return name -> the key that MLflow has for it, of each metric of a trial; what was renamed is said once."""
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
         keys = mlflow_keys(
             filter(None, [self.study.metric, *reported, *(record.metrics if record else ())])

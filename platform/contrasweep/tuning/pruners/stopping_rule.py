@@ -98,6 +98,7 @@ class Asha(StoppingRule):
         rung = self.min_step
         while rung <= step:
             before = [s for s in values if s >= rung]
+            # Only the first report at or past a rung decides at it.
             if min(before) == step:
                 at_rung = sorted(
                     (v for h in peers.values() if (v := first_from(h, rung)) is not None),

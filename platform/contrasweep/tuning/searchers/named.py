@@ -55,6 +55,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
                 hint="set it, or budget.trials",
             )
         levels = 1
+        # The finest grid that the budget pays for.
         while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
             levels += 1
         if levels == 1 and any(
