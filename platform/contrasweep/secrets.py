@@ -66,10 +66,10 @@ def remember(*secrets: str) -> None:
 
 
 def redacted(text: str) -> str:
-    """Return `text` without the secrets of addresses in it and without remembered ones.
+    """Return `text` without the secrets of the addresses in it, and without the texts that `remember` was given.
 
-    Hidden is what stands before an `@`, what a query or a fragment gives to a name that is not known to be harmless
-    (up to the next `&`), and the paths of services that post for everybody who knows them.
+    It hides three things: what stands before an `@`; the values of a query or a fragment (up to the next `&`) whose
+    names are not known to be harmless; and the paths of services that post for everybody who knows them.
     """
     text = _ADDRESS.sub(lambda match: _split(match)[0], text)
     for secret in sorted(_known, key=len, reverse=True):

@@ -190,6 +190,7 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
             if typing.get_origin(field.type) is typing.Annotated
             else field.type
         )
+        # A nested class is listed by its own fields, and as a whole only where the field has help of its own.
         nested = [c for c in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(c)]
         if not nested or description:
             yield Setting(

@@ -81,12 +81,12 @@ class Granted:
 class Decided:
     """What was decided of a candidate against an incumbent.
 
-    `trials`, `gpu_hours` and `cost` are what was trained for it since its entry before, without the screening trials of
-    the incumbent, which candidates share. The estimate with its interval of coverage `confidence` is that of the
-    confirmation; None where the screen decided, or where an end of the interval is infinite. `screened` is the mean
-    gain of the screening seeds, `fell` how deep collapsed seeds fell (0 without any), `allowed` what a simpler
-    candidate might lose, of which `p` is the test. `superseded`: another incumbent came in between, and the candidate
-    is compared with that one again.
+    `trials`, `gpu_hours` and `cost` are those of its trainings since the ledger's entry before on this candidate.
+    They leave out the screening trials of the incumbent, which all candidates share. The estimate, with its interval
+    of coverage `confidence`, is that of the confirmation; None where the screen decided, or where an end of the
+    interval is infinite. `screened` is the mean gain of the screening seeds, `fell` how deep collapsed seeds fell (0
+    without any). `allowed` is what a simpler candidate might lose, of which `p` is the test. `superseded`: another
+    incumbent came in between, and the candidate is compared with that one again.
     """
 
     asked: Count

@@ -121,7 +121,7 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
 
 
 def _complete(d: Floats) -> FoldEstimate:
-    """Components of `d` [folds, seeds] without gaps."""
+    """Return the components of `d` [folds, seeds] without gaps, from the mean squares of folds, seeds and the rest."""
     k, m = d.shape
     by_fold = d.mean(axis=1)
     by_seed = d.mean(axis=0)
@@ -131,6 +131,7 @@ def _complete(d: Floats) -> FoldEstimate:
     )
     fold = m * float(by_fold.var(ddof=1))
     seed = k * float(by_seed.var(ddof=1))
+    # A component is its mean square less the residual one; the cautious estimate subtracts only a part of that.
     unbiased, cautious = (
         Components(
             max(0.0, (fold - share * residual) / m),
