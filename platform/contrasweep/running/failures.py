@@ -18,6 +18,10 @@ OURS = Path(__file__).parents[1]
 INSTALLED = (Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib")), OURS)
 """Folders whose code is not the study's own."""
 LACKS_METRIC = "the last report's metric {metric!r} is missing"
+NOTHING_REPORTED = (
+    "all {} trials that have ended failed before they reported anything, and no arm has done better. Nothing more is "
+    "trained: mend what their lines say, and the same command with --retry-failed goes on"
+)
 OUR_ERRORS = re.compile(r"^contrasweep\.errors\.\w+: ")
 SHORT_ID = 8
 

@@ -85,6 +85,25 @@ def test_a_command_that_reports_nothing_ends_the_study_after_its_first_trial(tmp
     } == {0.5}
 
 
+def test_a_grid_of_which_nothing_ever_reports_ends_early(tmp_path, local_ray, monkeypatch, capsys):
+    text = "def train(trial, resume=None):\n    raise ValueError(trial.arm)\n    yield\n"
+    (local_ray.importable / "breaks.py").write_text(text)
+    monkeypatch.syspath_prepend(str(local_ray.importable))
+    broken = {name: Arm("breaks:train") for name in "ab"}
+    study = grid(arms=broken, metric="accuracy", seeds=range(5))
+    with pytest.raises(ContrasweepError, match=r"all 1\d trials that have ended failed before"):
+        run(study, storage=str(tmp_path), tracking=None)
+    assert "TuneTrial" not in capsys.readouterr().out, "a line of Tune's for each that was to come"
+    assert 10 <= len(StudyRecords(str(tmp_path), "unreported").finished()) < 30
+    arms = {**broken, "good": Arm("valued:train")}
+    results = run(
+        grid(arms=arms, metric="accuracy", seeds=range(5)),
+        storage=str(tmp_path / "other"),
+        tracking=None,
+    )
+    assert results.statuses == {"failed": 30, "done": 15}
+
+
 def test_where_others_report_the_metric_or_an_earlier_report_had_it_a_trial_fails_as_any_other(
     tmp_path, local_ray, monkeypatch
 ):

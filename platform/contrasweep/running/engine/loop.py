@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,13 +18,20 @@ from contrasweep.results.notices import early_notices, notices_of
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
 from contrasweep.running.engine.trial_queue import Infeasible, TrialQueue
-from contrasweep.running.failures import failure_line, lacks_metric, replicate_of, unreported_metric
+from contrasweep.running.failures import (
+    NOTHING_REPORTED,
+    failure_line,
+    lacks_metric,
+    replicate_of,
+    unreported_metric,
+)
 from contrasweep.storage.attempts import read_owner
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.compact import PART_TRIALS, compact_finished
 from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study.arm_budget import MOST_SILENT
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next
 
@@ -137,6 +144,7 @@ class TrialLoop:
         self.progress = progress
         self.compactor = compactor
         self._unreported = unreported
+        self._silent = Counter[str]()  # arm -> trials of a grid that failed before any report
         self._has_files = has_files
         self._noticed: set[tuple[str, str]] = set()  # arm and notice: each is said once
         trainables = self.placements.footprints.trainables
@@ -322,7 +330,8 @@ class TrialLoop:
     def _end(self, record: Record) -> None:
         """Pass a record on to all that it concerns.
 
-        Where the trial ended without the study's metric, and no trial has reported that yet, nothing more may run.
+        Where the trial ended without the study's metric, and no trial has reported that yet, nothing more may run; nor
+        where many trials, of all arms, failed before they reported anything.
         """
         if not self.accounts.end(record):
             return
@@ -334,6 +343,8 @@ class TrialLoop:
             self._compare_with_floors(record)
         if record.status.failed:
             self.progress.say(failure_line(record, self.records.storage, self.progress.axes))
+            if not (record.missing or record.metrics or record.notes.phase):
+                self._silent[record.arm] += 1
         self.compactor.trial_ended()
         if self._unreported in record.metrics:  # its last reports come with the record
             self._unreported = ""
@@ -342,6 +353,9 @@ class TrialLoop:
                 self._unreported = ""
             else:
                 self.accounts.stop(unreported_metric(self._unreported, record))
+        every_arm = len(self._silent) == len(self.placements.footprints.study.arms)
+        if self._unreported and every_arm and self._silent.total() >= MOST_SILENT:
+            self.accounts.stop(NOTHING_REPORTED.format(self._silent.total()))
 
     def _end_infeasible(self, infeasible: Infeasible) -> None:
         """End a trial that fits no host: by its record of an earlier run, else by a new one that says why."""

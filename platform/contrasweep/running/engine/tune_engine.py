@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.progress_reporter import ProgressReporter
+from ray.tune.progress_reporter import ProgressReporter, TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -173,7 +173,7 @@ class TuneEngine:
                     storage_path=str(folder),
                     verbose=0,
                     progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.loop, remove_unused_places)],
+                    callbacks=[TuneCallback(self.loop, remove_unused_places), NoLines()],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
@@ -230,6 +230,13 @@ class NoReporter(ProgressReporter):  # type: ignore[misc]
         return False
 
     def report(self, trials: list[RayTrial], done: bool, *sys_info: str) -> None:
+        """Print nothing."""
+
+
+class NoLines(TrialProgressCallback):  # type: ignore[misc]
+    """Tune's own line of a trial that ends before its first result, switched off."""
+
+    def on_trial_complete(self, *arguments: Any, **info: Any) -> None:
         """Print nothing."""
 
 
