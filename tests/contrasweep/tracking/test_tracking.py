@@ -4,6 +4,7 @@ What a follower and `sync` read is what the storage has: the tests write there w
 """
 
 import json
+import math
 import re
 import shutil
 import signal
@@ -39,7 +40,7 @@ from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.mlflow.client import translate_errors
 from contrasweep.tracking.mlflow.description import describe_run, metric_key, run_name, shared_view
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
-from contrasweep.tracking.mlflow.server import DIGEST_TAG, Server, study_status
+from contrasweep.tracking.mlflow.server import DIGEST_TAG, LARGEST, Server, _same, study_status
 from contrasweep.tracking.mlflow.ui import serve
 from contrasweep.tracking.process import TrackingProcess
 from contrasweep.tracking.sync import SyncSummary, follow, sync
@@ -802,6 +803,13 @@ def test_little_is_kept_of_a_run_that_shows_its_record(study):
         assert runs[begun.id].keys and runs[begun.id].params and len(runs[begun.id].tags) > 5
         assert not (runs[ended.id].keys or runs[ended.id].params or runs[ended.id].newest)
         assert runs[ended.id].tags.keys() == {DIGEST_TAG, "mlflow.parentRunId"}
+
+
+@pytest.mark.parametrize("shown", [math.inf, -math.inf, LARGEST, math.nan, 0.5, 0.25])
+@pytest.mark.parametrize("ours", [math.inf, -math.inf, math.nan, 0.5])
+def test_a_value_that_mlflow_shows_is_ours_or_another(shown, ours):
+    same = math.isnan(ours) if math.isnan(shown) else shown == ours
+    assert _same(shown, ours) == (same or (shown == LARGEST and ours == math.inf))
 
 
 def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered():

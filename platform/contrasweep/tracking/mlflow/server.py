@@ -595,12 +595,8 @@ def _same(shown: float, ours: float) -> bool:
     It keeps the largest number in place of an infinite one; some stores show that as infinite again.
     """
     if math.isinf(ours):
-        ours = math.copysign(LARGEST, ours)
-    return (
-        shown == ours
-        or (math.isnan(shown) and math.isnan(ours))
-        or shown == math.copysign(math.inf, ours)
-    )
+        return shown in (ours, math.copysign(LARGEST, ours))
+    return shown == ours or (math.isnan(shown) and math.isnan(ours))
 
 
 def _metric(point: Point) -> Any:
