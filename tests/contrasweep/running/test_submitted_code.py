@@ -131,6 +131,25 @@ def test_a_worker_with_other_code_says_both_versions_and_one_with_the_same_its_p
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("running")
+def test_a_trainable_may_add_to_the_path_of_imports_itself(
+    local_ray, ray_core, tmp_path, monkeypatch
+):
+    """Its driver has imported it, and finds what it imports; a worker finds that once it has."""
+    (tmp_path / "beside_it.py").write_text("VALUE = 0.5\n")
+    (local_ray.importable / "adds_to_path.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport beside_it\nfrom contrasweep import Report\n"
+        "def train(trial, resume=None):\n    yield Report(1, {'accuracy': beside_it.VALUE})\n"
+    )
+    monkeypatch.syspath_prepend(str(local_ray.importable))
+    study = AblationGrid(
+        "adds", {"a": Arm("adds_to_path:train")}, "digits-lt", folds=2, metric="accuracy"
+    )
+    results = run(study, storage=str(tmp_path / "runs"), tracking="none")
+    assert results.statuses == {"done": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("running")
 def test_a_run_ends_where_a_worker_of_ray_imports_other_code(
     local_ray, ray_core, tmp_path, monkeypatch
 ):

@@ -10,7 +10,7 @@ from ray import tune
 
 from contrasweep.cluster.guard import guard
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
-from contrasweep.errors import StorageDenied
+from contrasweep.errors import SpecError, StorageDenied
 from contrasweep.processes import sweep_scratch
 from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
 from contrasweep.running.stacks import answer_signal
@@ -122,12 +122,22 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """Claim the trial and open what it needs: log, limits on memory, code, checkpoint."""
         trial = self.context.trial(self.described)
         code = self.described["code"]
-        packages = checked_packages(self.context.storage, self.context.study, code.digest)
+        check = functools.partial(
+            checked_packages, self.context.storage, self.context.study, code.digest
+        )
+        try:
+            packages = check()
+            function = self._function(trial.trainable)
+        except OtherCodeHere as other:  # or the trainable's module itself adds to sys.path
+            try:
+                function = self._function(trial.trainable)
+            except (ImportError, SpecError):
+                raise other from None
+            packages = check()
         assigned = assigned_notes(self.context.inventory)
         place = self.described["place"]
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
-        function = self._function(trial.trainable)
         no_prior_state = self.described["no_prior_state"]
         with ExitStack() as opened:
             output = opened.enter_context(
