@@ -109,7 +109,7 @@ PAPERS: dict[str, list[Item]] = {
             "Equation 6: alpha by the number of epochs, class weights",
             "",
             f"{ORTHONORMAL}:ALPHA {ORTHONORMAL}:CLASS_WEIGHTS {LOCAL}:ALPHA_SMALL",
-            "",
+            "on pairs undecided: a third of the trials collapsed",
         ),
         (
             "Claim without a figure: other pairs, as of texts",
