@@ -60,7 +60,8 @@ def _gpu_limit(share: float) -> Iterator[None]:
 def fraction(share: float, total_gib: float) -> float:
     """Return the fraction of a GPU's memory that torch's allocator may take, where the trial has `share` of the GPU.
 
-    A trial with a whole GPU is not limited.
+    What CUDA itself takes of `total_gib` is not the allocator's: it comes off the share, of which at least half is
+    left. A whole GPU is not limited: 1.0.
     """
     return 1.0 if share >= 1 else max(share / 2, share - CONTEXT_GIB / total_gib)
 

@@ -43,7 +43,7 @@ class Settings:
             raise DataError(
                 f"the pixel baseline needs labelled images; {data.name} is of kind {data.kind!r}"
             )
-        image_shape(data, "image")
+        image_shape(data, "image")  # refuses images that differ in size
         return self
 
 

@@ -196,12 +196,19 @@ def _key_inside(cls: Any, key: str) -> str | None:
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
-    """The dataclass in which `loc` ends, going down from `cls` through fields, mappings, lists and unions."""
+    """The dataclass in which `loc` ends, going down from `cls` through fields, mappings, lists and unions.
+
+    Pydantic names the member of a union after the keys of a mapping: `space`, `lr`, `int`, `step`.
+    """
+    members: list[Any] = []
     for part in loc:
+        named = [c for c in members if part in (c.__name__, getattr(c, "type", None))]
         hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
-        inner = _dataclasses_in(hints[part]) if part in hints else []
-        matching = [c for c in inner if c.__name__ == part or getattr(c, "type", None) == part]
-        cls = (matching or inner or [cls])[0]
+        if named:
+            cls = named[0]
+        elif part in hints:
+            members = _dataclasses_in(hints[part])
+            cls = (members or [cls])[0]
     return cls
 
 

@@ -1,4 +1,7 @@
-"""Samplers: which rows make an epoch, and in which order. A sampler is a function and its line in `SAMPLINGS`."""
+"""Samplers: which rows make an epoch, and in which order. A sampler is a function and its line in `SAMPLINGS`.
+
+All have one signature; `batch` and `per_class` are for those that make batches.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -161,7 +161,7 @@ class Trainer:
         )
 
     def select(self, epoch: int, dev_map: float) -> None:
-        """Take note of an epoch's validation MAP."""
+        """Keep the weights of this epoch if its validation MAP is the best so far; tell the learning-rate schedule."""
         self.best.offer(dev_map, epoch, self.model)
         self.plateau.step(dev_map)
 

@@ -414,7 +414,10 @@ class _Walk:
     def _keep(
         self, name: str, file: str, data: bytes, package: str, path: str = ""
     ) -> Sequence[str]:
-        """Keep a source, and follow what it imports; return these imports as they are written."""
+        """Keep a source, and follow what it imports; return these imports as they are written.
+
+        `file` is its place in the archive of the code, `path` where it lies if that is elsewhere.
+        """
         digest, imports = parsed(data, _role(name, path or file))
         self.sources[name] = Source(name, file, data, digest, path)
         for imported in imports:

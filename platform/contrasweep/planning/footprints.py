@@ -310,7 +310,8 @@ class Footprints:
         if shape not in self._counts:
             self._counts[shape] = None
             try:
-                if work.step or is_installed(TRAINING):  # else there is no PyTorch to count with
+                # A step that the trainable counted itself needs no PyTorch here; `parameters` are bytes.
+                if work.step or is_installed(TRAINING):
                     count = work.count()
                     checkpoint = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
                     self._counts[shape] = Estimate(count.gib, count.work, checkpoint)

@@ -44,7 +44,7 @@ def draw(chart: Chart) -> Markup:
 
 
 def _lines(chart: Lines) -> Markup:
-    """The page's script reads values off lines, by the scales it finds in `data-`."""
+    """A chart of lines and dots; the page's script reads values off it, by the scales in its `data-` attributes."""
     xs = [float(v) for s in chart.series for v in s.x] + [float(v) for d in chart.dots for v in d.x]
     ys = (
         [float(v) for s in chart.series for v in (*s.y, *s.low, *s.high)]

@@ -54,7 +54,7 @@ class Size:
 
     @property
     def price(self) -> str:
-        """The trials, and how long they take where that is known."""
+        """As text: the trials, and how long they take where that is known; "" for no trials."""
         if not self.trials:
             return ""
         return plural(self.trials, "trial") + (

@@ -361,13 +361,16 @@ def look_before(
     )
     # All comparisons are of one family, so the first one has the margin of all.
     margin = known[0].family.margin if known else None
-    return LookTaken(
-        replicates, 1 - LOOK ** -(len(log.looks) + 1), comparisons, (), time.time(), margin
-    )
+    # Each look leaves a LOOK-th of the level to those after it.
+    spent = 1 - LOOK ** -(len(log.looks) + 1)
+    return LookTaken(replicates, spent, comparisons, (), time.time(), margin)
 
 
 def _recorded(results: Results) -> int:
-    """Return how many replicates with a record the cell has that has most."""
+    """Return the largest number of recorded replicates that any cell has.
+
+    Of a search a cell is an arm, and its confirmations alone are replicates.
+    """
     if results.document.search is not None:
         records = {**results.search_records, **results.trial_records}.values()
         return max(

@@ -33,6 +33,7 @@ from contrasweep.results.rendering import (
 )
 from contrasweep.rows import FrameRow
 from contrasweep.statistics.design import Design
+from contrasweep.statistics.family import Question
 from contrasweep.storage.record import COUNTING, Status
 from contrasweep.text_table import WIDTH, text_table
 
@@ -414,13 +415,10 @@ class Table:
         names = self.style.names
         if self.given_answer is not None:
             return replace(self.given_answer, names=names)
-        context = bool(self.pairs) and bool(self.pairs[0].context)
-        return Answer(
-            self.pairs,
-            ("cells" if context else "overall") if self.decisive else None,
-            self.pooled,
-            names,
-        )
+        question: Question | None = None
+        if self.decisive:  # all pairs have a cell of their own, or none has
+            question = "cells" if self.pairs and self.pairs[0].context else "overall"
+        return Answer(self.pairs, question, axes=self.pooled, names=names)
 
     @property
     def verdicts(self) -> list[str]:

@@ -99,22 +99,22 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     if degrees < 1:
         return None
     residual = rest / degrees
-    seed_degrees = m + int(rank) - k
-    fold = _component(
+    seed_degrees = m + int(rank) - k  # the rank of both together, less that of the folds
+    fold, cautious_fold = _component(
         float((around_seeds**2).sum()) - rest,
         int(rank),
         n - float((counts**2 / in_seed).sum()),
         residual,
     )
-    seed = _component(
+    seed, cautious_seed = _component(
         float((around_folds**2).sum()) - rest,
         seed_degrees,
         n - float((counts**2 / in_fold[:, None]).sum()),
         residual,
     )
     return FoldEstimate(
-        Components(fold[0], seed[0], residual),
-        Components(fold[1], seed[1], residual),
+        Components(fold, seed, residual),
+        Components(cautious_fold, cautious_seed, residual),
         seed_degrees,
         degrees,
     )
@@ -532,14 +532,8 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     mean = float(by_seed.mean())
     design = Design(None, 1, seeds, items)
     if seeds < 2 or items < 2:
-        return Contrast(
-            mean,
-            0.0,
-            0.0,
-            Components(),
-            design,
-            tuple(map(float, by_seed)) if seeds < 2 else (mean,),
-        )
+        return Contrast(mean, 0.0, 0.0, Components(), design, (mean,))
+    # Stretched by their sizes, so that the plain mean over groups is the mean over items.
     estimate = crossed(mean + (d - mean) * w / w.mean())
     return Contrast(
         mean,

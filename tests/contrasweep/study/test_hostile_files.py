@@ -324,6 +324,10 @@ def test_seeds_that_no_cell_would_get_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("parameter", "answer"),
     [
+        (
+            "{type: choice, options: [1, 2], log: true}",
+            "space.lr.choice.log: there is no such field; known fields: options, type, when",
+        ),
         ("{uniform: [0, 1]}", r"space.lr: its kind must be named in `type`.*as in \{type: float"),
         (
             "{type: uniform, low: 0}",

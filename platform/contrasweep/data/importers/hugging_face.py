@@ -34,7 +34,10 @@ class Settings(encoded_images.Settings):
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the images, still encoded, with the class names that the files' metadata hold."""
+    """Return the images, still encoded, with labels or captions, and the class names that the files' metadata hold.
+
+    `source` is a folder of Parquet files by split. `DataError` where a column is not there, or several may be meant.
+    """
     files = files_by_split(source, ".parquet")
     schema = pq.read_schema(files["train"][0])
     caption = _caption(schema, settings.caption, source)

@@ -96,7 +96,11 @@ class OptunaSearcher:
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """Tell Optuna the value of `config`; None and what is not finite count as failed."""
+        """Tell Optuna the value of `config`, which it was asked for and not told yet.
+
+        None and what is not finite count as failed. With `pruned_at` the value is that at this step, where the trial
+        was pruned.
+        """
         import optuna
 
         trial = self.open.pop(canonical.dumps(config))
