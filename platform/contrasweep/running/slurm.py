@@ -24,7 +24,7 @@ from contrasweep.planning.grid import GridPlan
 from contrasweep.planning.planner import plan
 from contrasweep.processes import sweep_scratch
 from contrasweep.running.prepare import Changed, declared_as_before_if_refused, prepare, run_flags
-from contrasweep.running.study_code import checked_packages
+from contrasweep.running.study_code import checked_function
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.output import Output
 from contrasweep.storage.checkpoints import Retention
@@ -72,9 +72,14 @@ class Task:
         records = StudyRecords(self.storage, trial.study, patient=True)
         if (record := records.read_one(trial.id)) is not None:
             return record.status
-        packages = checked_packages(self.storage, trial.study, code.digest)
+        loaded, packages = checked_function(
+            self.storage,
+            trial.study,
+            code.digest,
+            lambda: function or import_path(trial.trainable, "trainable"),
+        )
         notes = TrialNotes(gpus=float(os.environ.get("SLURM_GPUS_ON_NODE") or 0))
-        train = as_generator(function or import_path(trial.trainable, "trainable"))
+        train = as_generator(loaded)
         with closing(Output(records, trial.id).open()) as output:
             execution = Execution(
                 trial,

@@ -7,8 +7,9 @@ imports, and a job compares its code with what was submitted.
 import functools
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from contrasweep.code import (
     CodeVersion,
@@ -42,6 +43,25 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
     return {
         name: installed for name in version.distributions if (installed := installed_version(name))
     }
+
+
+def checked_function(
+    storage: str, study: str, digest: str, load: Callable[[], Callable[..., Any]]
+) -> tuple[Callable[..., Any], Mapping[str, str]]:
+    """Return the trainable that `load` imports, and what `checked_packages` returns.
+
+    The code is checked first. Where it is another one, the trainable's module may itself add to `sys.path`: it is
+    checked again once that is imported, and `OtherCodeHere` is raised if that changes nothing.
+    """
+    try:
+        packages = checked_packages(storage, study, digest)
+        return load(), packages
+    except OtherCodeHere as other:
+        try:
+            function = load()
+        except (ImportError, SpecError):
+            raise other from None
+        return function, checked_packages(storage, study, digest)
 
 
 def _check(version: CodeVersion) -> None:

@@ -10,11 +10,11 @@ from ray import tune
 
 from contrasweep.cluster.guard import guard
 from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Inventory
-from contrasweep.errors import SpecError, StorageDenied
+from contrasweep.errors import StorageDenied
 from contrasweep.processes import sweep_scratch
 from contrasweep.running.run_context import FAULT, STATUS, RunContext, StepResult, TrialDescription
 from contrasweep.running.stacks import answer_signal
-from contrasweep.running.study_code import OtherCodeHere, checked_packages
+from contrasweep.running.study_code import OtherCodeHere, checked_function
 from contrasweep.running.worker.execution import Execution
 from contrasweep.running.worker.isolation import Isolation
 from contrasweep.running.worker.orphans import guard_children
@@ -122,18 +122,12 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """Claim the trial and open what it needs: log, limits on memory, code, checkpoint."""
         trial = self.context.trial(self.described)
         code = self.described["code"]
-        check = functools.partial(
-            checked_packages, self.context.storage, self.context.study, code.digest
+        function, packages = checked_function(
+            self.context.storage,
+            self.context.study,
+            code.digest,
+            lambda: self._function(trial.trainable),
         )
-        try:
-            packages = check()
-            function = self._function(trial.trainable)
-        except OtherCodeHere as other:  # or the trainable's module itself adds to sys.path
-            try:
-                function = self._function(trial.trainable)
-            except (ImportError, SpecError):
-                raise other from None
-            packages = check()
         assigned = assigned_notes(self.context.inventory)
         place = self.described["place"]
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
