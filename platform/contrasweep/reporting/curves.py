@@ -49,9 +49,9 @@ def curves_section(data: TrialData) -> Variables:
     panels = dict(zip(named.index, settings, strict=True))
     arms = named["arm"].astype(str).to_dict()
     shown = curves.loc[finished, ["step", *metrics]]  # what is not drawn is not copied
-    stats = shown.groupby(
-        [curves["trial_id"].map(panels), curves["trial_id"].map(arms), "step"], observed=True
-    )
+    trials = curves.loc[finished, "trial_id"]
+    groups = [trials.map(panels).to_numpy(), trials.map(arms).to_numpy(), "step"]
+    stats = shown.groupby(groups, observed=True)
     spread = {
         key: part.droplevel([0, 1])
         for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=[0, 1])
