@@ -67,8 +67,8 @@ def main() -> None:
         "# Class centres at batches of two, and under imbalance\n\n"
         f"{date.today()}, by `python -m benchmarks.motivation`. LOCAL's Figures 2 to 5 are of embeddings that drift; "
         "here it is measured. The cosine is\nthe largest of any two of ten class centres of z, of training rows. "
-        "Dashed: what a simplex has (SCL's goal, 1/9) and orthogonal\ncentres (OCL's, 0).\n\n!["
-        f"Largest cosine of two class centres over the batch size](motivation.png)\n\n{table.to_markdown()}"
+        "motivation.png draws it over the batch size. Its dashed lines are\nwhat a simplex has (SCL's goal, 1/9) "
+        f"and orthogonal centres (OCL's, 0).\n\n{table.to_markdown()}"
     )
 
 
