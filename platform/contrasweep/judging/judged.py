@@ -2,17 +2,16 @@
 
 import html
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
 
-import numpy as np
 import pandas as pd
 
 from contrasweep.errors import SpecError, check_known, plural
 from contrasweep.judging.board import Board, board_of
+from contrasweep.judging.layout import Layout, Over, layout_of
 from contrasweep.judging.roles import COLUMNS, Roles, arm_labels, guess_roles
 from contrasweep.judging.sources import At, numbers, read_table
 from contrasweep.markdown_text import fenced, markdown_text
@@ -20,17 +19,13 @@ from contrasweep.reporting.formats import csv_text
 from contrasweep.results.advice import Advice, Prices, advice
 from contrasweep.results.answer import Pair
 from contrasweep.results.building import DecisionRule, build_table
-from contrasweep.results.items import ItemValues
 from contrasweep.results.requirement import Outcome, Requirement
 from contrasweep.results.table import Table
 from contrasweep.statistics.checks import checked_level
-from contrasweep.statistics.design import SCOPES, Design
+from contrasweep.statistics.design import SCOPES
 from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
-from contrasweep.storage.record import Status
 
-Over = Literal["further", "these", "each"]
-"""What verdicts over tasks hold for: further tasks like these, these tasks alone, or each task by itself."""
 MOST_COMPARISONS = 1000
 
 
@@ -348,7 +343,7 @@ def laid_out(
     options: Mapping[str, str],
     over: Over,
     i_know: bool = False,
-) -> "tuple[str, Roles, _Layout, str]":
+) -> tuple[str, Roles, Layout, str]:
     """Return a source's name, what its columns are, its trials, and in words which column was taken as what.
 
     `said` is of the roles of `judge`, `at` and `reader`; what is left out is guessed.
@@ -366,7 +361,7 @@ def laid_out(
         rule = "the best value of the metric itself is a maximum over noise"
         raise SpecError(rule, place="--at", value=at.text, hint=hint)
     text = _columns_text(frame, roles) + (f"; of each curve: {at.text}" if curves else "")
-    return name, roles, _Layout.of(_runs(frame, roles, name), roles, over), text
+    return name, roles, layout_of(_runs(frame, roles, name), roles, over), text
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
@@ -409,170 +404,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     return runs
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The trials that a table is built of, how they are replicated, and in words."""
-
-    trials: pd.DataFrame
-    design: Design
-    what: str
-    how: str
-    axes: tuple[str, ...] = ()
-    items: ItemValues | None = None
-
-    @classmethod
-    def of(cls, runs: pd.DataFrame, roles: Roles, over: Over) -> "_Layout":
-        """Return the trials that the runs make and how they are replicated, by the roles that the columns have.
-
-        `over` says what verdicts over several tasks hold for.
-        """
-        has = set(runs.columns)
-        notes = ""
-        axes: tuple[str, ...] = ()
-        if "block" in has and runs["block"].nunique() < 2:
-            has.discard("block")
-        # the items of a fold are of one training: their mean is a replicate
-        if "item" in has and "fold" in has:
-            runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
-            has.discard("item")
-            notes = ", items averaged within their fold"
-        # Verdicts for further tasks: a task is the replicate, with the mean over all that was run on it.
-        if "block" in has and over == "further":
-            word = roles.block
-            trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
-            count = trials["seed"].nunique()
-            how = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
-            return cls(
-                _as_trials(trials), Design(seeds=count, unit="task"), plural(count, "task"), how
-            )
-        if "block" in has:
-            axes = (roles.block,)
-            runs = runs.assign(**{roles.block: runs["block"]})
-            if "item" in has and over == "these":  # every item counts the same, whatever its task
-                axes = ()
-                runs = runs.assign(item=runs["block"] + " " + runs["item"])
-            notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
-        # One training of each arm: its test items, or groups of them, are the replicates.
-        if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
-            unit = "group" if "group" in has else "item"
-            trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
-            trials["weight"] = trials.pop("count") if unit == "group" else 1.0
-            count = trials["seed"].nunique()
-            items = runs["item"].nunique()
-            what = plural(items, "item") + (
-                f" of {plural(count, 'group')}" if unit == "group" else ""
-            )
-            design = Design(seeds=count, unit=cast(Any, unit))
-            return cls(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
-        if "item" in has:
-            if axes:
-                raise SpecError(
-                    "each task with seeds of items is a table of its own",
-                    place="--over",
-                    value=over,
-                )
-            return _crossed(runs, notes)
-        # Folds, with or without seeds: they share training rows, which the design corrects for.
-        if "fold" in has:
-            count = runs["fold"].nunique()
-            folds = count
-            if len(roles.folds) > 1:  # the repeats of a partition have folds of the same names
-                folds = runs["fold"].str.split(" ").str[-1].nunique()
-            seeds = f" x {plural(runs['seed'].nunique(), 'seed')}" if "seed" in has else ""
-            trials = runs if "seed" in has else runs.assign(seed="0")
-            how = f"paired by {' and '.join(roles.pair)}, corrected for the training rows that folds share{notes}"
-            return cls(
-                _as_trials(trials), Design(folds=folds), plural(count, "fold") + seeds, how, axes
-            )
-        if "seed" in has:
-            return cls(*_by_seed(runs, roles, notes), axes)
-        # Nothing says which runs belong together: they are compared as two samples.
-        sizes = runs.groupby(["arm", *axes]).size()
-        least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
-        what = f"{least}{plural(sizes.max(), 'run')} each"
-        trials = _as_trials(
-            runs.assign(seed=runs["arm"] + " " + runs.groupby("arm").cumcount().astype(str))
-        )
-        return cls(
-            trials, Design(seeds=int(sizes.median()), unit="run"), what, f"unpaired{notes}", axes
-        )
-
-
-def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The mean of the values of each of `keys`, NaN where one is missing, and how many there are."""
-    grouped = runs.groupby(list(keys), sort=False)["value"]
-    sizes = grouped.size()
-    sums = grouped.sum(min_count=0).where(grouped.count() == sizes)
-    return (sums / sizes).rename("value").to_frame().assign(count=sizes).reset_index()
-
-
-def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """The frame that a table is built of."""
-    return runs.assign(
-        trial_id=np.arange(len(runs)).astype(str), fold=runs.get("fold"), status=Status.DONE.value
-    )
-
-
-def _by_seed(runs: pd.DataFrame, roles: Roles, notes: str) -> tuple[pd.DataFrame, Design, str, str]:
-    """Return the layout of runs with seeds: paired where arms share two seeds or more, else two samples."""
-    seeds = runs.groupby("arm")["seed"].agg(set)
-    common = set.intersection(*seeds)
-    every = set.union(*seeds)
-    word = " and ".join(roles.pair)
-    # Pairs of arms with less than two seeds in common, which give no paired difference to tell noise by.
-    alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
-    if alone == len(seeds) * (len(seeds) - 1) // 2:
-        how = f"unpaired: no two arms have two values of {word} in common{notes}"
-        counts = sorted(map(len, seeds))
-        runs_each = f"{counts[0]} to {plural(counts[-1], 'run')} each"
-        return _as_trials(runs), Design(seeds=counts[0], unit="run"), runs_each, how
-    size_text = f"{plural(len(common), 'seed')} in common" + (
-        f" of {len(every)}" if len(every) > len(common) else ""
-    )
-    how = (
-        f"paired by {word}"
-        + (f" where two arms share two or more, else unpaired ({alone})" if alone else "")
-        + notes
-    )
-    return _as_trials(runs), Design(seeds=len(common) or 2), size_text, how
-
-
-def _crossed(runs: pd.DataFrame, notes: str) -> _Layout:
-    """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
-    wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
-    complete = wide.dropna(axis=1)
-    if complete.shape[1] < 2:
-        raise SpecError(
-            "all runs have scores of the same items",
-            place="--item",
-            value=f"{complete.shape[1]} in common",
-        )
-    grouped = "group" in runs
-    groups = (
-        runs.drop_duplicates("item").set_index("item")["group"]
-        if grouped
-        else complete.columns.to_series()
-    )
-    codes, names = pd.factorize(groups.reindex(complete.columns))
-    sizes = np.bincount(codes).astype(float)
-    trials = _as_trials(complete.mean(axis=1).rename("value").reset_index())
-    ids = trials["trial_id"].tolist()
-    means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
-    values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
-    size_text = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), 'group' if grouped else 'item')}"
-    left = wide.shape[1] - complete.shape[1]
-    dropped = f" (without {plural(left, 'item')} that not every run has)" if left else ""
-    return _Layout(
-        trials,
-        Design(items=len(names)),
-        size_text,
-        f"paired by seed and item{dropped}{notes}",
-        (),
-        values,
-    )
-
-
-def _design_text(layout: _Layout, roles: Roles, arms: int, what: str) -> str:
+def _design_text(layout: Layout, roles: Roles, arms: int, what: str) -> str:
     better = "larger" if roles.mode == "max" else "smaller"
     return f"{plural(arms, 'arm')}, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
 

@@ -1,0 +1,176 @@
+"""The trials that a table of runs makes, and how they are replicated: by seeds, folds, items, tasks, or not at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from contrasweep.errors import SpecError, plural
+from contrasweep.judging.roles import Roles
+from contrasweep.results.items import ItemValues
+from contrasweep.statistics.design import Design
+from contrasweep.storage.record import Status
+
+Over = Literal["further", "these", "each"]
+"""What verdicts over tasks hold for: further tasks like these, these tasks alone, or each task by itself."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The trials that a table is built of, how they are replicated, and in words."""
+
+    trials: pd.DataFrame
+    design: Design
+    what: str
+    how: str
+    axes: tuple[str, ...] = ()
+    items: ItemValues | None = None
+
+
+def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
+    """Return the trials that the runs make and how they are replicated, by the roles that the columns have.
+
+    `over` says what verdicts over several tasks hold for.
+    """
+    has = set(runs.columns)
+    notes = ""
+    axes: tuple[str, ...] = ()
+    if "block" in has and runs["block"].nunique() < 2:
+        has.discard("block")
+    # the items of a fold are of one training: their mean is a replicate
+    if "item" in has and "fold" in has:
+        runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
+        has.discard("item")
+        notes = ", items averaged within their fold"
+    if "block" in has and over == "further":
+        return _of_tasks(runs, roles, notes)
+    if "block" in has:
+        axes = (roles.block,)
+        runs = runs.assign(**{roles.block: runs["block"]})
+        if "item" in has and over == "these":  # every item counts the same, whatever its task
+            axes = ()
+            runs = runs.assign(item=runs["block"] + " " + runs["item"])
+        notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
+    if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
+        return _of_items(runs, axes, notes)
+    if "item" in has and axes:
+        rule = "each task with seeds of items is a table of its own"
+        raise SpecError(rule, place="--over", value=over)
+    if "item" in has:
+        return _of_seeds_and_items(runs, notes)
+    if "fold" in has:
+        return _of_folds(runs, roles, axes, notes)
+    if "seed" in has:
+        return _of_seeds(runs, roles, axes, notes)
+    return _of_unpaired_runs(runs, axes, notes)
+
+
+def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> Layout:
+    """Verdicts for further tasks: a task is the replicate, with the mean over all that was run on it."""
+    word = roles.block
+    trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
+    count = trials["seed"].nunique()
+    how = f"paired by {word}, each {word} counts the same{notes}, for further tasks like these"
+    design = Design(seeds=count, unit="task")
+    return Layout(_as_trials(trials), design, plural(count, "task"), how)
+
+
+def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
+    """One training of each arm: its test items, or groups of them, are the replicates."""
+    unit: Literal["group", "item"] = "group" if "group" in runs else "item"
+    trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
+    sizes = trials.pop("count")
+    trials["weight"] = sizes if unit == "group" else 1.0
+    count = trials["seed"].nunique()
+    what = plural(runs["item"].nunique(), "item")
+    if unit == "group":
+        what += f" of {plural(count, 'group')}"
+    design = Design(seeds=count, unit=unit)
+    return Layout(_as_trials(trials), design, what, f"paired by {unit}{notes}", axes)
+
+
+def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
+    """Seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
+    wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
+    complete = wide.dropna(axis=1)
+    if complete.shape[1] < 2:
+        count = f"{complete.shape[1]} in common"
+        raise SpecError("all runs have scores of the same items", place="--item", value=count)
+    unit = "group" if "group" in runs else "item"
+    unit_of_item = runs.drop_duplicates("item").set_index("item", drop=False)[unit]
+    codes, names = pd.factorize(unit_of_item.reindex(complete.columns))
+    sizes = np.bincount(codes).astype(float)
+    trials = _as_trials(complete.mean(axis=1).rename("value").reset_index())
+    ids = trials["trial_id"].tolist()
+    means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
+    values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
+    what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
+    left = wide.shape[1] - complete.shape[1]
+    dropped = f" (without {plural(left, 'item')} that not every run has)" if left else ""
+    how = f"paired by seed and item{dropped}{notes}"
+    return Layout(trials, Design(items=len(names)), what, how, (), values)
+
+
+def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
+    """Folds, with or without seeds: they share training rows, which the design corrects for."""
+    count = runs["fold"].nunique()
+    folds = count
+    if len(roles.folds) > 1:  # the repeats of a partition have folds of the same names
+        folds = runs["fold"].str.split(" ").str[-1].nunique()
+    what = plural(count, "fold")
+    if "seed" in runs:
+        what += f" x {plural(runs['seed'].nunique(), 'seed')}"
+    else:
+        runs = runs.assign(seed="0")
+    columns = " and ".join(roles.pair)
+    how = f"paired by {columns}, corrected for the training rows that folds share{notes}"
+    return Layout(_as_trials(runs), Design(folds=folds), what, how, axes)
+
+
+def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
+    """Runs with seeds: paired where arms share two seeds or more, else two samples."""
+    seeds = runs.groupby("arm")["seed"].agg(set)
+    common = set.intersection(*seeds)
+    every = set.union(*seeds)
+    word = " and ".join(roles.pair)
+    # Pairs of arms with less than two seeds in common, which give no paired difference to tell noise by.
+    alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
+    if alone == len(seeds) * (len(seeds) - 1) // 2:
+        how = f"unpaired: no two arms have two values of {word} in common{notes}"
+        counts = sorted(map(len, seeds))
+        what = f"{counts[0]} to {plural(counts[-1], 'run')} each"
+        return Layout(_as_trials(runs), Design(seeds=counts[0], unit="run"), what, how, axes)
+    what = f"{plural(len(common), 'seed')} in common"
+    if len(every) > len(common):
+        what += f" of {len(every)}"
+    how = f"paired by {word}"
+    if alone:
+        how += f" where two arms share two or more, else unpaired ({alone})"
+    return Layout(_as_trials(runs), Design(seeds=len(common) or 2), what, how + notes, axes)
+
+
+def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
+    """Nothing says which runs belong together: they are compared as two samples."""
+    sizes = runs.groupby(["arm", *axes]).size()
+    least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
+    what = f"{least}{plural(sizes.max(), 'run')} each"
+    number = runs.groupby("arm").cumcount().astype(str)
+    trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
+    design = Design(seeds=int(sizes.median()), unit="run")
+    return Layout(trials, design, what, f"unpaired{notes}", axes)
+
+
+def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The mean of the values of each of `keys`, NaN where one is missing, and how many there are."""
+    grouped = runs.groupby(list(keys), sort=False)["value"]
+    sizes = grouped.size()
+    sums = grouped.sum(min_count=0).where(grouped.count() == sizes)
+    return (sums / sizes).rename("value").to_frame().assign(count=sizes).reset_index()
+
+
+def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
+    """The frame that a table is built of."""
+    ids = np.arange(len(runs)).astype(str)
+    return runs.assign(trial_id=ids, fold=runs.get("fold"), status=Status.DONE.value)
