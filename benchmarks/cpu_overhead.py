@@ -210,7 +210,7 @@ def main() -> None:
     options.add_argument("--to", type=Path, default=Path("benchmarks/results/cpu_overhead.md"))
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    digits = (chosen.storage, "digits-lt", 4, 64)
+    digits = (chosen.storage, "digits-lt", 20, 64)
     crops = (chosen.storage, "cifar10-lt", 1, 128)
     affine = v2.RandomAffine(10, (0.1, 0.1), (0.9, 1.1))
     photos = v2.Compose([v2.RandomResizedCrop(32, (0.2, 1.0)), *PHOTOS])

@@ -41,9 +41,13 @@ else:
 
         def __init__(self, name: str) -> None:
             self._name = name
+            self._module: Any = None
 
         def __getattr__(self, attribute: str) -> Any:
-            return getattr(importlib.import_module(self._name), attribute)
+            # kept, as a training step reads some fifty attributes, and finding the module takes 2 us
+            if self._module is None:
+                self._module = importlib.import_module(self._name)
+            return getattr(self._module, attribute)
 
     class _OfTensors(type):
         def __instancecheck__(cls, value: object) -> bool:
