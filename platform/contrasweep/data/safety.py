@@ -4,7 +4,7 @@ import io
 import pickle
 import zipfile
 from pathlib import PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -69,18 +69,25 @@ def check_member(name: str, archive: str) -> str:
     return path.as_posix()
 
 
-def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Return the bytes of a zip member, at most `limit`: a member that expands further is a bomb, not data."""
+def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
+    """Open a zip member to read, of at most `limit` bytes: a member that expands further is a bomb, not data.
+
+    No more is ever read than the size that the archive states.
+    """
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
     if info.compress_type not in UNPACKED_IN_PARTS:
         raise DataError(
             f"{archive.filename}: member {name!r} is packed otherwise than by deflate; it is not read"
         )
-    with archive.open(info) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
+    if info.file_size > limit:
         raise DataError(
             f"{archive.filename}: member {name!r} expands beyond {limit:,} bytes; it is not read"
         )
-    return data
+    return archive.open(info)
+
+
+def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    """Return the bytes of a zip member, at most `limit`."""
+    with open_member(archive, name, limit) as file:
+        return file.read()

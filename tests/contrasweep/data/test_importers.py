@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
@@ -370,6 +371,23 @@ def test_a_zip_bomb_is_refused(tmp_path):
         pytest.raises(DataError, match="expands beyond 1,000 bytes"),
     ):
         safety.read_member(archive, "x.csv", 1000)
+
+
+def test_an_archive_of_arrays_is_read_once_and_no_further_than_it_states(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.zeros((64, 2**16), np.uint8))
+    tracemalloc.start()
+    read = labelled_images.read_npz(path)["x"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read.shape == (64, 2**16) and peak < 1.5 * read.nbytes
+    header = io.BytesIO()
+    announced = {"descr": "|u1", "fortran_order": False, "shape": (2**33, 2**10)}
+    np.lib.format.write_array_header_1_0(header, announced)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + b"0" * 100)
+    with pytest.raises(DataError, match="cannot be read as a NumPy archive"):
+        labelled_images.read_npz(path)
 
 
 @pytest.mark.parametrize("at", [0, 3, 12, 21, -1])

@@ -3,10 +3,8 @@
 They are read from arrays or from a NumPy archive, and long-tailed subsets of them are drawn.
 """
 
-import io
 import zipfile
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +67,14 @@ def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Return all arrays of a NumPy archive; pickled objects in it are refused, never loaded."""
+    arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            content = {
-                name: safety.read_member(archive, name, MOST_BYTES) for name in archive.namelist()
-            }
-        read = partial(np.lib.format.read_array, allow_pickle=False)
-        return {name.removesuffix(".npy"): read(io.BytesIO(data)) for name, data in content.items()}
+            for name in archive.namelist():
+                with safety.open_member(archive, name, MOST_BYTES) as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
+                arrays[name.removesuffix(".npy")] = array
+        return arrays
     # A header is Python's text: of a forged one NumPy raises nearly anything.
     except Exception as error:
         problem = " ".join(str(error).split())[:200] or type(error).__name__
