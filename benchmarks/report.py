@@ -4,9 +4,9 @@
 
 The numbers in the trials are made up, in the format of real ones: the plan is a real study's on real digits, and
 every trial has what `trainables.contrastive` leaves (12 reports of up to 31 metrics, items, a checkpoint, the record).
-`nothing compacted` is what a reader waits for who finds single files alone, as a driver leaves them that was killed
-before its first part; then the study is compacted by the call that a driver makes as trials end, and read again. Of S3
-the requests are counted by the server.
+`nothing compacted` is what a reader waits for who finds single files alone, as a driver leaves them that was killed;
+then the study is compacted by the call that a driver makes at its end, and read again. Of S3 the requests are counted
+by the server.
 """
 
 import argparse
@@ -20,7 +20,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -180,7 +179,7 @@ def reports(storage: str, folder: Path, requests: "Requests | None") -> dict[str
     records = StudyRecords(storage, "made-up-report")
     for key in list(records.store.list("made-up-report/compact/")):
         records.store.delete(key)
-    found |= measured("compacting", requests, lambda: compact_finished(records, threading.Event()))
+    found |= measured("compacting", requests, lambda: compact_finished(records))
     for kind in ("html", "text", "csv"):
         found |= measured(kind, requests, lambda kind=kind: _report(storage, folder, kind))
     found["html, MB"] = round((folder / "report.html").stat().st_size / 1e6, 2)

@@ -5,7 +5,7 @@
 An object store takes minutes for ten thousand small objects and a second for a few large ones. The files, parts, are
 derived and may be deleted: a row counts only while its `etag` is the one that the trial's record.json has now
 (`StudyRecords.etags`), and what belongs to a record is written before it and never after. So nobody need invalidate
-them, and no lock is taken: the driver writes them as trials end, and whoever reads a study much of which they lack
+them, and no lock is taken: the driver writes them at its end, and whoever reads a study much of which they lack
 writes what is missing, where the storage lets it. A part is named by the digest of the trials and etags in it, so two
 that write the same trials write the same part. A row without a step stands for a trial that has no such file, so that
 nobody asks for it again.
@@ -13,7 +13,7 @@ nobody asks for it again.
 
 import contextlib
 import hashlib
-import threading
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ from contrasweep.storage.store import LocalStore
 if TYPE_CHECKING:
     import pandas as pd
 
+log = logging.getLogger(__name__)
 MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
 # of the trials: whoever reads a growing study compacts it ever more rarely
 RECOMPACT_FRACTION = 0.1
@@ -150,23 +151,15 @@ def read_curves(
     return frame if len(frame) else frame.assign(step=[], time=[])
 
 
-def compact_finished(records: StudyRecords, stop: threading.Event) -> None:
-    """Compact the trials that have a record and are in no part yet.
-
-    Once `stop` is set it ends early and writes nothing more.
-    """
-    etags = records.etags()
-    if len(etags) < MIN_OBJECTS_TO_COMPACT:
-        return
-    for kind in KINDS:
-        parts = read_parts(records, kind, etags, ids_of_full=True)
-        compacted = frozenset[str]().union(*(part.trials for part in parts))
-        missing = [trial_id for trial_id in etags if trial_id not in compacted]
-        least = 1 if len(etags) >= PART_TRIALS else MIN_OBJECTS_TO_COMPACT
-        if len(missing) >= least and not stop.is_set():
-            fresh = _fresh(records, kind, etags, missing, [], stop)
-            if len(fresh) and not stop.is_set():
-                write_parts(records, kind, parts, fresh)
+def compact_finished(records: StudyRecords) -> None:
+    """Compact the trials that have a record and are in no part yet; a storage that fails is said in the log."""
+    try:
+        etags = records.etags()
+        if len(etags) >= MIN_OBJECTS_TO_COMPACT:
+            for kind in KINDS:
+                _gather(records, kind, etags, list(etags), [], least=1)
+    except StorageError as error:  # reports are slower without, and say what is broken
+        log.warning("the study's files were not compacted: %s", error)
 
 
 @contextlib.contextmanager
@@ -186,11 +179,13 @@ def _gather(
     etags: Mapping[str, str],
     wanted: list[str],
     broken: list[BrokenFileError] | None,
+    least: int | None = None,
 ) -> pa.Table:
     """Return the rows of `wanted` trials.
 
-    They come from the compacted files where these have them as they are now, else from each trial's own. `etags` are
-    those of all trials, because what they lack is taken for stale.
+    They come from the compacted files where these have them as they are now, else from each trial's own. `least` of
+    the latter are compacted; None: as many as a reader does it for. `etags` are those of all trials, because what they
+    lack is taken for stale.
     """
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
     compacted = frozenset[str]().union(*(part.trials for part in parts))
@@ -199,9 +194,8 @@ def _gather(
     )
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
     # Whoever reads many trials that are in no part leaves them compacted for the next reader.
-    if pc.count_distinct(recorded["trial_id"]).as_py() >= max(
-        MIN_OBJECTS_TO_COMPACT, RECOMPACT_FRACTION * len(etags)
-    ):
+    least = least or max(MIN_OBJECTS_TO_COMPACT, int(RECOMPACT_FRACTION * len(etags)))
+    if pc.count_distinct(recorded["trial_id"]).as_py() >= least:
         write_parts(records, kind, parts, recorded)
     joined = pa.concat_tables([*(part.rows for part in parts), fresh], promote_options="default")
     # Parts may have trials that were not asked for.
@@ -216,7 +210,6 @@ def _fresh(
     etags: Mapping[str, str],
     trial_ids: list[str],
     broken: list[BrokenFileError] | None,
-    stop: threading.Event | None = None,
 ) -> pa.Table:
     """The rows of trials from their own files, with the etag of their record; null where a trial has none yet."""
     # short trials have no such file
@@ -228,9 +221,7 @@ def _fresh(
         with_files = set(trial_ids)
 
     def fetch(trial_id: str) -> pa.Table | BrokenFileError | None:
-        """Return the rows of a trial; None where it has no record, or compacting was stopped."""
-        if stop is not None and stop.is_set():
-            return None
+        """Return the rows of a trial; None where it has no record."""
         try:
             if trial_id in with_files:
                 return _single(records, kind, trial_id)
@@ -313,13 +304,10 @@ def kind_of(key: str) -> str | None:
     return None
 
 
-def read_parts(
-    records: StudyRecords, kind: str, etags: Mapping[str, str], *, ids_of_full: bool = False
-) -> list[Part]:
+def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> list[Part]:
     """Return the parts of a kind, with the rows that are still valid; each trial is in one part at most.
 
-    A part that cannot be read has no rows, because it can be made again. With `ids_of_full`, rows of full parts are
-    trial_id and etag alone.
+    A part that cannot be read has no rows, because it can be made again.
     """
     keys = sorted(
         key
@@ -336,10 +324,7 @@ def read_parts(
         rows = table.filter(
             pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), valid)
         )
-        part = Part(key, rows, frozenset(rows["trial_id"].unique().to_pylist()))
-        if ids_of_full and part.full:
-            return replace(part, rows=rows.select(list(_IDS)))
-        return part
+        return Part(key, rows, frozenset(rows["trial_id"].unique().to_pylist()))
 
     parts = list[Part]()
     ids_taken = frozenset[str]()

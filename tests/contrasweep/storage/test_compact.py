@@ -1,6 +1,5 @@
 """Compacted studies: what they tell is what the single files tell, whatever happened to these since."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from contrasweep.data.manifest import Manifest
+from contrasweep.errors import StorageError
 from contrasweep.storage import compact
 from contrasweep.storage.parquet_file import encode_table
 from contrasweep.storage.record import Record, Status
@@ -155,7 +155,7 @@ def test_nothing_at_all(tmp_path):
 
 
 def compacted(records):
-    compact.compact_finished(records, threading.Event())
+    compact.compact_finished(records)
 
 
 def test_what_has_not_changed_is_not_written_again(records, monkeypatch):
@@ -196,11 +196,13 @@ def test_after_the_driver_no_file_of_a_trial_is_read(records, monkeypatch):
     assert [key.split("/")[1] for key in got] == ["compact"] * 3
 
 
-def test_a_driver_that_is_stopped_writes_no_part(records):
-    stop = threading.Event()
-    stop.set()
-    compact.compact_finished(records, stop)
-    assert not parts(records)
+def test_a_storage_that_fails_does_not_end_the_run(records, monkeypatch, caplog):
+    def fails(*_):
+        raise StorageError("the server is away")
+
+    monkeypatch.setattr(records.store, "list", fails)
+    compacted(records)
+    assert "the server is away" in caplog.text
 
 
 def test_a_part_that_makes_a_trial_another_one_is_not_believed(records):

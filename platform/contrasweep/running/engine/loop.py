@@ -1,18 +1,14 @@
 """The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
 
-import logging
-import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
-from contrasweep.errors import ContrasweepError
 from contrasweep.live.state import Progress
 from contrasweep.results.notices import early_notices, notices_of
 from contrasweep.rows import Row
@@ -28,67 +24,11 @@ from contrasweep.running.failures import (
 from contrasweep.storage.attempts import read_owner
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import write_code
-from contrasweep.storage.compact import PART_TRIALS, compact_finished
 from contrasweep.storage.record import Cause, CodeRef, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm_budget import MOST_SILENT
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished, Next
-
-log = logging.getLogger(__name__)
-INTERRUPT_TIMEOUT_S = 5.0  # how long an interrupted run waits for files that are being read
-
-
-class Compactor:
-    """Compacts the finished trials of a study in a thread of its own, a part whenever enough of them have ended."""
-
-    def __init__(self, records: StudyRecords) -> None:
-        self._records = records
-        self._ended = 0  # trials since the last part
-        self._due = threading.Event()
-        self.stop = threading.Event()
-        self._closing = False
-        self._thread = threading.Thread(target=self._work, name="compact", daemon=True)
-        self._thread.start()
-
-    def trial_ended(self) -> None:
-        """Count one more trial with a record; does not wait."""
-        self._ended += 1
-        if self._ended >= PART_TRIALS:
-            self._ended = 0
-            self._due.set()
-
-    def close(self, timeout_s: float | None = None) -> None:
-        """Compact what is not compacted yet, and return when that is done, or after a time."""
-        self._closing = True
-        self._due.set()
-        self._thread.join(timeout_s)
-
-    def _work(self) -> None:
-        """Compact whenever there is something due, until the run is closing or is told to stop."""
-        while not self.stop.is_set():
-            self._due.wait()
-            self._due.clear()
-            closing = self._closing
-            try:
-                compact_finished(self._records, self.stop)
-            except ContrasweepError as error:  # reports are slower without, and say what is broken
-                log.warning("the study's files were not compacted: %s", error)
-            if closing:
-                return
-
-
-@contextmanager
-def compacting(records: StudyRecords) -> Iterator[Compactor]:
-    """Yield a `Compactor`; at the end it compacts all ended trials, unless an exception ends the block."""
-    compactor = Compactor(records)
-    try:
-        yield compactor
-    except BaseException:
-        compactor.stop.set()  # it begins nothing more, and writes no more parts than the one being written
-        compactor.close(INTERRUPT_TIMEOUT_S)
-        raise
-    compactor.close()
 
 
 class StudyCode:
@@ -126,7 +66,6 @@ class TrialLoop:
         records: StudyRecords,
         code: StudyCode,
         progress: Progress,
-        compactor: Compactor,
         *,
         unreported: str = "",
         has_files: set[str] | None = None,
@@ -142,7 +81,6 @@ class TrialLoop:
         self.records = records
         self.code = code
         self.progress = progress
-        self.compactor = compactor
         self._unreported = unreported
         self._silent = Counter[str]()  # arm -> trials of a grid that failed before any report
         self._has_files = has_files
@@ -345,7 +283,6 @@ class TrialLoop:
             self.progress.say(failure_line(record, self.records.storage, self.progress.axes))
             if not (record.missing or record.metrics or record.notes.phase):
                 self._silent[record.arm] += 1
-        self.compactor.trial_ended()
         if self._unreported in record.metrics:  # its last reports come with the record
             self._unreported = ""
         if self._unreported and lacks_metric(record):

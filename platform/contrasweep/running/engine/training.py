@@ -19,7 +19,7 @@ from contrasweep.processes import sweep_scratch
 from contrasweep.results.rendering import display_names
 from contrasweep.running.engine.accounts import Accounts, Overdue
 from contrasweep.running.engine.interim_source import InterimSource
-from contrasweep.running.engine.loop import StudyCode, TrialLoop, compacting
+from contrasweep.running.engine.loop import StudyCode, TrialLoop
 from contrasweep.running.engine.placement import Placements
 from contrasweep.running.engine.session import cluster_hosts, connected
 from contrasweep.running.engine.trial_queue import TrialQueue
@@ -98,14 +98,13 @@ def train(
                 else records.with_files()
             )
             unreported = "" if progress.scored else study.metric
-            with progress.shown(slots), compacting(records) as compactor:
+            with progress.shown(slots):
                 loop = TrialLoop(
                     queue,
                     accounts,
                     records,
                     StudyCode(records, code, progress.say),
                     progress,
-                    compactor,
                     unreported=unreported,
                     has_files=has_files,
                 )
@@ -126,6 +125,7 @@ def train(
                     max_concurrent=max_concurrent,
                     own_process=study.process == "own",
                 ).run()
+                compact.compact_finished(records)
         used_up = budget.used_up()
     for warning in source.warnings():
         print(warning, file=sys.stderr)
