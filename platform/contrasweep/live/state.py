@@ -32,7 +32,17 @@ from contrasweep.rows import Row, step_of
 from contrasweep.shell import command_line
 from contrasweep.storage.json_file import SCHEMA, JsonFile
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import COUNTING, Count, Measure, Phase, Record, Seed, Status, Time
+from contrasweep.storage.record import (
+    COUNTING,
+    Count,
+    Measure,
+    Phase,
+    Record,
+    Seed,
+    Status,
+    Time,
+    TrialLike,
+)
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study import dotted
 from contrasweep.trial import Trial
@@ -550,6 +560,13 @@ def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, st
 def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
     """Return the cell of a trial, from its axes as text."""
     return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
+
+
+def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
+    """Return a trial as people read it, with its values of `axes`: `ARM lr=0.1 fold=0 seed=1`."""
+    cell = cell_of(trial.arm, axes_as_text(axes, trial.config, trial.data.name))
+    fold = "" if trial.fold is None else f"fold={trial.fold}"
+    return " ".join(filter(None, (*cell, fold, f"seed={trial.seed}")))
 
 
 LIVE = "live.json"

@@ -8,10 +8,9 @@ from pathlib import Path
 from contrasweep.commands import PATH
 from contrasweep.commands.metrics import WAYS
 from contrasweep.errors import choose_from
-from contrasweep.live.state import axes_as_text, cell_of
+from contrasweep.live.state import replicate_of
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Record
-from contrasweep.trial import Trial
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in ', re.MULTILINE)
 OURS = Path(__file__).parents[1]
@@ -38,14 +37,6 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
     return f"failed: {replicate_of(record, axes)}: {last[:300]}{where}{cause}; all of it: {to_logs}; again: {again}"
-
-
-def replicate_of(trial: Trial | Record, axes: Sequence[str]) -> str:
-    """Return a trial as people read it, with its values of `axes`: `ARM lr=0.1 fold=0 seed=1`."""
-    cell = " ".join(
-        filter(None, cell_of(trial.arm, axes_as_text(axes, trial.config, trial.data.name)))
-    )
-    return f"{cell}{'' if trial.fold is None else f' fold={trial.fold}'} seed={trial.seed}"
 
 
 def place_of(error: str) -> str:

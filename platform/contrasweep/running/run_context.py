@@ -6,12 +6,12 @@ from typing import Any, Final, Protocol, TypedDict
 import ray
 
 from contrasweep.cluster.inventory import Inventory
-from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
 from contrasweep.imports import import_path
 from contrasweep.rows import Row
+from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.checkpoints import Retention
-from contrasweep.storage.record import CodeRef, StartRef, TrialNotes
+from contrasweep.storage.record import CodeRef, TrialNotes
 from contrasweep.study.trainables import as_generator
 from contrasweep.trial import Trial
 
@@ -32,29 +32,17 @@ class PlaceDescription(TypedDict, total=False):
     limit_host_memory: bool
 
 
-class TrialFields(TypedDict):
-    """The fields of a `Trial` except its study and its dataset."""
-
-    arm: str
-    trainable: str
-    config: Config
-    fold: int | None
-    seed: int
-    start: StartRef | None
-
-
 class TrialDescription(TypedDict):
-    """A trial as Tune's config: its id, the digest of its dataset, its place, and the notes and code of its record.
+    """A trial as Tune's config: its id, its place, and the notes and code of its record.
 
     `no_prior_state`: the storage has nothing of the trial yet, so that its worker need not ask.
     """
 
     id: str
-    data: str
     place: PlaceDescription
     notes: TrialNotes
     code: CodeRef
-    trial: TrialFields
+    trial: BegunTrial
     no_prior_state: bool
 
 
@@ -118,24 +106,18 @@ class RunContext:
         """Return `trial` and its place as Tune's config: small, because Tune often copies it."""
         return {
             "id": trial.id,
-            "data": trial.data.digest,
             "place": place,
             "notes": notes,
             "code": code,
-            "trial": {
-                "arm": trial.arm,
-                "trainable": trial.trainable,
-                "config": dict(trial.config),
-                "fold": trial.fold,
-                "seed": trial.seed,
-                "start": trial.start,
-            },
+            "trial": BegunTrial.of(trial),
             "no_prior_state": no_prior_state,
         }
 
     def trial(self, described: TrialDescription) -> Trial:
         """Return the trial that `describe` described."""
-        return Trial(study=self.study, data=self.datasets[described["data"]], **described["trial"])
+        begun = described["trial"]
+        fields = {name: value for name, value in vars(begun).items() if name != "id"}
+        return Trial(**{**fields, "data": self.datasets[begun.data.digest]})
 
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place."""

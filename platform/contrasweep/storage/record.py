@@ -132,8 +132,16 @@ class DatasetLike(Protocol):
         """Whether it was generated and not measured."""
 
 
-class Identity(Protocol):
-    """The facts that give a trial's id: all that changes its result."""
+class TrialLike(Protocol):
+    """The fields of a `Trial` that a record keeps."""
+
+    @property
+    def id(self) -> str:
+        """The trial's id."""
+
+    @property
+    def study(self) -> str:
+        """Name of the study."""
 
     @property
     def arm(self) -> str:
@@ -164,19 +172,7 @@ class Identity(Protocol):
         """The trial from whose checkpoint it starts."""
 
 
-class TrialLike(Identity, Protocol):
-    """The fields of a `Trial` that a record keeps."""
-
-    @property
-    def id(self) -> str:
-        """The trial's id."""
-
-    @property
-    def study(self) -> str:
-        """Name of the study."""
-
-
-def id_of(trial: Identity, config: str) -> str:
+def id_of(trial: TrialLike, config: str) -> str:
     """Return the digest of arm, trainable, config, dataset digest, fold, seed, study and id of `start`: 16 digits.
 
     `config` is the canonical text of the trial's. The study's name, host, resources and date are no part of it, so a
@@ -329,6 +325,11 @@ class Record:
             start=trial.start,
             **_readable({**reported, **measured}),
         )
+
+    @property
+    def id(self) -> str:
+        """The trial's id, by the name that a `Trial` has for it."""
+        return self.trial_id
 
     @property
     def missing(self) -> bool:

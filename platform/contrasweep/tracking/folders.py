@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contrasweep.errors import SpecError
+from contrasweep.live.state import replicate_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.names import local_path
 from contrasweep.storage.record import Record, TrialLike
@@ -166,12 +167,4 @@ def check_installed(place: str) -> None:
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
     """Return a name that sorts by arm and axes, and that no other trial has."""
-    values = [
-        f"{axis}={value}"
-        for axis in axes
-        if (value := dotted.lookup(trial.config, axis)) is not None
-    ]
-    fold = [] if trial.fold is None else [f"fold={trial.fold}"]
-    return "-".join([trial.arm, *values, *fold, f"seed={trial.seed}", trial.id[:8]]).replace(
-        "/", "_"
-    )
+    return f"{replicate_of(trial, axes)} {trial.id[:8]}".replace(" ", "-").replace("/", "_")

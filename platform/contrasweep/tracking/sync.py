@@ -21,7 +21,7 @@ from contrasweep.rows import metrics_of, step_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
-from contrasweep.storage.record import DatasetRef, Record
+from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.follower import Follower, alone, follow_all
 from contrasweep.tracking.kinds import FOLDERS, Trackers
@@ -110,7 +110,7 @@ class ToldTracker(Target):
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end."""
-        self.show_running(_begun(record), record.started, files)
+        self.show_running(BegunTrial.of(record), record.started, files)
         _tried(self._built.finish, record)
         self._last.pop(record.trial_id, None)
         if record.trial_id not in self.told:
@@ -140,22 +140,6 @@ class ToldTracker(Target):
         return (
             f"{self.records.study}/{TOLD}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}.json"
         )
-
-
-def _begun(record: Record) -> BegunTrial:
-    """Return the fields of a trial that trackers show, from its record."""
-    data = DatasetRef(record.data.name, record.data.digest, record.data.synthetic)
-    return BegunTrial(
-        record.trial_id,
-        record.study,
-        record.arm,
-        record.trainable,
-        record.config,
-        data,
-        record.fold,
-        record.seed,
-        record.start,
-    )
 
 
 def _tried(call: Callable[..., Any], *arguments: object) -> Any:

@@ -87,7 +87,7 @@ class TrackedStudy:
     datasets: Mapping[str, DatasetFacts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, planned: Collection[TrialLike | Record], /, **fields: Any) -> Self:
+    def of(cls, name: str, planned: Collection[TrialLike], /, **fields: Any) -> Self:
         """The study `name` whose trials, and so whose config keys, are those of `planned`."""
         keys = dict.fromkeys(key for trial in planned for key in dotted.flatten(trial.config))
         return cls(name=name, keys=tuple(keys), **{"trials": len(planned), **fields})

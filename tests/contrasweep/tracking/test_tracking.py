@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
-from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState
+from contrasweep.live.state import LIVE, LIVE_FILE, RunningTrial, RunState, replicate_of
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.record import RECORD_FILE, CodeRef, Phase, Record, Status, TrialNotes
 from contrasweep.storage.records import StudyRecords
@@ -38,7 +38,7 @@ from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import read_links
 from contrasweep.tracking.mlflow.address import checked_uri
 from contrasweep.tracking.mlflow.client import translate_errors
-from contrasweep.tracking.mlflow.description import describe_run, metric_key, run_name, shared_view
+from contrasweep.tracking.mlflow.description import describe_run, metric_key, shared_view
 from contrasweep.tracking.mlflow.models import load_checkpoint, log_model
 from contrasweep.tracking.mlflow.server import DIGEST_TAG, LARGEST, Server, _same, study_status
 from contrasweep.tracking.mlflow.ui import serve
@@ -1202,7 +1202,9 @@ def test_run_names_are_readable():
     trial = Trial(
         "s", "ocl", "m:f", {"batch_size": 32, "lr": 0.00031622776601683794}, DATA, fold=None, seed=3
     )
-    assert run_name(tracked, trial) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
+    assert (
+        replicate_of(trial, tracked.axes) == "ocl batch_size=32 lr=0.0003162 data=digits-lt seed=3"
+    )
 
 
 def test_a_record_that_differs_in_what_is_shown_has_another_digest(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 from contrasweep.code import CurrentCode
 from contrasweep.code.version import versions
-from contrasweep.live.state import Progress
+from contrasweep.live.state import Progress, replicate_of
 from contrasweep.results.notices import early_notices, notices_of
 from contrasweep.rows import Row
 from contrasweep.running.engine.accounts import Accounts, ActiveTrial
@@ -18,7 +18,6 @@ from contrasweep.running.failures import (
     NOTHING_REPORTED,
     failure_line,
     lacks_metric,
-    replicate_of,
     unreported_metric,
 )
 from contrasweep.storage.attempts import read_owner

@@ -435,7 +435,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 def _forget(trial: RayTrial) -> None:
     """Free the memory of an ended trial: only its id is needed later."""
     ray_internals.forget(trial)
-    for name in ("data", "notes", "code", "trial"):
+    for name in ("notes", "code", "trial"):
         trial.config.pop(name, None)  # type: ignore[misc]
 
 

@@ -17,10 +17,11 @@ from typing import Any
 
 import ray
 
+from contrasweep.live.state import replicate_of
 from contrasweep.running.engine.accounts import LOOK_S
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of, call_actor
-from contrasweep.running.failures import SHORT_ID, replicate_of
+from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.run_context import RayTrial
 from contrasweep.running.stacks import actor_waits_for_task, innermost, stack_of_actor
 from contrasweep.shell import command_line

@@ -62,11 +62,11 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
         """Take the next trial in this actor, or return why this process cannot take it and must be stopped."""
         self._drop()
-        leftover = self.isolation.end(new_config["trial"]["trainable"])
+        leftover = self.isolation.end(new_config["trial"].trainable)
         if self.cuda_failed:
             leftover = "failed with an error of CUDA"
         if leftover:
-            return f"arm {self.described['trial']['arm']} {leftover}; its worker is replaced"
+            return f"arm {self.described['trial'].arm} {leftover}; its worker is replaced"
         return bool(super().reset(new_config, storage))
 
     def reset_config(self, new_config: TrialDescription) -> bool:

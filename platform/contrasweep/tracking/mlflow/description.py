@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contrasweep.canonical import label
+from contrasweep.live.state import replicate_of
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.record import CodeRef, DatasetLike, Phase, Record, Status, TrialLike
@@ -40,8 +41,6 @@ _NAME_COLUMN = "attributes.`Run Name`"
 _RUNS_OF_BARS = 100  # a page of MLflow's list has as many
 _SECTION = "study"
 
-TrialOrRecord = TrialLike | Record
-
 Point = tuple[str, float, int, int]
 """One value of a metric: its name, the value, unix time in milliseconds, step."""
 
@@ -68,7 +67,7 @@ class DescribedDataset:
     synthetic: bool = False
 
 
-def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
+def describe_run(study: TrackedStudy, trial: TrialLike) -> RunDescription:
     """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
     config = dotted.flatten(trial.config)
     data = _dataset(study, trial.data)
@@ -76,9 +75,8 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     keys = mlflow_keys([*study.keys, *identity, *config])
     params = {keys[key]: MISSING for key in study.keys}
     params |= {keys[key]: _text(value) for key, value in (identity | config).items()}
-    trial_id = trial.trial_id if isinstance(trial, Record) else trial.id
     tags = {
-        "trial_id": trial_id,
+        "trial_id": trial.id,
         "arm": trial.arm,
         "fold": _text(trial.fold),
         "seed": str(trial.seed),
@@ -88,21 +86,7 @@ def describe_run(study: TrackedStudy, trial: TrialOrRecord) -> RunDescription:
     }
     if trial.start is not None:
         tags["start"] = f"{trial.start.study}/{trial.start.trial}"
-    return RunDescription(trial_id, run_name(study, trial), params, tags, data)
-
-
-def run_name(study: TrackedStudy, trial: TrialOrRecord) -> str:
-    """The arm, the study's axes, fold and seed: `ocl batch_size=32 fold=2 seed=0`."""
-    config = {**trial.config, "data": trial.data.name}
-    axis_texts = {axis: dotted.name(dotted.lookup(config, axis)) for axis in study.axes}
-    axis_texts = {
-        a: f"{v:.4g}" if isinstance(v, float) else _text(v)[:40]
-        for a, v in axis_texts.items()
-        if v is not None
-    }
-    parts = [f"{axis}={value}" for axis, value in axis_texts.items()]
-    fold = [] if trial.fold is None else [f"fold={trial.fold}"]
-    return " ".join([trial.arm, *parts, *fold, f"seed={trial.seed}"])
+    return RunDescription(trial.id, replicate_of(trial, study.axes), params, tags, data)
 
 
 def final_tags(record: Record) -> dict[str, str]:

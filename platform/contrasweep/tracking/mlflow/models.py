@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from contrasweep.commands.functions import loader_path
+from contrasweep.live.state import replicate_of
 from contrasweep.storage.record import Record
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import translate_errors
-from contrasweep.tracking.mlflow.description import run_name
 from contrasweep.tracking.mlflow.server import MODEL_TAG, Server
 from contrasweep.trial import Trial
 
@@ -31,7 +31,9 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
     # which MLflow refuses
-    name = re.sub(r"[/:.%\"']", "_", f"{server.study.name} {run_name(server.study, record)}")
+    name = re.sub(
+        r"[/:.%\"']", "_", f"{server.study.name} {replicate_of(record, server.study.axes)}"
+    )
     entry = server.client.create_logged_model(server.experiment_id, name, run.run_id)
     translate_errors(_save, server.uri, module, entry.model_id, run.run_id, step)
     server.set_tags(run, {MODEL_TAG: str(step)})
