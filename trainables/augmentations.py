@@ -72,7 +72,7 @@ class Auto:
 
 
 def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
-    """Return a class of policies with these defaults, to be chosen by `name`."""
+    """Return a class of policies with these defaults, to be chosen by `name`; `about` is its docstring."""
     types = typing.get_type_hints(Policy, include_extras=True)
     policy = parameters_class(
         name, {key: (types[key], value) for key, value in defaults.items()}, base=Policy
@@ -83,14 +83,14 @@ def _preset(name: str, about: str, **defaults: Any) -> type[Policy]:
 
 @dataclass(frozen=True)
 class ExternalAugmentation:
-    """An augmentation at a dotted path."""
+    """An augmentation of somebody else's: its dotted path, and the function or class there."""
 
     path: str
     target: Callable[..., Any]
 
 
 def find_external(path: str) -> ExternalAugmentation:
-    """Return the augmentation at a dotted path."""
+    """Return the augmentation at a dotted path; `SpecError` where nothing is there."""
     return ExternalAugmentation(path, import_path(path, kind="augmentation"))
 
 
@@ -102,6 +102,7 @@ def _takes(entry: Any, given: Config) -> type:
 
 @functools.cache
 def _parameters_of_external(entry: ExternalAugmentation) -> type:
+    """Return a class with a field for each setting of an augmentation: a function's without the image."""
     after = 0 if inspect.isclass(entry.target) else 1
     return parameters_class("Augmentation", signature_fields(entry.target, after=after))
 
@@ -172,7 +173,7 @@ PHOTOGRAPHS_IN_GRAY = ("fashion-mnist",)
 
 
 def resolved(augmentation: Component, data: Manifest, column: str = "image") -> Component:
-    """Return `augmentation`; `auto` is replaced by the one that suits the images of `data`.
+    """Return `augmentation`; `auto` is replaced by the one that suits the images in the `column` of `data`.
 
     The importer may say what they are (`source.content`, a name of `AUGMENTATIONS`). Otherwise one channel is taken
     for glyphs, because a missing flip costs little and a wrong one makes classes indistinguishable. The dataset's
@@ -180,6 +181,7 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
     """
     if augmentation.name != "auto":
         return augmentation
+    # Height, width and channels; None where the manifest does not say them.
     shape = data.columns[column].get("shape") if column in data.columns else None
     name = data.source.get("content")
     if name not in AUGMENTATIONS:
@@ -190,6 +192,7 @@ def resolved(augmentation: Component, data: Manifest, column: str = "image") -> 
         )
         if gray:
             name = "glyphs"
+        # Photographs of any size are cropped anyway, and more strongly, as on ImageNet.
         elif shape is not None and shape[0] == ANY_SIDE:
             name = "imagenet"
         else:
@@ -221,6 +224,7 @@ class Draws:
         return self._each(lambda x: x.to(device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Draws":
+        """Return these draws with `change` made to each tensor; what is None stays so."""
         fields = (self.affine, self.colour, self.contrast, self.effects, self.mirrored)
         return Draws(*(None if x is None else change(x) for x in fields))
 
@@ -244,8 +248,9 @@ class ExternalDraws:
         return self
 
     def apply(self, images: Tensor) -> Tensor:
-        """The view of each image [n c h w]."""
+        """Return the view of each image [n c h w]."""
         views = []
+        # Each image has a seed of its own, so its view does not depend on the batch. The global generator is put back.
         with torch.random.fork_rng(devices=[images.device] if images.is_cuda else []):
             for image, seed in zip(images, self.seeds.tolist(), strict=True):
                 torch.manual_seed(seed)
@@ -262,6 +267,7 @@ def policy_of(augmentation: Component) -> Policy | Transform:
 
 
 def _transform_of(augmentation: Component) -> Transform:
+    """Return the function of an image: the user's with its settings, or an object of the user's class."""
     built: Any = functools.partial(augmentation.entry.target, **augmentation.parameters)
     if inspect.isclass(augmentation.entry.target):
         with errors_named(f"{augmentation.name} cannot be built"):
@@ -270,7 +276,7 @@ def _transform_of(augmentation: Component) -> Transform:
 
 
 def without_crop(policy: Policy | Transform) -> Policy | Transform:
-    """Return the policy for views that are crops already; the user's own transform is returned unchanged."""
+    """Return the policy without its crop, for views that are crops already; a user's own transform is unchanged."""
     if isinstance(policy, Policy):
         return replace(policy, area=(1.0, 1.0), aspect=(1.0, 1.0))
     return policy
@@ -289,33 +295,37 @@ def draw(
 def draw(
     policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
 ) -> Draws | ExternalDraws:
-    """Draw the view of each of `n` images.
+    """Draw the view of each of `n` images with so many channels: what happens to it, for `apply`.
 
     Every policy uses the generator equally often, so that two policies differ in what they do and not in their
     luck.
     """
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
+    # Rows of u: 0 to 3 the crop, 4 the flip, 5 the rotation, 6 whether to jitter, 7 to 10 how much, 11 grayscale.
     u = torch.rand(12, n, generator=generator)
     affine: Tensor | None = _affine(policy, u[:6])
     mirrored = None
     effects = None
-    # as of a crop: nothing to resample
+    # Without crop and rotation images are at most mirrored, and nothing has to be resampled.
     if policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0:
         affine = None
         mirrored = u[4] < policy.flip
+    # Drawn after `u`, and only where it is used: policies without it draw what they did before there was any.
     if policy.blur or policy.solarize:
         v = torch.rand(3, n, generator=generator)
         sigma = torch.where(v[0] < policy.blur, 0.1 + 1.9 * v[1], torch.zeros(()))
         effects = torch.stack([sigma, (v[2] < policy.solarize).float()], 1)
     if policy.jitter_share == 0 and policy.grayscale == 0:
         return Draws(affine, None, None, effects, mirrored)
+    # Factors of 1 plus or minus their strength at most, 1 where an image is not jittered; the hue is an angle in turns.
     jittered = u[6] < policy.jitter_share
     brightness, contrast, saturation = (
         torch.where(jittered, 1 + strength * (2 * x - 1), torch.ones(()))
         for strength, x in zip(policy.jitter, u[7:10], strict=False)
     )
     hue = torch.where(jittered, policy.jitter[3] * (2 * u[10] - 1), torch.zeros(()))
+    # A grayscale view has no saturation at all.
     saturation = torch.where(u[11] < policy.grayscale, torch.zeros(()), saturation)
     return Draws(
         affine, _colour(brightness, saturation, hue, channels), contrast, effects, mirrored
@@ -325,7 +335,7 @@ def draw(
 def apply(
     images: Float[Tensor, "n c h w"], draws: Draws | ExternalDraws
 ) -> Float[Tensor, "n c h w"]:
-    """The drawn view of each image; values are in [0, 1] before and after.
+    """Return the drawn view of each image; values are in [0, 1] before and after.
 
     Deviation from torchvision: brightness, saturation and hue are one linear map (hue turns in YIQ, not HSV),
     contrast comes last, and values are clamped once at the end rather than after each of the four.
@@ -335,15 +345,16 @@ def apply(
     views = _moved(images, draws)
     if draws.colour is not None and draws.contrast is not None:
         views = torch.einsum("nij,njhw->nihw", draws.colour, views)
+        # Contrast: values about the view's mean gray. In place, as most of the time is memory.
         contrast = draws.contrast[:, None, None, None]
         mean = _gray(views).mean((2, 3), keepdim=True)
-        # in place: most of the time is memory
         views = views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)
     if draws.effects is None:
         return views
-    blurred = _blurred(views, draws.effects[:, 0])
+    sigma, solarized = draws.effects.unbind(1)
+    blurred = _blurred(views, sigma)
     return torch.where(
-        (draws.effects[:, 1, None, None, None] > 0) & (blurred >= 0.5), 1 - blurred, blurred
+        (solarized[:, None, None, None] > 0) & (blurred >= 0.5), 1 - blurred, blurred
     )
 
 
@@ -363,10 +374,12 @@ def _blurred(
     images: Float[Tensor, "n c h w"], sigma: Float[Tensor, " n"]
 ) -> Float[Tensor, "n c h w"]:
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
+    # A Gaussian of 2 reach + 1 weights for each image, the same for each of its channels.
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
     away = torch.arange(-reach, reach + 1, device=images.device)
     kernel = torch.exp(-away.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
     kernel = (kernel / kernel.sum(1, keepdim=True)).repeat_interleave(images.shape[1], 0)[:, None]
+    # All channels of all images are groups of one convolution, down the columns and then along the rows.
     flat = F.pad(images, (reach,) * 4, mode="reflect").flatten(0, 1)[None]
     rows = F.conv2d(flat, kernel[:, :, None], groups=flat.shape[1])
     return F.conv2d(rows, kernel[..., None], groups=flat.shape[1]).view_as(images)
@@ -397,15 +410,18 @@ def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
 
     The uniform draws `u` give the crop (area, aspect, place), the flip and the rotation.
     """
+    # The crop's width and height as shares of the image's; its ratio is log-uniform.
     area = policy.area[0] + (policy.area[1] - policy.area[0]) * u[0]
     low, high = (math.log(a) for a in policy.aspect)
     aspect = torch.exp(low + (high - low) * u[1])
     width = (area * aspect).sqrt().clamp(max=1)
     height = (area / aspect).sqrt().clamp(max=1)
+    # Its centre, anywhere that keeps it within the image; a mirrored view has a negative width.
     x = (1 - width) * (2 * u[2] - 1)
     y = (1 - height) * (2 * u[3] - 1)
     mirrored = torch.where(u[4] < policy.flip, -width, width)
     angle = math.radians(policy.rotation) * (2 * u[5] - 1)
+    # Rows of [rotation x scale | centre].
     cos = torch.cos(angle)
     sin = torch.sin(angle)
     first = torch.stack([cos * mirrored, -sin * height, x], -1)
@@ -413,6 +429,7 @@ def _affine(policy: Policy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
     return torch.stack([first, second], 1)
 
 
+# Weights of red, green and blue in the luma, and the matrix from RGB to YIQ (ITU-R BT.601 and NTSC).
 _LUMA = [0.299, 0.587, 0.114]
 _TO_YIQ = [_LUMA, [0.5959, -0.2746, -0.3213], [0.2115, -0.5227, 0.3112]]
 
@@ -423,6 +440,7 @@ def _colour(
     """Brightness x saturation x hue as one matrix an image; images without three channels have brightness only."""
     if channels != 3:
         return brightness[:, None, None] * torch.eye(channels)
+    # Hue turns the colour plane (I, Q) about the luma Y, and saturation mixes a colour with its gray.
     angle = 2 * math.pi * hue
     turn = torch.eye(3).repeat(len(hue), 1, 1)
     turn[:, 1, 1] = turn[:, 2, 2] = torch.cos(angle)
@@ -435,6 +453,7 @@ def _colour(
 
 
 def _gray(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 1 h w"]:
+    """Return the luma of images with three channels, and the mean of the channels of any others."""
     if images.shape[1] != 3:
         return images.mean(1, keepdim=True)
     gray: Tensor = torch.einsum("c,nchw->nhw", torch.tensor(_LUMA).to(images), images)[:, None]

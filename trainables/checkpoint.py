@@ -35,6 +35,7 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
         "rng": _rng(),
         "facts": facts,
     }
+    # Written beside it and then renamed, which happens at once or not at all.
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{FILE}-{os.getpid()}"
     try:
@@ -46,7 +47,10 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
 
 
 def part(folder: Path, name: str) -> StateDict:
-    """The state of one part as `save` wrote it to `folder`; nothing else is touched."""
+    """Return the state of the part `name` as `save` wrote it to `folder`; torch's random state is left alone.
+
+    `StorageError` where the folder holds no checkpoint.
+    """
     state: StateDict = _read(folder)["parts"][name]
     return state
 
@@ -61,6 +65,7 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
     Raises:
         SpecError: The checkpoint holds no encoder, or one with other tensors; the message names the first.
     """
+    # In both methods the network is a sequence of encoder and head, so that names of the encoder's tensors begin "0.".
     try:
         parts: dict[str, StateDict] = _read(folder)["parts"]
         network = parts.get("average") or parts["model"]
@@ -78,6 +83,7 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
         raise SpecError(
             "the checkpoint to start from holds no encoder", place="start", hint=hint
         ) from None
+    # Name -> shapes in the encoder and in the checkpoint; "none" where one lacks the tensor.
     expected = encoder.state_dict()
     names = [*expected, *(name for name in state if name not in expected)]
     shapes = {
@@ -96,7 +102,10 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
 
 
 def restore(folder: Path, parts: Mapping[str, Stateful]) -> StateDict:
-    """Bring `parts` and torch's random state back to what `save` wrote to `folder`; returns its facts."""
+    """Bring `parts` and torch's random state back to what `save` wrote to `folder`, and return its `facts`.
+
+    `StorageError` where the folder holds no checkpoint, or one of other parts.
+    """
     state = _read(folder)
     if set(state["parts"]) != set(parts):
         raise StorageError(
@@ -125,5 +134,6 @@ def _rng() -> StateDict:
 
 def _set_rng(state: StateDict) -> None:
     torch.set_rng_state(state["cpu"])
+    # On a host with other GPUs, their generators stay as the epoch's seed sets them.
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -49,6 +49,7 @@ def of_batch(
         if isinstance(loss, ComposedLoss | ComposedViewsLoss)
         else labels
     )
+    # bfloat16 is widened to float32; float64 stays.
     z = embeddings.detach().to(torch.promote_types(embeddings.dtype, torch.float32))
     metrics = {
         "valid_anchors": float(valid_anchors(ids)),
@@ -58,6 +59,7 @@ def of_batch(
     if isinstance(loss, ComposedLoss):
         constant = collapse_value(loss, ids, typical_score(loss, z))
         away = float(value) - constant
+        # A uniformity near 0: all directions coincide. Where lengths count too (no lowest score), it is not asked for.
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
         stuck = coincide and abs(away) <= 0.01 * max(abs(constant), 0.01)
         metrics |= {
@@ -79,6 +81,7 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
     score = typical_score(loss, None) if score is None else score
     member, counts = members(ids)
     places = torch.arange(len(ids), device=ids.device)
+    # `rows` are the anchors that are computed: all, or one of each class; `member_of` gives each row's anchor.
     if loss.loss.all_pairs:
         rows = places
         member_of = places
@@ -90,6 +93,7 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
     terms = loss.terms(
         torch.full(same.shape, score, dtype=torch.float64, device=ids.device), positives, ~same
     )
+    # The terms of the computed anchors, spread over all rows, are reduced as in training.
     pairs = (counts[member] - 1).double()
     return sum(
         float(REDUCTIONS[loss.reduction](Terms(*(t[member_of] for t in part)), pairs))
@@ -98,9 +102,9 @@ def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> 
 
 
 def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
-    """Return the score of two equal embeddings.
+    """Return the score of two equal embeddings: the similarity's largest.
 
-    For the dot product, it is that of the mean squared length of `z`, or 1 without `z`.
+    The dot product has none: there it is the mean squared length of `z`, or 1 without `z`.
     """
     if math.isfinite(loss.similarity.high):
         return loss.similarity.high
@@ -109,6 +113,7 @@ def typical_score(loss: ComposedLoss, z: Float[Tensor, "n d"] | None) -> float:
 
 def alignment(z: Float[Tensor, "n d"], ids: Ids) -> float:
     """Mean |u_i - u_p|^2 over positive pairs of unit embeddings, 0 to 4; NaN without pairs (Wang & Isola 2020)."""
+    # |u_i - u_p|^2 = |u_i|^2 + |u_p|^2 - 2 u_i.u_p, summed by class, so that no matrix of all pairs is needed.
     u = unit(z.double())
     member, counts = members(ids)
     sums = u.new_zeros(len(counts), u.shape[1]).index_add(0, member, u)
@@ -131,7 +136,7 @@ def uniformity(z: Float[Tensor, "n d"]) -> float:
 
 
 def gradient_norm(gradients: Iterable[Tensor | None]) -> Float[Tensor, ""]:
-    """L2 norm of all gradients together, in float32 or more; None counts as zero."""
+    """Return the L2 norm of all gradients together, in float32 or more; a gradient that is None counts as zero."""
     norms = [
         torch.linalg.vector_norm(g.float() if g.dtype.itemsize < 4 else g)
         for g in gradients
@@ -146,8 +151,9 @@ OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negat
 def of_negatives(
     loss: Any, counts: Mapping[str, Sequence[Counts]], guard: Seen, *, ends: bool, name: str
 ) -> dict[str, float]:
-    """Return the metrics of an epoch, by name, from what `negatives` has counted in each of its steps.
+    """Return the metrics of an epoch, by name, from what `losses.negatives` has counted in each of its steps.
 
+    `counts` are name of the metric -> counts of each step; it is empty for a loss whose scores have no sign.
     `negative_cosines` is the share of negatives that a loss saw at a cosine below 0; it is missing where no step had
     negatives. For OCL, `ocl_equals_scl` is 1 as long as the whole training had no such negative. At the end of the
     training, a warning then says that OCL was the same as SCL.
@@ -163,7 +169,7 @@ def of_negatives(
 
 
 def warn_if_stuck(metrics: Mapping[str, float], epoch: int, name: str, remedy: str) -> bool:
-    """Warn, once per call, when a trial's loss is at its collapse value: it has learned nothing."""
+    """Log a warning where `metrics` of `of_batch` have `collapsed` 1, with `remedy`; return whether one was logged."""
     if not metrics.get("collapsed"):
         return False
     log.warning(

@@ -49,6 +49,7 @@ def small_cnn(shape: Shape, *, width: Count = 16) -> "nn.Module":
 
     The first has a stride too where images are larger than 16 pixels, so that it gives about 16.
     """
+    # Stride of the first convolution.
     stem = max(1, round(min(shape[1:]) / 16))
     layers = [
         *_conv(shape[0], width, stem),
@@ -70,6 +71,7 @@ def resnet(depth: int) -> Callable[..., Any]:
         import torchvision  # costs more than a second, so only those who need it pay
 
         net = getattr(torchvision.models, f"resnet{depth}")(weights=None)
+        # The ImageNet stem takes three channels: small images get another, and others one for their channels.
         if max(shape[1:]) <= 64:
             net.conv1 = nn.Conv2d(shape[0], 64, 3, stride=1, padding=1, bias=False)
             nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -97,7 +99,7 @@ class ExternalEncoder:
         return inspect.getdoc(self.target) or self.name
 
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
-        """The module, which has `dim`; `SpecError` where it cannot be built or has none."""
+        """Return the module, whose `dim` is the number of its features; `SpecError` where it fails or has no `dim`."""
         with errors_named(f"{self.name} cannot be built for images {list(shape)}"):
             module = self.target(shape, **options)
         dim = getattr(module, "dim", None)
@@ -117,7 +119,10 @@ def is_torchvision(name: str) -> bool:
 
 
 def find(name: str) -> ExternalEncoder:
-    """The encoder of this name, which is not in the table."""
+    """Return the encoder that is not in the table: timm's (`timm:NAME`), torchvision's, or at a dotted path.
+
+    `SpecError` where nothing is at the path.
+    """
     if name.startswith(TIMM):
         return ExternalEncoder(name, functools.partial(_timm, name.removeprefix(TIMM)))
     if ":" not in name:
@@ -127,7 +132,11 @@ def find(name: str) -> ExternalEncoder:
 
 @functools.cache
 def parameters_of_external(entry: ExternalEncoder) -> type:
-    """Return the parameters of the user's own encoder: all that it takes after the shape."""
+    """Return a class with a field for each parameter of the user's own encoder: all that it takes after the shape.
+
+    One that takes `**kwargs` may be given any further parameter.
+    """
+    # None takes keyword-only parameters: all that can be set of our own functions for torchvision and timm.
     after = None if isinstance(entry.target, functools.partial) else 1
     is_open = any(
         p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()
@@ -170,7 +179,7 @@ def linear_head(features: int, *, dim: Count = 128) -> "nn.Module":
 
 
 def no_head(features: int) -> "nn.Module":
-    """The features as they are."""
+    """No head: the features are the embeddings."""
     return nn.Identity()
 
 
@@ -183,7 +192,7 @@ HEADS: Table[Callable[..., Any]] = Table(
 def check_encoder(encoder: Component, projection: Component, shape: Shape) -> None:
     """Raise `SpecError` where the user's own encoder or head gives no features for images of this `shape`.
 
-    Two black images go through both, on the CPU; those of our own tables are known to.
+    Two black images go through both, on the CPU. Encoders and heads of our own tables are not tried.
     """
     if encoder.name in ENCODERS and projection.name in HEADS:
         return
@@ -213,6 +222,7 @@ def check_encoder(encoder: Component, projection: Component, shape: Shape) -> No
 
 
 def _output(module: "nn.Module", values: Tensor, place: str, name: str) -> Tensor:
+    """Return what a module gives for `values`; `SpecError` at `place` where it fails or gives no tensor."""
     with errors_named(f"{name} fails on input {list(values.shape)}", place):
         output = module(values)
     if not isinstance(output, Tensor):
@@ -226,6 +236,7 @@ def _torchvision(
     """Return a network of torchvision as an encoder: its features are what its last linear layer gets."""
     import torchvision
 
+    # Vision transformers are made for one image size. Two networks have options that torchvision warns of.
     builder = torchvision.models.get_model_builder(name)
     options: MutableConfig = {"image_size": shape[1]} if name.startswith("vit_") else {}
     if name in ("googlenet", "inception_v3"):
@@ -238,6 +249,7 @@ def _torchvision(
         raise SpecError(
             f"{name} does not end with a linear layer, in whose place its features would stand"
         )
+    # The last linear layer is the classifier: without it, its inputs come out.
     path, last = linear[-1]
     net.set_submodule(path, nn.Identity())
     if shape[0] != 3:
@@ -246,7 +258,7 @@ def _torchvision(
 
 
 def import_timm(name: str) -> Any:
-    """The package timm, for its network `name`; `SpecError` where it is not installed."""
+    """Return the package timm; `SpecError` that names its network `name` where timm is not installed."""
     try:
         import timm
     except ImportError:
@@ -271,7 +283,7 @@ def _timm(
 
 
 def _first_conv(net: "nn.Module", channels: int) -> None:
-    """Let the first convolution take so many channels."""
+    """Replace the first convolution by one for so many channels, with new weights."""
     path, first = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
     arguments: MutableConfig = {
         name: getattr(first, name)
@@ -283,7 +295,10 @@ def _first_conv(net: "nn.Module", channels: int) -> None:
 
 
 def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> "nn.Module":
-    """`net` as an encoder of `dim` features, with the weights of a `file` of this digest where one is given."""
+    """Return `net` as an encoder with the attribute `dim`, the number of its features.
+
+    Its weights come from `file`, a state dict with this SHA-256 digest, unless that is "".
+    """
     if file:
         load_weights(net, file, sha256)
     encoder = nn.Sequential(OrderedDict(body=net))

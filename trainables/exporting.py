@@ -40,7 +40,7 @@ class FromPixels(nn.Module):
         self.cpu().eval()
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> object:
-        """The network's output for these images, one tensor a side."""
+        """Return the network's output for these images, one tensor a side."""
         resized = sides if self.size is None else [squares(side, self.size) for side in sides]
         numbers = () if self.numbers is None else self.numbers(*sides)
         return self.network(
@@ -54,8 +54,9 @@ def squares(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s
 
     A `size` of 0 is the shorter side of the images; square images then stay as they are.
     """
+    # One layout in memory, so that sums over pixels come out the same whatever the images come from.
     size = size or min(pixels.shape[2:])
-    pixels = pixels.contiguous()  # one layout, so that sums come out the same
+    pixels = pixels.contiguous()
     if tuple(pixels.shape[2:]) == (size, size):
         return pixels
     chunks = [
@@ -79,6 +80,7 @@ def normalised(
     about the one, then about the other: [n 2c h w].
     """
     colours: list[Tensor] = [mean] if centre != "item" else []
+    # The mean of each item and channel over its sides (0) and pixels (3, 4), as [n c 1 1].
     if centre != "dataset":
         colours.append(torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None])
     return tuple(

@@ -17,10 +17,10 @@ NESTED = ("state_dict", "model")
 
 
 def with_digest(path: str, place: str) -> str:
-    """Return `path` as `path#digest`, and one that has a digest as it is.
+    """Return `path` as `path#digest`, with the first digits of its SHA-256; a path that has a digest stays as it is.
 
     Raises:
-        SpecError: There is no such file; the error stands at `place`.
+        SpecError: There is no such file; `place` is the setting that the error names.
     """
     if "#" in path:
         return path
@@ -31,7 +31,9 @@ def with_digest(path: str, place: str) -> str:
 
 
 def checked_file(text: str, place: str) -> Path:
-    """Return the file of a `path#digest`, or of a plain path.
+    """Return the file of a `path#digest`, or of a plain path, whose content may be any.
+
+    `place` is the setting that errors name.
 
     Raises:
         DataError: The file is not on this host, or its content is another than when the study was planned.
@@ -50,7 +52,11 @@ def checked_file(text: str, place: str) -> Path:
 
 
 def with_digest_of_weights(component: Component) -> Component:
-    """Return the component with the SHA-256 of its `weights`, if it has any, for the trial's identity."""
+    """Return the component with the SHA-256 of its `weights` as its parameter `sha256`, for the trial's identity.
+
+    One without a file of weights stays as it is. `SpecError` where the file is missing or has another digest than the
+    study declares.
+    """
     file = component.parameters.get("weights")
     if not file:
         return component
@@ -63,6 +69,7 @@ def with_digest_of_weights(component: Component) -> Component:
             value=file,
             hint=f"{digest}, not {declared_digest}",
         )
+    # Built anew from its parameters, of which "name" is none.
     plain = component.to_plain() | {"sha256": digest}
     del plain["name"]
     return Component(component.name, component.entry, type(component.settings)(**plain))
@@ -123,12 +130,13 @@ def _weights_file(file: str) -> Path:
 
 
 def _digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file, which is read again only where its time or size has changed."""
     stat = file.stat()
     return _sha256(file, stat.st_mtime_ns, stat.st_size)
 
 
 @functools.lru_cache(64)
 def _sha256(file: Path, mtime_ns: int, size: int) -> str:
-    """Return the 64 digits of a file as it is now, which is read once as long as it does not change."""
+    """Return the 64 digits of a file's SHA-256; `mtime_ns` and `size` are parts of the cache's key only."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -24,6 +24,7 @@ from contrasweep.trainables.pytorch import F, Float, Int, Tensor, UInt8, torch
 
 T = TypeVar("T")
 IMAGE = "image"
+"""The column of a dataset that has the images."""
 EVALUATED = 224 / 256
 """The part of the shorter side that an evaluation sees of an image that is not whole."""
 SUMMED = 2**18
@@ -89,13 +90,16 @@ def crop_box(
 
 @dataclass(frozen=True)
 class Crops:
-    """Random crops of a view's rows: a seed for each row, and the range of their sizes."""
+    """Random crops of a view's rows: a seed for each row, and the policy with the range of their sizes."""
 
     seeds: list[int]
     policy: augmentations.Policy | augmentations.Transform
 
     def box(self, height: int, width: int, place: int) -> tuple[int, int, int, int]:
-        """The crop of one row; the centre where a foreign transform cuts by itself."""
+        """Return top, left, height and width of the crop of the row at `place`, of an image of this height and width.
+
+        It is the centre for a user's own transform, which cuts by itself.
+        """
         if not isinstance(self.policy, augmentations.Policy):
             return centre_box(height, width)
         return crop_box(height, width, self.seeds[place], self.policy.area, self.policy.aspect)
@@ -104,14 +108,17 @@ class Crops:
 def centre_box(height: int, width: int) -> tuple[int, int, int, int]:
     """Return top, left, height and width of the central square that an evaluation sees.
 
-    It is what is left of the shorter side scaled to 256 after a cut to 224.
+    It is what is left of an image whose shorter side is scaled to 256 and whose centre of 224 is cut out.
     """
     side = max(1, round(EVALUATED * min(height, width)))
     return (height - side) // 2, (width - side) // 2, side, side
 
 
 def rows_to_train(data: Manifest) -> int:
-    """Return how many rows a trial trains on: of a dataset with folds without the one that is held out."""
+    """Return how many rows a trial trains on: all training rows, less the fold that is held out where there are folds.
+
+    Folds are taken to be equal in size.
+    """
     rows = data.rows("train")
     return rows if data.folds is None else rows - rows // data.folds.count
 
@@ -130,6 +137,7 @@ class Images:
         self._describe(part, device)
         self.pixels = torch.empty((len(part), *self.shape), dtype=torch.uint8, device=device)
         start = 0
+        # Stored with channels last; copied block by block, so that the host never holds a second whole copy.
         for block in part.blocks(IMAGE):
             self.pixels[start : start + len(block)] = torch.from_numpy(block).permute(0, 3, 1, 2)
             start += len(block)
@@ -156,16 +164,16 @@ class Images:
     ) -> list[Float[Tensor, "k c h w"]]:
         """Return the images of these rows in [0, 1] before augmentation, one tensor for each view.
 
-        An image without a crop is whole.
+        Images are whole here (`CroppedImages` cuts them), so all views are the same tensor.
         """
         return [self.take(rows).float().div_(255)] * len(crops)
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
-        """The images of these rows, on the device."""
+        """Return the images of these rows, on the device."""
         return self.pixels[rows.to(self.device)]
 
     def stretches(self) -> Iterator[UInt8[Tensor, "k c h w"]]:
-        """All images in their order, on the device."""
+        """Yield all images in their order, on the device; here in one stretch."""
         yield self.pixels
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
@@ -173,6 +181,7 @@ class Images:
 
         They come from sums of integers, which are the same on every device and in any order.
         """
+        # Of each channel: the number of values, their sum, and the sum of their squares.
         n = 0
         totals = [0] * self.shape[0]
         squares = [0] * self.shape[0]
@@ -189,9 +198,8 @@ class Images:
         ]
         std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
         std = torch.where(std > 0, std, torch.ones_like(std))
-        return mean.float()[:, None, None].to(self.device), std.float()[:, None, None].to(
-            self.device
-        )
+        mean, std = (values.float()[:, None, None].to(self.device) for values in (mean, std))
+        return mean, std
 
 
 class StreamedImages(Images):
@@ -208,7 +216,10 @@ class StreamedImages(Images):
         self.pinned = device.type == "cuda"
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
-        """The images of these rows, by way of pinned memory where the device is a GPU."""
+        """Return the images of these rows, on the device.
+
+        They go by pinned memory to a GPU, which copies it without waiting.
+        """
         c, h, w = self.shape
         host = torch.empty((len(rows), h, w, c), dtype=torch.uint8, pin_memory=self.pinned)
         self.part.read(IMAGE, rows.cpu().numpy(), host.numpy())
@@ -253,22 +264,26 @@ class CroppedImages(StreamedImages):
         ]
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
-        """The centres of these rows, as an evaluation sees them."""
+        """Return the centres of these rows' images, as an evaluation sees them."""
         return self._cut(rows, [lambda height, width, place: centre_box(height, width)])[0]
 
     def _cut(self, rows: Int[Tensor, " k"], boxes: Sequence[Box]) -> list[UInt8[Tensor, "k c h w"]]:
-        """Decode each image once and cut each of `boxes`, functions of (height, width, place), of it."""
+        """Decode each row's image once and cut each of `boxes` from it, functions of (height, width, place).
+
+        Returns one tensor of squares for each box.
+        """
         crops_by_view = [np.empty((len(rows), *self.shape), np.uint8) for _ in boxes]
         file = self.part.file(IMAGE)
         places = self.part.rows[rows.cpu().numpy()]
 
         def cut(i: int) -> None:
+            """Cut all views of the image at place `i`."""
             pixels = file.item(int(places[i]))
             height, width = pixels.shape[:2]
             for view, box in zip(crops_by_view, boxes, strict=True):
                 view[i] = crop(pixels, box(height, width, i), self.shape[1])
 
-        # decoding and scaling work without the interpreter's lock
+        # Threads, because decoding and scaling release the interpreter's lock. `list` waits, and raises what one did.
         list(_cutters().map(cut, range(len(rows))))
         return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
 
@@ -284,9 +299,12 @@ class CroppedImages(StreamedImages):
 def crop(
     pixels: UInt8[np.ndarray, "h w c"], box: tuple[int, int, int, int], side: int
 ) -> UInt8[np.ndarray, "c side side"]:
-    """Return the part (top, left, height, width) of an image as a square, bilinear with antialiasing."""
+    """Return the part `box` (top, left, height, width) of an image as a square of `side` pixels.
+
+    It is scaled bilinearly with antialiasing; channels come first then.
+    """
     top, left, height, width = box
-    # contiguous, so that torch starts no threads
+    # Contiguous, so that torch starts no threads of its own beside those that cut.
     part = pixels[top : top + height, left : left + width].copy()
     square = F.interpolate(
         torch.from_numpy(part).permute(2, 0, 1)[None], (side, side), mode="bilinear", antialias=True
@@ -302,17 +320,19 @@ def _cutters() -> ThreadPoolExecutor:
 def open_images(
     part: Part, device: "torch.device", resident_gib: float, view_size: int = 0
 ) -> Images:
-    """The images of `part`: whole on the device up to `resident_gib`, streamed above.
+    """Return the images of `part`: whole on the device up to `resident_gib` GiB, streamed from the cache above.
 
-    With a `view_size` they are cut to squares of it; see `CroppedImages`.
+    With a `view_size` above 0 they are cut to squares of so many pixels; see `CroppedImages`.
     """
     if view_size:
         return CroppedImages(part, device, view_size)
-    return (StreamedImages if image_bytes(part) > resident_gib * 2**30 else Images)(part, device)
+    if image_bytes(part) > resident_gib * 2**30:
+        return StreamedImages(part, device)
+    return Images(part, device)
 
 
 def image_bytes(part: Part) -> int:
-    """Bytes of the decoded images of a part."""
+    """Return how many bytes the decoded images of a part have, at a byte a value."""
     return len(part) * int(np.prod(part.file(IMAGE).shape[1:]))
 
 
@@ -328,13 +348,14 @@ class Normalise:
         self.mean, self.std = images.moments()
 
     def __call__(self, values: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        """Return the normal values of images, which have values in [0, 1]."""
+        """Return images with values in [0, 1] as normalised ones, in memory with channels last."""
         return (values - self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
 
     def joined(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
         """Return the normalised values of several batches of images as one batch; memory is copied once."""
         shape = parts[0].shape[1:]
-        ambiguous = shape[0] == 1 or shape[1:].numel() == 1  # then torch.cat keeps rows first
+        # As torch.cat lays it out, which of one channel or one pixel cannot tell that channels are last.
+        ambiguous = shape[0] == 1 or shape[1:].numel() == 1
         joined = torch.empty(
             (sum(map(len, parts)), *shape),
             dtype=torch.result_type(parts[0], self.mean),
@@ -347,7 +368,10 @@ class Normalise:
 
 
 class Views:
-    """What is drawn for the views of an epoch, one for each of `policies`: from `key` for each place in `order`."""
+    """The random views of an epoch: for each place in `order`, one view by each of `policies`.
+
+    All is drawn at the start, from `key` (seed, fold, epoch). Any part of the epoch then has the same views.
+    """
 
     def __init__(
         self,
@@ -360,6 +384,7 @@ class Views:
         self.policies = policies
         self.order = order
         self.key = key
+        # Images that are cut while they are read have a seed for each crop; what is left of a policy is without crops.
         self.seeds = [
             torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")
         ]
@@ -374,7 +399,7 @@ class Views:
         ]
 
     def __call__(self, part: slice | Int[Tensor, " k"]) -> list[Float[Tensor, "k c h w"]]:
-        """Return the views of these places, in [0, 1]."""
+        """Return the views of these places of `order`, in [0, 1], one tensor for each policy."""
         crops = [
             Crops(seeds[part].tolist(), policy)
             for seeds, policy in zip(self.seeds, self.policies, strict=True)
@@ -386,6 +411,7 @@ class Views:
         ]
 
     def _generators(self, what: str) -> Iterator["torch.Generator"]:
+        """Yield a generator for each view, so that adding a view changes none of the others."""
         return (
             seeding.generator(*self.key, f"{what} {view}")
             for view in range(1, len(self.policies) + 1)
@@ -413,9 +439,9 @@ def batches(
     augmented by a thread, ahead of the batch that is asked for.
     """
     stream = _batches(images, normalise, policies, order, size, key, places, share)
+    # A user's own transforms draw from torch's global generator, which a thread beside the training would disturb.
     ours = all(isinstance(policy, augmentations.Policy) for policy in policies)
-    ahead = images.streamed and ours  # others draw from torch's global generator
-    return prefetched(stream) if ahead else stream
+    return prefetched(stream) if images.streamed and ours else stream
 
 
 def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
@@ -429,6 +455,7 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
 
     def put(item: Any) -> bool:
         """Put an item into the queue; return False where the consumer has closed it meanwhile."""
+        # With a timeout, since a consumer that has gone takes nothing out of a full queue.
         while not closed.is_set():
             try:
                 waiting.put(item, timeout=0.1)
@@ -475,18 +502,21 @@ def _batches(
     """Yield the batches of `batches`; a process of several gets its `share` (rank, number) of each."""
     views = Views(images, policies, order, *key)
     size = min(size, len(order))
-    # Views of several batches are drawn at once, as many as fit the device's memory for them.
+    # Views are drawn for `at_once` images at a time, as many as fit the device's memory: a step of some whole batches.
     at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
     step = size * max(1, at_once // size)
+    rank, processes = share
     batch_places = places or range(len(order) // size)
     for start in range(batch_places.start * size, batch_places.stop * size, step):
         batch_rows = slice(start, min(start + step, batch_places.stop * size))
-        part = batch_rows if share[1] == 1 else _share_of(batch_rows, size, *share)
+        part = batch_rows if processes == 1 else _share_of(batch_rows, size, rank, processes)
         rows = order[part]
+        # A batch larger than `at_once` is drawn in several pieces.
         drawn = [views(piece) for piece in _pieces(part, at_once)]
-        share_size = size // share[1]
+        share_size = size // processes
         for i in range(0, len(rows), share_size):
-            # a batch that has several pieces has all of each; of one piece it may be a part
+            # All first views, then all second ones. One piece may have several batches; of several pieces, made where a
+            # batch is larger than one, each is in the batch as a whole.
             batch = [
                 view[i : i + share_size] for pieces in zip(*drawn, strict=True) for view in pieces
             ]
@@ -497,7 +527,7 @@ def _batches(
 
 
 def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
-    """Cut places into stretches of at most `size`."""
+    """Cut places, a slice or indices [k], into stretches of at most `size`, of the same kind."""
     if isinstance(places, slice):
         return [
             slice(i, min(i + size, places.stop)) for i in range(places.start, places.stop, size)
@@ -506,7 +536,8 @@ def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
 
 
 def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:
-    """The places of one of `count` equal parts of each batch of `size` places."""
+    """Return the places of part `number` of each batch of `size` places, whose `count` parts are equal."""
+    # As batches x parts x places of a part.
     return (
         torch.arange(places.start, places.stop)
         .view(-1, count, size // count)[:, number]

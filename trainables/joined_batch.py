@@ -16,7 +16,11 @@ from contrasweep.trainables.pytorch import Float
 
 
 def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
-    """Return the rows of all processes; the gradient of this one's comes back, times the number of processes."""
+    """Return the rows of all processes, in the order of ranks.
+
+    In the backward pass this process gets the gradient of its own rows, times the number of processes: gradients of
+    weights are averaged over processes afterwards (see `losses.distributed`).
+    """
     joined: Tensor = _Gather.apply(z)
     return joined
 
@@ -24,10 +28,11 @@ def gather_with_gradient(z: Float[Tensor, "n d"]) -> Float[Tensor, "N d"]:
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
-        before = distributed.gather(torch.tensor([len(z)], device=z.device))[
-            : distributed.place()[0]
-        ].sum()
-        ctx.own = slice(int(before), int(before) + len(z))
+        """Gather the rows, and remember which are this process's own: those after the rows of lower ranks."""
+        counts = distributed.gather(torch.tensor([len(z)], device=z.device))
+        rank, _ = distributed.place()
+        before = int(counts[:rank].sum())
+        ctx.own = slice(before, before + len(z))
         return distributed.gather(z)
 
     @staticmethod
@@ -40,20 +45,23 @@ class JoinedBatchNorm(_BatchNorm):
     """A batch normalisation whose statistics in training are those of the rows of all processes."""
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions."""
+        """Accept any number of dimensions: one class is for batches of rows, of sequences and of images."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise by the joined batch in training, and by the running statistics in evaluation."""
         if not self.training and self.running_mean is not None:
             return super().forward(input)
+        # In float32 at least. All axes but the channels (1) are averaged over; `shape` lines a channel's value up.
         x = input if input.dtype.itemsize > 4 else input.float()
         axes = [0, *range(2, x.ndim)]
         shape = [1, -1, *[1] * (x.ndim - 2)]
+        # Values of a channel in all processes, whose batches may differ in size.
         count = x.new_tensor([x.numel() / x.shape[1]])
         dist.all_reduce(count)
         mean = summed(x.sum(axes)) / count
         centred = x - mean.view(shape)
         variance = summed(centred.square().sum(axes)) / count
+        # Running statistics have the unbiased variance, as torch's do.
         self._track(mean.detach(), (variance * count / (count - 1).clamp(min=1)).detach())
         normal = centred / (variance + self.eps).sqrt().view(shape)
         if self.affine:
@@ -70,6 +78,7 @@ class JoinedBatchNorm(_BatchNorm):
         ):
             return
         self.num_batches_tracked += 1
+        # Without a momentum, it is the mean of all batches so far.
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean), share)
         self.running_var.lerp_(variance.to(self.running_var), share)
@@ -85,6 +94,7 @@ def convert(module: nn.Module) -> nn.Module:
             module.affine,
             module.track_running_stats,
         )
+        # The same tensors and not copies, so that an optimizer of these weights goes on with them.
         joined._parameters = module._parameters
         joined._buffers = module._buffers
         joined.training = module.training
@@ -95,7 +105,10 @@ def convert(module: nn.Module) -> nn.Module:
 
 
 def summed(values: Tensor) -> Tensor:
-    """Return the sum over all processes. Its gradient is summed over them too."""
+    """Return the sum of `values` over all processes, the same in each.
+
+    Its gradient is summed over them too, since the values of one process move the results of all.
+    """
     total: Tensor = _Sum.apply(values)
     return total
 

@@ -39,11 +39,8 @@ class Guard:
     """
 
     def __init__(self, learning_rate: float, loss: Component | None = None) -> None:
-        warmer = (
-            " or raise loss.temperature"
-            if loss is not None and "temperature" in loss.parameters
-            else ""
-        )
+        has_temperature = loss is not None and "temperature" in loss.parameters
+        warmer = " or raise loss.temperature" if has_temperature else ""
         self.remedy = f"lower learning_rate ({learning_rate}){warmer}"
         self.nonfinite_steps = 0
         self.warned = False
@@ -68,9 +65,11 @@ class Guard:
             self.nonfinite_steps += 1
             return None
         norm = gradient_norm(gradients)
+        # The sum is finite only if both are; a GPU is waited for once.
         if not torch.isfinite(loss.detach() + norm):
             self.nonfinite_steps += 1
             return None
+        # Gradients are scaled down to a norm of `clip`, never up.
         if clip:
             torch_internals.mul_(gradients, (clip / (norm + 1e-6)).clamp(max=1.0))
         optimizer.step(gradients)
@@ -143,6 +142,7 @@ def run(
     guard = method.guard
     # This is looked at until an epoch has trained anything. Later on a loss may be 0 because it is learned.
     weights = _weights(method) if guard.untrained else None
+    # A checkpoint may be of the last epoch: then nothing is left to train.
     final = epoch > 0 and method.ends(epoch)
     with tempfile.TemporaryDirectory(prefix=scratch_prefix("training")) as scratch:
         while not final:
@@ -156,6 +156,7 @@ def run(
                     log.warning(
                         "%s: in epoch %d the gradient was 0, or no weight changed", trial.arm, epoch
                     )
+            # The checkpoint is written before the evaluation, which may load other weights.
             final = method.ends(epoch)
             due = final or _due(epoch, checkpoint_every)
             saved = _save(Path(scratch, "checkpoint"), method, epoch) if due else None
@@ -169,7 +170,10 @@ def run(
 
 
 def _weights(method: Method) -> float | None:
-    """The sum of the squared weights of all networks that the method saves; None where it saves none."""
+    """Return the sum of the squared weights of all networks that the method saves; None where it saves none.
+
+    Two equal sums say that no weight has changed.
+    """
     networks = [part for part in method.parts.values() if isinstance(part, nn.Module)]
     squares = [
         p.detach().double().square().sum() for network in networks for p in network.parameters()
@@ -194,7 +198,7 @@ def restore(folder: Path, method: Method) -> int:
     state = checkpoint.restore(folder, method.parts)
     method.guard.nonfinite_steps = state.get("nonfinite_steps", 0)
     method.guard.warned = state.get("warned", False)
-    # a checkpoint of before it was counted does not say
+    # Checkpoints of earlier versions do not have these two; the defaults then warn of nothing.
     method.guard.below_zero = state.get("below_zero", True)
     method.guard.untrained = state.get("untrained", False)
     epochs: int = state["epoch"]

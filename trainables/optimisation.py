@@ -85,6 +85,7 @@ class _Momentum:
 
     def move(self, gradients: list[Tensor]) -> None:
         """Move the parameters along their velocities, to which `gradients` are added."""
+        # v <- momentum v + g; w <- w - lr v.
         torch_internals.mul_(self.velocity, self.momentum)
         torch_internals.add_(self.velocity, gradients)
         torch_internals.add_(self.parameters, self.velocity, alpha=-self.lr)
@@ -116,6 +117,7 @@ class SGD(_Momentum):
     def step(self, gradients: list[Tensor]) -> None:
         """Move the parameters against `gradients`, which this may overwrite."""
         with torch.no_grad():
+            # L2: g <- g + weight_decay w, of the parameters that are decayed.
             if self.weight_decay:
                 torch_internals.add_(
                     [gradients[i] for i in self.decayed],
@@ -155,12 +157,15 @@ class AdamW:
         self.steps += 1
         first, second = self.betas
         with torch.no_grad():
+            # Decay, apart from the gradient: w <- (1 - lr weight_decay) w.
             torch_internals.mul_(
                 [self.parameters[i] for i in self.decayed], 1 - self.lr * self.weight_decay
             )
+            # Running means of the gradient (m) and of its square (v).
             torch_internals.lerp_(self.mean, gradients, 1 - first)
             torch_internals.mul_(self.square, second)
             torch_internals.addcmul_(self.square, gradients, gradients, value=1 - second)
+            # w <- w - lr m' / (sqrt(v') + eps), where m' and v' are corrected for their start at 0.
             scale = torch_internals.sqrt(self.square)
             torch_internals.div_(scale, math.sqrt(1 - second**self.steps))
             torch_internals.add_(scale, self.eps)
@@ -203,6 +208,7 @@ class LARS(_Momentum):
         """Move the parameters against `gradients`, which this may overwrite."""
         with torch.no_grad():
             for parameter, gradient in zip(self.parameters, gradients, strict=True):
+                # g <- g + weight_decay w, scaled by trust |w| / |g|; a norm of 0 leaves it as it is.
                 if parameter.ndim > 1:
                     gradient.add_(parameter, alpha=self.weight_decay)
                     size = parameter.norm()
@@ -217,7 +223,7 @@ class LARS(_Momentum):
 
 
 def decayed(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
-    """The numbers of the parameters that weight decay is for: all, or without biases and normalisation."""
+    """Return the indices of the parameters that are decayed; without biases and normalisation for "weights"."""
     return [i for i, parameter in enumerate(parameters) if decay_on == "all" or parameter.ndim > 1]
 
 
@@ -272,6 +278,7 @@ class TorchOptimizer:
         """Move the parameters once, at the present `lr`."""
         for group in self.inner.param_groups:
             group["lr"] = self.lr
+        # It reads gradients off the parameters, where nothing else of ours looks for them.
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self.inner.step()
@@ -279,12 +286,12 @@ class TorchOptimizer:
             parameter.grad = None
 
     def state_dict(self) -> StateDict:
-        """The inner optimizer's state."""
+        """Return the state of the optimizer that is wrapped."""
         state: StateDict = self.inner.state_dict()
         return state
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Restore the inner optimizer's state."""
+        """Restore the state of the optimizer that is wrapped."""
         self.inner.load_state_dict(state)
 
 
@@ -300,7 +307,7 @@ class WithOwnRates:
 
     @property
     def lr(self) -> float:
-        """Return the learning rate of the first optimizer."""
+        """Return the learning rate of the first optimizer, whose ratio is 1."""
         return self.optimizers[0].lr
 
     @lr.setter
@@ -329,33 +336,38 @@ class WithOwnRates:
 
 def is_torchs(name: str) -> bool:
     """Whether torch.optim has an optimizer of this name that takes gradients alone."""
-    entry = (
-        getattr(torch.optim, name, None) if name.isidentifier() and name not in NOT_OURS else None
-    )
+    if name in NOT_OURS or not name.isidentifier():
+        return False
+    entry = getattr(torch.optim, name, None)
     return inspect.isclass(entry) and issubclass(entry, torch.optim.Optimizer)
 
 
 def find_external(name: str) -> ExternalOptimizer:
-    """The optimizer of this name, which is not in the table."""
+    """Return the optimizer that is not in the table: at a dotted path, or of torch.optim by its name.
+
+    `SpecError` where nothing is at the path.
+    """
     target = import_path(name, kind="optimizer") if ":" in name else getattr(torch.optim, name)
     return ExternalOptimizer(name, target)
 
 
 @functools.cache
 def _parameters_of_external(entry: ExternalOptimizer) -> type:
-    """Return the parameters of the user's own optimizer, without weights and learning rate, and `decay_on`."""
-    fields = {
-        k: f
-        for k, f in signature_fields(entry.target, after=1).items()
-        if k not in ("lr", "params")
-    }
-    fields = {
-        k: (Annotated[Any, OMIT_DEFAULT] if f[1] is None else f[0], f[1]) for k, f in fields.items()
-    }
-    if "weight_decay" in fields:
-        fields["weight_decay"] = (NotNegative, fields["weight_decay"][1])
-    decay_on = (Annotated[DecayOn, OMIT_DEFAULT], "all")
-    return parameters_class("Optimizer", {**fields, "decay_on": decay_on})
+    """Return a class with a field for each parameter of the user's own optimizer, and `decay_on`.
+
+    The parameters to train and the learning rate are the trial's, and have no field.
+    """
+    fields = {}
+    for name, (hint, default) in signature_fields(entry.target, after=1).items():
+        if name == "weight_decay":
+            hint = NotNegative
+        # None is torch's "not set"; a trial's identity has such a parameter only where it is set.
+        elif default is None:
+            hint = Annotated[Any, OMIT_DEFAULT]
+        if name not in ("lr", "params"):
+            fields[name] = (hint, default)
+    fields["decay_on"] = (Annotated[DecayOn, OMIT_DEFAULT], "all")
+    return parameters_class("Optimizer", fields)
 
 
 def _takes(entry: Any, given: Config) -> type:
@@ -387,7 +399,10 @@ def check_optimizer(optimizer: Component, lr: float) -> None:
 
 
 def optimizer_states(chosen: Component) -> float:
-    """Tensors that this optimizer keeps for each of the model's; 2 where its class does not say `states`."""
+    """Return how many tensors this optimizer keeps for each parameter, of the same shape.
+
+    2, as many as Adam, where its class has no `states`.
+    """
     return float(getattr(chosen.entry, "states", 2.0))
 
 
@@ -402,10 +417,10 @@ def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate at each step: linear warm-up from `warmup_from`, then a cosine down to lr * decay^3.
+    """The learning rate at each of `steps` steps: linear warm-up from `warmup_from`, then a cosine to lr * decay^3.
 
-    With decay .1 it is SupContrast's. It is a function of the step alone, so that a resumed trial needs no state of
-    it.
+    With decay .1 it is SupContrast's. With `constant` there is no cosine: after the warm-up it is `lr`. It is a
+    function of the step alone, so that a resumed trial needs no state of it.
     """
 
     lr: float
@@ -416,7 +431,8 @@ class Schedule:
     constant: bool = False
 
     def at(self, step: int) -> float:
-        """The learning rate of step 0, 1, ..., steps - 1."""
+        """Return the learning rate of step 0, 1, ..., steps - 1."""
+        # The warm-up rises to where the cosine goes on at its end, so that the rate does not jump there.
         after = self._after(max(step, self.warmup_steps))
         if step >= self.warmup_steps:
             return after

@@ -37,12 +37,12 @@ TIMEOUT = timedelta(minutes=10)
 
 @dataclass
 class Group:
-    """The group of processes that train one trial, as rank 0 sees it."""
+    """The group of processes that train one trial, as rank 0 sees it: `ranks` are those of rank 1, 2, ..."""
 
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def method(self, own: loop.Method) -> loop.Method:
-        """Return `own` as a method whose epochs are trained by all ranks together."""
+        """Return `own` as a method whose epochs are trained by all ranks together; as it is without other ranks."""
         return JoinedMethod(own, self) if self.ranks else own
 
     def begin(self, epoch: int) -> None:
@@ -53,14 +53,14 @@ class Group:
             rank.stdin.flush()
 
     def lost(self) -> str:
-        """Which rank has ended, and how; empty while all run."""
+        """Return which ranks have ended, with their exit codes, as text; "" while all run."""
         ended = [
             (i, code) for i, rank in enumerate(self.ranks, 1) if (code := rank.poll()) is not None
         ]
         return ", ".join(f"rank {i} ended with exit code {code}" for i, code in ended)
 
     def await_loss(self) -> str:
-        """Return what `lost` returns, after a short wait.
+        """Return what `lost` returns, after up to two seconds.
 
         After a failed collective, the rank that caused it may still be ending.
         """
@@ -92,6 +92,7 @@ class JoinedMethod:
         try:
             self.group.begin(epoch)
             return self.own.epoch(epoch)
+        # A rank that has ended shows as a failed collective or a closed pipe; any other error is the trial's own.
         except (RuntimeError, OSError) as error:
             if lost := self.group.await_loss():
                 raise ProcessLostError(
@@ -114,7 +115,9 @@ def joined(
 ) -> Iterator[Group]:
     """Start a group of `size` processes, of which this one is rank 0; with `size` 1 there is no group.
 
-    The others build their method by `build(trial)` and begin where the checkpoint `resume` ends.
+    `build` is the dotted path of a function, by which the others build their method from `trial`. They begin where the
+    checkpoint `resume` ends (None: at the beginning), and end with this context. `SpecError` where a process would
+    have no GPU.
     """
     if size == 1:
         yield Group()
@@ -146,7 +149,8 @@ def rank_of(device: torch.device) -> torch.device:
 
 
 def average(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The mean of each gradient over the processes, in place."""
+    """Replace each gradient by its mean over the processes, in place, and return the list."""
+    # Joined into one tensor, which one collective sums: each call waits for the slowest process.
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
     flat /= dist.get_world_size()
@@ -158,7 +162,7 @@ def average(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
-    """Start the process of a rank, and send it its job."""
+    """Start the process of a rank, and send it its job: pickled, after 8 bytes with its length, for `work` to read."""
     command = [
         sys.executable,
         "-c",
@@ -204,6 +208,7 @@ def work(rank: int) -> None:
     epochs: queue.Queue[int] = queue.Queue()
 
     def listen() -> None:
+        """Take epochs from standard input, in a thread; end the process where rank 0 has closed it."""
         for line in source:
             epochs.put(int(line))
         os._exit(1)  # rank 0 is gone; this process may be in the middle of a step

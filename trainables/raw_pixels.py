@@ -56,24 +56,27 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     k = Settings(**trial.config).resolve(trial.data).neighbours
     fit, test = open_dataset(trial.data).parts(trial.fold)
     labels = torch.tensor(test.labels)
-    fitted = torch.tensor(fit.labels)
+    fit_labels = torch.tensor(fit.labels)
     pixels = _pixels(fit)
     mean = pixels.mean(0)
-    predicted = search(pixels - mean, fitted, _pixels(test) - mean, labels, ks=(k,)).votes[k]
-    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
-    scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
+    predicted = search(pixels - mean, fit_labels, _pixels(test) - mean, labels, ks=(k,)).votes[k]
+    # Without named classes, the largest label says how many there are.
+    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fit_labels.max()))
+    scores = metrics.scores(predicted, labels, torch.bincount(fit_labels, minlength=classes))
     yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
 
 
 def _pixels(part: Part) -> Float[Tensor, "n d"]:
+    """Return the images of a part as rows of values in [0, 1]."""
     return torch.from_numpy(np.asarray(part.array("image"))).flatten(1).float() / 255
 
 
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory of the search: images of both parts in float32 on the host, and no GPU."""
-    images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
+    values = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "image"))
+    # 5 bytes a value: 1 as it is stored, 4 in float32.
     return Workload(
-        "raw pixels", (images,), torch.nn.Identity, (1, 1), resident_bytes=5 * images, device="cpu"
+        "raw pixels", (values,), torch.nn.Identity, (1, 1), resident_bytes=5 * values, device="cpu"
     )
 
 

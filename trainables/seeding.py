@@ -17,6 +17,7 @@ from contrasweep.trainables.pytorch import torch
 
 def derive(*parts: int | str | None) -> int:
     """Return a seed in [0, 2^63) from `parts`: equal parts give equal seeds on any machine, others unrelated ones."""
+    # The first 8 bytes of a digest, less one bit, so that it fits a signed integer.
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -46,15 +47,19 @@ def prepare(device: "torch.device", threads: int = 1) -> None:
     """Set the number of torch threads, and on a GPU ask for deterministic algorithms (on the CPU they are)."""
     torch.set_num_threads(threads)
     if device.type == "cuda":
-        # without it cuBLAS is not deterministic
+        # Without this, cuBLAS is not deterministic.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # Filling memory that is never read costs time; benchmarking could choose other kernels in another run.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
 
 
 def pick_device(name: str) -> "torch.device":
-    """Return the device of this name; `auto` is the GPU if this process sees one, else the CPU."""
+    """Return the device of this name; `auto` is the GPU if this process sees one, else the CPU.
+
+    `SpecError` where a GPU is named and the process sees none.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -61,7 +61,7 @@ def cosine(rows: Rows, columns: Columns) -> Scores:
 
 
 def dot(rows: Rows, columns: Columns) -> Scores:
-    """z_i.z_j."""
+    """z_i.z_j: the dot product, in which the lengths of both vectors count."""
     return rows @ columns.T
 
 
@@ -96,6 +96,7 @@ def neg_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
 
 def neg_sq_euclidean_unit(rows: Rows, columns: Columns) -> Scores:
     """-|u_i - u_j|^2 of unit vectors, in [-4, 0] (FaceNet's: Schroff et al. 2015)."""
+    # |u - v|^2 = |u|^2 + |v|^2 - 2 u.v. The squares are 1, but 0 for a zero vector.
     u = unit(rows)
     v = unit(columns)
     return 2 * (u @ v.T) - u.square().sum(-1)[:, None] - v.square().sum(-1)
@@ -139,15 +140,15 @@ SIMILARITIES: Mapping[str, Similarity] = MappingProxyType(
 
 
 def find_similarity(name: str) -> Similarity:
-    """The similarity of this name, or at this dotted path."""
+    """Return the similarity of this name in `SIMILARITIES`, or at this dotted path (`SpecError` if none is there)."""
     return own_similarity(name) if ":" in name else SIMILARITIES[name]
 
 
 @functools.cache
 def own_similarity(path: str, *, signed: bool = False) -> Similarity:
-    """Return the similarity at a dotted path; `SpecError` where nothing is there.
+    """Return the similarity at a dotted path.
 
-    So too where it must be `signed` (0 means unrelated) and does not say that it is.
+    `SpecError` where nothing is there, or where it must be `signed` (0 means unrelated) and has no attribute `signed`.
     """
     function = import_path(path, kind="similarity")
     is_signed = bool(getattr(function, "signed", False))
@@ -162,7 +163,11 @@ def own_similarity(path: str, *, signed: bool = False) -> Similarity:
 
 
 def check_similarity(path: str) -> None:
-    """Raise `SpecError` where a similarity at a dotted path does not suit: it is asked for 4 rows and 3 of them."""
+    """Raise `SpecError` where a similarity at a dotted path does not suit.
+
+    It is called with four random rows, and the first three of them as columns. It has to give finite scores with a
+    gradient, larger ones for a row with itself.
+    """
     place = "loss.similarity"
     rows = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     with errors_named(f"{path} fails on rows [4, 8] and columns [3, 8]", place):

@@ -27,6 +27,7 @@ def line(first: Count, second: Count, rows: int) -> list[float]:
     The numbers are parameters and kernels, then intercept and slope of the bytes kept, of operations, and of bytes
     moved.
     """
+    # One row more adds the slope; the intercept is what stands at no rows.
     numbers = [(count.saved, count.work.operations, count.work.moved) for count in (first, second)]
     slopes = [after - before for before, after in zip(*numbers, strict=True)]
     lines = [
@@ -36,11 +37,15 @@ def line(first: Count, second: Count, rows: int) -> list[float]:
 
 
 def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> Count | None:
-    """The count of a step of `rows` images; None where it is not in the file."""
+    """Return what a step of `rows` images holds and computes; None where the file has no such network and shape.
+
+    `network` is encoder and head as text, with their parameters.
+    """
     found = _lines().get(key_of(network, shape, precision))
     if found is None:
         return None
     parameters, kernels, *lines = found
+    # Pairs of intercept and slope, as `line` wrote them.
     saved, operations, moved = (
         base + rows * slope for base, slope in zip(lines[::2], lines[1::2], strict=True)
     )

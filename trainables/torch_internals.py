@@ -23,6 +23,7 @@ def _on_lists(name: str) -> Callable[..., Any]:
 
     @functools.wraps(getattr(Tensor, name))
     def each(tensors: Iterable[Tensor], *others: Any, **scalars: Any) -> list[Tensor]:
+        """Call the method of each tensor, with its part of each list in `others`, and a number for all of them."""
         mates = [
             other if isinstance(other, list | tuple) else itertools.repeat(other)
             for other in others

@@ -82,15 +82,22 @@ def memory(config: Config, data: Manifest) -> Workload:
     shape = view_shape(data, s.view_size)
     pixels = math.prod(shape)
     processes = s.resources.size
+    # Rows of one forward pass: the views of this process's images, or one chunk of them.
     rows = s.n_views * s.batch_size // processes
-    chunks = math.ceil(rows / s.chunk_rows) if s.chunk_rows else 1
-    rows = min(rows, s.chunk_rows) if s.chunk_rows else rows
+    chunks = 1
+    if s.chunk_rows:
+        chunks = math.ceil(rows / s.chunk_rows)
+        rows = min(rows, s.chunk_rows)
+    # Images in uint8, a byte a value, unless they are streamed; and the views of some batches that are drawn at once,
+    # in float32, beside the images that they are drawn from (`n_views` + 1).
     images = data.rows("train") + data.rows("test")
     ahead = min(images, max(s.batch_size, CHUNK["cuda"] // pixels))
     resident = 0 if s.view_size or images * pixels > s.resident_gib * GIB else images * pixels
     views = (s.n_views + 1) * ahead * pixels * FLOAT
-    if not resident:  # streamed: more of them wait, as prefetched batches
+    # Of streamed images, prefetched batches wait too, and one is in use.
+    if not resident:
         views += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
+    # Of each weight of the loss: itself, its gradient, and the optimizer's states.
     states = optimizer_states(s.optimizer)
     loss_bytes = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
     precision: Precision = "bf16" if s.autocast else "fp32"

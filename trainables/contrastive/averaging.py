@@ -46,7 +46,7 @@ class Averaged:
 
     @property
     def model(self) -> nn.Sequential:
-        """The network with the averaged weights."""
+        """The network with the averaged weights, a module of its own beside `source`."""
         network: nn.Sequential = self.follower.network  # type: ignore[assignment]
         return network
 

@@ -18,7 +18,7 @@ from contrasweep.trainables.pytorch import Float, Shaped
 
 @dataclass(frozen=True)
 class Step:
-    """A chunked step: loss, embeddings [n d] (both without graph) and gradients, in the order of the parameters.
+    """A step in `chunks` chunks: loss, embeddings (both without graph) and gradients, in the order of the parameters.
 
     `exact` is false where the encoder normalises over the rows of a chunk (batch normalisation in training mode):
     the gradient is then that of an encoder whose batches are the chunks.
@@ -32,7 +32,7 @@ class Step:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return metrics on the cached gradients for a trial's report."""
+        """Return for a report how many chunks there were, and 1 where the gradient is `exact`, else 0."""
         return {"gradcache_chunks": float(self.chunks), "gradcache_exact": float(self.exact)}
 
 
@@ -43,7 +43,7 @@ def chunked_step(
     parameters: Sequence[Tensor],
     rows: int,
 ) -> Step:
-    """The loss of `encoder(inputs)` and its gradients, with graphs of at most `rows` inputs at a time.
+    """Return the loss of `encoder(inputs)` and its gradients, with graphs of at most `rows` inputs at a time.
 
     `loss` takes the embeddings [n d]; it may have parameters of its own among `parameters`. Dropout draws the same
     numbers in both passes, and running statistics are updated once. Runs under the caller's autocast.
@@ -59,6 +59,7 @@ def chunked_step(
             states.append(_random_state(inputs.device))
             parts.append(encoder(chunk))
     # The loss of the whole batch gives the gradient of each embedding.
+    # Parameters of the loss itself, such as a learned temperature, get their gradient directly; the encoder's get none.
     embeddings = torch.cat(parts).detach().requires_grad_()
     value = loss(embeddings)
     upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
@@ -84,6 +85,7 @@ def chunked_step(
 
 
 def _mixes_rows(encoder: nn.Module) -> bool:
+    """Whether an embedding depends on other rows: batch normalisation that has no statistics to use in their place."""
     return any(
         isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)
         for m in encoder.modules()
@@ -102,12 +104,13 @@ def _buffers_kept(encoder: nn.Module) -> Iterator[None]:
 
 
 def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(
-        device
-    ) if device.type == "cuda" else None
+    """Return the state of torch's random numbers on the host, and on the device where that is a GPU."""
+    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), on_gpu
 
 
 def _set_random_state(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1], device)
+    on_host, on_gpu = state
+    torch.set_rng_state(on_host)
+    if on_gpu is not None:
+        torch.cuda.set_rng_state(on_gpu, device)

@@ -46,17 +46,17 @@ EVAL_BATCH_ROWS = 1024
 
 @dataclass(frozen=True)
 class Step:
-    """Loss and batch of a step, for the report.
-
-    `chunks` says whether the batch was encoded in chunks. `negatives` counts negatives, and those with a score below 0.
-    """
+    """Loss and batch of a step, for the report."""
 
     loss: Tensor
     embeddings: Tensor
+    """The embeddings of all views [n d], without graph; `labels` and `rows` [n] are those of their images."""
     labels: Tensor
     rows: Tensor
     chunks: dict[str, float]
+    """Metrics of a batch that was encoded in chunks (see `gradcache`); empty where it was not."""
     negatives: Counts | None = None
+    """Negatives with a score below 0, and all of them; None where the loss's scores have no sign."""
 
 
 class Contrastive:
@@ -77,6 +77,7 @@ class Contrastive:
             images.open_images(part, self.device, settings.resident_gib, settings.view_size)
             for part in parts_of(trial)
         ]
+        # Images without labels may have one part only, which is then both.
         self.train = opened[0]
         self.test = opened[-1]
         self.normalise = images.Normalise(opened[0])
@@ -116,6 +117,7 @@ class Contrastive:
         loss = self.settings.build_loss()
         if not loss.has_weights:
             return loss
+        # Its weights are as large as the embeddings, whose dimension the built network says.
         loss = self.settings.build_loss(self._dim(), self.classes)
         assert loss.weights is not None
         loss.weights.to(self.device)
@@ -134,7 +136,7 @@ class Contrastive:
         return optimisation.WithOwnRates([optimizer, loss_optimizer], [1.0, rate / s.learning_rate])
 
     def _dim(self) -> int:
-        """The dimension of the embeddings."""
+        """The dimension of the embeddings, found by embedding one black image."""
         with torch.no_grad():
             embeddings: Tensor = self.model.eval()(
                 torch.zeros(1, *self.train.shape, device=self.device)
@@ -144,7 +146,8 @@ class Contrastive:
     def _targets(self) -> Targets:
         """Return the targets on the device, built for this network."""
         dim = self._dim() if self.settings.targets.name != "batch" else 0
-        self.model.train()  # so that copies of it normalise by their batches, as it does
+        # A momentum encoder is a copy of the network as it is now: in training mode, so that both normalise by batches.
+        self.model.train()
         built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
         if hasattr(built, "n_views"):
             built.n_views = self.settings.n_views
@@ -180,17 +183,19 @@ class Contrastive:
         }
 
     def epoch(self, report: int) -> dict[str, float]:
-        """Train what one report is of, from 1 on, and return its metrics.
+        """Train what report 1, 2, ... is of, and return its metrics.
 
         That is an epoch, or with `reports_per_epoch` above 1 that part of one.
         """
         parts = self.settings.reports_per_epoch
         epoch = (report - 1) // parts + 1
         part = (report - 1) % parts
+        # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         key = (*self.key, epoch, part) if part else (*self.key, epoch)
         seeding.reseed(*key)
         step, batches = self._batches(epoch, part)
         self.trained.train()
+        # Loss and gradient norm of each step stay on the device, so that no step waits for it.
         measured: list[Tensor] = []
         negatives: list[Counts] = []
         last: Step | None = None
@@ -200,6 +205,7 @@ class Contrastive:
                 step_taken = self.guard.step(
                     self.optimizer, partial(self._gradients, views, rows), self.settings.clip
                 )
+                # None: the guard took no step, as loss or gradient is not finite.
                 if step_taken is not None:
                     norm, last = step_taken
                     measured.append(torch.stack([last.loss, norm]))
@@ -223,7 +229,8 @@ class Contrastive:
     def _batches(self, epoch: int, part: int) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
         """Return the number of the first step of an epoch's part in the whole training, and the part's batches."""
         s = self.settings
-        parts = self.settings.reports_per_epoch
+        parts = s.reports_per_epoch
+        # The rows of the whole epoch, of which this part takes a stretch of whole batches.
         order = SAMPLINGS[s.sampling](
             self.train.labels.cpu(),
             seeding.generator(*self.order_key, epoch, "order"),
@@ -235,10 +242,11 @@ class Contrastive:
         if parts > count:
             raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
         places = range(count * part // parts, count * (part + 1) // parts)
-        share = distributed.place()
-        if size % share[1]:
+        # Of each batch this process takes its equal share.
+        rank, processes = distributed.place()
+        if size % processes:
             raise SpecError(
-                f"a batch of {size} images is divided equally", place="resources", value=share[1]
+                f"a batch of {size} images is divided equally", place="resources", value=processes
             )
         stream = images.batches(
             self.train,
@@ -249,11 +257,12 @@ class Contrastive:
             *self.key,
             epoch,
             places=places,
-            share=share,
+            share=(rank, processes),
         )
         return (epoch - 1) * max(1, len(order) // s.batch_size) + places.start, stream
 
     def _after_step(self, step: int) -> None:
+        """Move on all that follows the weights, and keep the temperature within its bound."""
         self.targets.after_step(step)
         if self.average is not None:
             self.average.update()
@@ -261,7 +270,7 @@ class Contrastive:
             self.temperature.clip()
 
     def ends(self, epoch: int) -> bool:
-        """Whether training ends after this epoch."""
+        """Whether training ends after this report, which may be of a part of an epoch."""
         return epoch >= self.settings.epochs * self.settings.reports_per_epoch
 
     @property
@@ -270,6 +279,7 @@ class Contrastive:
 
     def _diagnose(self, last: Step, epoch: int) -> dict[str, float]:
         """Diagnostics of an epoch's last batch, and a warning the first time that the trial is stuck."""
+        # Other targets do not compare the batch with itself, so the loss has no collapse value for it.
         compared = self._loss() if self.settings.targets.name == "batch" else None
         batch = [last.embeddings, last.labels, last.rows]
         if distributed.processes() > 1:
@@ -284,14 +294,16 @@ class Contrastive:
     def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss and gradients of a batch; a process with a part of the batch gets those of the whole batch."""
         loss, gradients, step = self._own_gradients(views, rows)
-        return (
-            loss,
-            process_group.average(gradients) if distributed.processes() > 1 else gradients,
-            step,
-        )
+        # Each process has the gradient through its own rows, times the number of processes: their mean is that of all.
+        if distributed.processes() > 1:
+            gradients = process_group.average(gradients)
+        return loss, gradients, step
 
     def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss and gradients of a batch; `views` has all first views, then all second; `rows` are the images."""
+        """Return loss, gradients and `Step` of the part of a batch that this process has.
+
+        `views` [n c h w] has all first views, then all second ones, and so on; `rows` are the images' rows.
+        """
         rows = rows.to(self.device)
         count = self.settings.n_views
         labels = self.train.labels[rows].repeat(count)
@@ -299,6 +311,7 @@ class Contrastive:
         loss, tally = counted(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
+            """Return the loss of the embeddings of all chunks, in full precision."""
             with torch.autocast(self.device.type, enabled=False):
                 value: Tensor = loss(embeddings.float(), labels, rows)
                 return value
@@ -336,6 +349,7 @@ class Contrastive:
         `evaluated_rows` of them go through the network at a time, so that an evaluation needs less memory than
         training does.
         """
+        # With `ema`, the averaged weights are evaluated in place of the last.
         model = (self.model if self.average is None else self.average.model).eval()
         network = evaluated(model, self.settings)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
@@ -394,8 +408,8 @@ class Contrastive:
         data = self.trial.data
         labels = self.test.labels
         title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
+        # Some images, evenly spaced in the part's order, and their views as training draws them, but not normalised.
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
-        # The views of a few images as training draws them, without normalisation.
         shown_views = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
         views = torch.split((next(shown_views)[0] * 255).round().clamp(0, 255).byte(), len(rows))
         drawn = dict(
@@ -408,6 +422,7 @@ class Contrastive:
                 title,
             )
         )
+        # (target, noise) similarities of each test item, in two measures.
         cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
         arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
         for name, (target, noise) in {"cosine": cosine, "neg_arc_length": arc}.items():
@@ -429,7 +444,10 @@ def build(trial: Trial) -> Contrastive:
 
 
 def parts_of(trial: Trial) -> list[Part]:
-    """Return the training part and the test part; images without labels may have no test part."""
+    """Return the training part and the test part: those of the trial's fold, or without one the dataset's own.
+
+    A dataset without a test split gives its training part alone.
+    """
     data = open_dataset(trial.data)
     if trial.fold is None and not trial.data.rows("test"):
         return [data.split("train")]
@@ -439,7 +457,8 @@ def parts_of(trial: Trial) -> list[Part]:
 def network(settings: Settings, shape: Shape) -> nn.Sequential:
     """Encoder and projection head for images of `shape` (channels, height, width), in the faster memory layout."""
     model = settings.build_network(shape)
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # on CPUs a quarter
+    # Channels last saves a quarter of the time on CPUs.
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def evaluated(model: nn.Sequential, settings: Settings) -> nn.Module:

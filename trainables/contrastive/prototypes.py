@@ -20,7 +20,7 @@ class Prototypes(nn.Module):
 
 
 class Centre(nn.Module):
-    """Running mean of the teacher's scores, which DINO subtracts from them."""
+    """Running mean [k] of the teacher's scores of k classes, which DINO subtracts from them; 0 at the start."""
 
     value: Tensor
 

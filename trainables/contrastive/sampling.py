@@ -22,6 +22,7 @@ def class_balanced(
     labels: Labels, generator: "torch.Generator", batch: int, per_class: int
 ) -> Int[Tensor, " n"]:
     """Draw as many rows as there are, with replacement, with the same probability for all classes."""
+    # A row's weight is 1 / (rows of its class), so that the weights of each class add up to 1.
     weights = 1.0 / torch.bincount(labels).double()[labels]
     return torch.multinomial(weights, len(labels), replacement=True, generator=generator)
 
@@ -29,12 +30,13 @@ def class_balanced(
 def m_per_class(
     labels: Labels, generator: "torch.Generator", batch: int, per_class: int
 ) -> Int[Tensor, " m"]:
-    """Batches of `batch` / `per_class` classes drawn without replacement, each with `per_class` rows.
+    """Draw batches of `batch` / `per_class` classes without replacement, each class with `per_class` rows.
 
     The rows of a class come in a random order, anew when all have been; a smaller class gives rows twice.
     As many whole batches as the rows make (pytorch-metric-learning's MPerClassSampler).
     """
     classes = [(labels == label).nonzero().flatten() for label in torch.unique(labels)]
+    # The rows of each class that are still to come in its present order; none at first.
     queues = [rows[:0] for rows in classes]
     order = []
     for _ in range(max(1, len(labels) // batch)):

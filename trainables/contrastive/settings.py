@@ -173,6 +173,7 @@ class Settings:
                 place="view_augmentations",
                 value=len(self.view_augmentations),
             )
+        # Targets that do not look at the loss may have any number of views.
         if (
             self.n_views % 2
             and isinstance(loss, losses.ComposedViewsLoss)
@@ -204,6 +205,7 @@ class Settings:
 
     def resolve(self, data: Manifest) -> "Settings":
         """Return the settings with concrete values for all that depends on other settings or on the dataset."""
+        # SupContrast's rule (see `warmup_epochs`).
         warmup = self.warmup_epochs
         if warmup is None:
             warmup = 10 if self.batch_size > 256 and self.epochs > 50 else 0
@@ -224,6 +226,7 @@ class Settings:
                 f"dataset {data.name} has {len(data.classes)}: raise per_class or lower batch_size"
             )
             raise SpecError(rule, place="per_class", value=self.per_class, hint=hint)
+        # Components of the user's own are tried on a few images here, so that no trial fails by them later.
         encoder = with_digest_of_weights(self.encoder)
         losses.check_loss(self.loss)
         check_own_targets(self.targets, self.build_loss(5, 2), self.n_views)
@@ -244,7 +247,7 @@ class Settings:
 
     @property
     def augmentations(self) -> tuple[Component, ...]:
-        """The augmentation of each view."""
+        """The augmentation of each of the `n_views` views; those without one of their own have `augmentation`."""
         return self.view_augmentations + (self.augmentation,) * (
             self.n_views - len(self.view_augmentations)
         )
@@ -262,10 +265,10 @@ class Settings:
         return nn.Sequential(encoder, self.projection.build(encoder.dim))
 
     def loss_weights(self, shape: Shape, classes: int) -> int:
-        """Return how many weights the loss itself has, for images of `shape`."""
+        """Return how many learned weights the loss itself has, for images of `shape` and so many classes."""
         if not self.build_loss().has_weights:
             return 0
-        # of our heads; another's embeddings are counted
+        # Our heads have their dimension as a parameter; of any other, one image is embedded to see it.
         dim = self.projection.parameters.get("dim")
         if not isinstance(dim, int):
             with torch.no_grad():
@@ -275,18 +278,20 @@ class Settings:
 
     @property
     def needs_labels(self) -> bool:
-        """Whether training looks at labels."""
+        """Whether training looks at labels: to sample rows, or to tell which pairs are positive."""
         return self.sampling != "shuffled" or self._positives_by_label(self.build_loss())
 
     def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
+        """Whether labels say which pairs are positive, and not views, nor targets that do without the loss."""
         by_views = isinstance(loss, losses.ComposedViewsLoss)
         by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
         return looks_at_loss(self.targets) and not (by_views or by_instance)
 
     def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:
-        """The loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.
+        """Return the loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.
 
-        A loss with weights of its own has them for embeddings of `dim` dimensions.
+        A loss with weights of its own has them for embeddings of `dim` dimensions and so many classes; with `dim` 0,
+        where only its settings are asked for, it has none.
         """
         try:
             return losses.compose(self.loss, dim, classes)
@@ -295,7 +300,10 @@ class Settings:
 
 
 def initial_temperature(loss: losses.AnyLoss) -> float:
-    """Return the temperature of `loss`, from which it is learned; `SpecError` for a loss without a temperature."""
+    """Return the temperature at which `loss` starts, where it is learned.
+
+    `SpecError` where a loss has no temperature, learns it by itself, or scales with `base_temperature`.
+    """
     params = loss.params if isinstance(loss, losses.ComposedLoss) else {}
     if "temperature" in params and loss.has_weights:
         raise SpecError(

@@ -26,7 +26,7 @@ class LearnableTemperature(nn.Module):
 
     @property
     def value(self) -> float:
-        """The temperature as it is now."""
+        """The temperature as it is now, as a plain number without gradient."""
         return self.initial * math.exp(-float(self.log_scale.detach()))
 
     def applied(self, loss: ComposedLoss) -> ComposedLoss:
@@ -36,4 +36,5 @@ class LearnableTemperature(nn.Module):
     @torch.no_grad()
     def clip(self) -> None:
         """Keep the temperature at or above its lower bound; called after each step."""
+        # t0 exp(-s) >= LOWEST where s <= log(t0 / LOWEST); s may always be 0.
         self.log_scale.clamp_(max=max(0.0, math.log(self.initial / LOWEST)))

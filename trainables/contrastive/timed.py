@@ -13,7 +13,7 @@ from contrasweep.trial import Report, Trial
 
 
 class Clock:
-    """Counts the processor seconds of a training, across checkpoints."""
+    """The processor seconds of a training so far; a checkpoint saves them, so that a resumed trial counts on."""
 
     seconds = 0.0
 

@@ -12,8 +12,9 @@ from contrasweep.errors import DataError
 from contrasweep.trainables.pytorch import Float, Int, Tensor, UInt8, torch
 
 DIGITS = 12
-
+"""Digits of a dataset's digest that stand in its name."""
 Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
+"""Images in stretches of n -> the frozen network's features of all m images."""
 
 
 class Other(NamedTuple):
@@ -50,6 +51,7 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
                 f"transfer: dataset {name!r} has digest {staged.digest[:DIGITS]} here and had {digest} when the study "
                 "was planned: stage the same data again"
             )
+        # Cut into as many folds as the training data, so that the same fold can be held out.
         count = data.folds.count if fold is not None and data.folds else None
         manifest = resolve(name, folds=count, storage=storage_of(data))
         dataset = open_dataset(manifest)
@@ -61,7 +63,8 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
 def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str, float]:
     """Return the accuracies `knn1_on_NAME`, `knn5_on_NAME` and `probe_on_NAME` of frozen features.
 
-    Nearest neighbours and linear probe are fitted to the other dataset's training part.
+    Nearest neighbours (1 and 5) and a linear probe are fitted to the other dataset's training part. `shape` is that of
+    the images (channels, height, width) that the network was trained on.
     """
     from contrasweep.trainables import evaluation
 
@@ -72,7 +75,7 @@ def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str,
 
 
 def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n c h w"]]:
-    """The images of a part with as many channels and pixels as the network was trained on."""
+    """Yield the images of a part in blocks, with the channels, height and width (`shape`) that the network takes."""
     from contrasweep.trainables.exporting import squares
     from contrasweep.trainables.images import CroppedImages
 
@@ -81,12 +84,14 @@ def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n
     else:
         blocks = (torch.from_numpy(block).permute(0, 3, 1, 2) for block in part.blocks("image"))
     for values in blocks:
+        # One channel for three is the luma; three for one are the same channel thrice.
         if values.shape[1] != shape[0]:
             values = _gray(values) if shape[0] == 1 else values.expand(-1, shape[0], -1, -1)
         yield squares(values, shape[1]) if values.shape[2:] != shape[1:] else values.contiguous()
 
 
 def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
+    """Return the luma (ITU-R BT.601), in whole numbers, which come out the same on every device."""
     luma: Int[Tensor, "n h w"] = (pixels.int() * torch.tensor([299, 587, 114])[:, None, None]).sum(
         1
     ) // 1000

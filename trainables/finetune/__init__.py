@@ -47,7 +47,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
-    """Return the encoder in a checkpoint of `trial`.
+    """Return the encoder in a checkpoint of `trial`, without its classifier.
 
     It takes uint8 images [n c h w] to features, float32 [n d].
     """
@@ -65,7 +65,10 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of a batch, with gradients of the encoder where it trains."""
+    """Return what a trial of this config takes: one step of a batch, with gradients of the encoder where it trains.
+
+    Images that fit `resident_gib` lie on the device beside it, a byte a value.
+    """
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
     classes = max(2, len(data.classes))

@@ -39,9 +39,11 @@ class Finetune:
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
         self.normalise = images.Normalise(self.train)
         self.policy = augmentations.policy_of(settings.augmentation)
+        # Which labels are used follows from seed and fold, so that all arms of a cell have the same.
         labels = seeding.generator(*self.key, "labels")
         self.rows = labelled(self.train.labels.cpu(), settings.label_fraction, labels)
         self.size = min(settings.batch_size, len(self.rows))
+        # Seeded again, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         self.model = network(settings, self.train.shape, self.classes)
         if trial.start_folder is not None:
@@ -64,6 +66,7 @@ class Finetune:
                 self.model.parameters(), s.learning_rate
             )
             return full_optimizer
+        # From the classifier down to the first layer of the encoder; each depth multiplies the rate by the decay.
         groups = [list(self.model[1].parameters()), *reversed(layers(self.model[0]))]
         rates = [s.layer_decay**depth for depth in range(len(groups))]
         optimizers = [
@@ -74,7 +77,7 @@ class Finetune:
 
     @property
     def per_epoch(self) -> int:
-        """Steps of an epoch."""
+        """Steps of an epoch: whole batches of the labelled rows."""
         return len(self.rows) // self.size
 
     @property
@@ -88,9 +91,11 @@ class Finetune:
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps."""
+        # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         key = (*self.key, epoch)
         seeding.reseed(*key)
         self.model.train()
+        # A frozen encoder keeps its running statistics.
         if self.settings.frozen:
             self.model[0].eval()
         order = self.rows[
@@ -100,9 +105,9 @@ class Finetune:
         for step, (inputs, rows) in enumerate(self._batches(order, *key)):
             self.optimizer.lr = self.schedule.at((epoch - 1) * self.per_epoch + step)
             compute = partial(self._gradients, inputs, self.train.labels[rows.to(self.device)])
-            if (
-                step_taken := self.guard.step(self.optimizer, compute, self.settings.clip)
-            ) is not None:
+            step_taken = self.guard.step(self.optimizer, compute, self.settings.clip)
+            # None: the guard took no step, as loss or gradient is not finite.
+            if step_taken is not None:
                 norm, loss = step_taken
                 measured.append(torch.stack([loss, norm]))
         self.guard.require_steps(len(measured), epoch)
@@ -113,6 +118,7 @@ class Finetune:
         self, order: Int[Tensor, " m"], *key: int | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs of each step, with their rows: images, or of a frozen encoder their features."""
+        # Images that never change have the same features in every epoch, which are computed once.
         if self.settings.frozen and self.settings.augmentation.name == "none":
             for rows in torch.split(order[: self.per_epoch * self.size], self.size):
                 yield self._features[rows], rows
@@ -129,11 +135,16 @@ class Finetune:
 
     @torch.no_grad()
     def _encoded(self, normal: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        """Return the features of normalised images, without gradient."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             features: Tensor = self.model[0].eval()(normal.to(self.device))
         return features.float()
 
     def _gradients(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Return the loss of a batch, its gradients, and the loss without graph for the report.
+
+        `inputs` are images [n c h w], or features [n d] of a frozen encoder, which the classifier (1) takes.
+        """
         trained = self.model[1] if self.settings.frozen else self.model
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             logits = trained(inputs.to(self.device))
@@ -142,7 +153,7 @@ class Finetune:
 
     @torch.no_grad()
     def _forward(self, network: Callable[[Tensor], Tensor], stretches: Iterable[Tensor]) -> Tensor:
-        """Return a network's output for images that come in stretches, some rows at a time."""
+        """Return a network's output for images that come in stretches, uint8 [n c h w], some rows at a time."""
         size = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
         chunks = [
             network(self.normalise(pixels.to(self.device).float() / 255))
@@ -177,6 +188,7 @@ def labelled(
     """Return the rows whose labels are used, in their order: of each class this `fraction`, and at least one row."""
     if fraction == 1:
         return torch.arange(len(labels))
+    # Of each class a random choice.
     chosen = []
     for label in torch.unique(labels):
         rows = (labels == label).nonzero().flatten()
@@ -191,12 +203,14 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     A layer is a child of the encoder; sequences of modules are entered, and so is a module that is an only child.
     Modules of biases and normalisation alone belong to the layer before them, tokens without a module to the first.
     """
+    # Through wrappers that have one child, to the module whose children are layers.
     while len(children := list(encoder.children())) == 1:
         encoder = children[0]
     first = list(encoder.parameters(recurse=False))
     by_layer = list[list[nn.Parameter]]()
     for module in _blocks(encoder):
         parameters = list(module.parameters())
+        # Weights of two dimensions and more make a layer; biases and normalisation have one.
         if any(parameter.ndim > 1 for parameter in parameters):
             by_layer.append(parameters)
         else:
@@ -205,6 +219,7 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the children of a module in their order; in place of a sequence of modules those in it."""
     for child in module.children():
         if isinstance(child, nn.Sequential | nn.ModuleList):
             yield from _blocks(child)

@@ -86,6 +86,7 @@ class Settings:
             raise SpecError(
                 f"dataset {data.name!r} has no labels to train on", place="data", value=data.name
             )
+        # Components of the user's own are tried on a few images here, so that no trial fails by them later.
         encoder = with_digest_of_weights(self.encoder)
         check_optimizer(self.optimizer, self.learning_rate)
         if "image" in data.columns and "shape" in data.columns["image"]:
@@ -102,7 +103,10 @@ class Settings:
         )
 
     def build_network(self, shape: Shape, classes: int) -> "nn.Sequential":
-        """Build encoder and classifier for images of `shape`, initialised from torch's global generator."""
+        """Build encoder and classifier for images of `shape`, initialised from torch's global generator.
+
+        A frozen encoder needs no gradients, and its features are normalised before the linear layer.
+        """
         encoder = self.encoder.build(shape)
         linear = nn.Linear(encoder.dim, classes)
         if not self.frozen:

@@ -46,7 +46,7 @@ AnyLoss = ComposedLoss | ComposedViewsLoss | ComposedProxyLoss | ExternalLoss
 
 
 def _takes(entry: Any, given: Config) -> type:
-    """Return the class of the parameters that a loss takes, as far as its similarity decides."""
+    """Return the class with the fields that can be set of a loss; the given similarity decides their defaults."""
     similarity = given.get("similarity", "cosine")
     if isinstance(entry, ViewsLoss | ProxyLoss):
         return entry.settings
@@ -168,9 +168,13 @@ def build(
 
 
 def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
-    """Return the loss that a component of `LOSSES` means, as `build` gives it; without `dim` it has no weights yet."""
+    """Return the loss that a component of `LOSSES` names, as `build` does.
+
+    `dim` and `classes` are the sizes of the loss's own weights; with `dim` 0 it has none yet and cannot be trained.
+    """
     entry = chosen.entry
     parameters = chosen.parameters
+    # Losses of two views and of classes compare in their own way; all others have a similarity.
     if isinstance(entry, ViewsLoss):
         return ComposedViewsLoss(entry, parameters)
     if isinstance(entry, ProxyLoss):
@@ -182,6 +186,7 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
         reduction = parameters.pop("reduction")
         loss = ComposedLoss(entry, find_similarity(similarity), reduction, parameters)
         return _with_numbers(loss) if dim and loss.has_weights else loss
+    # Another's class needs sizes to be built at all: those of the trial batch below, where they are not yet known.
     return external.build(entry, similarity, parameters, dim or DIM, classes or len(set(LABELS)))
 
 
@@ -204,9 +209,9 @@ DIM = 8
 
 
 def check_loss(chosen: Component) -> None:
-    """Raise `SpecError` where a loss or similarity at a dotted path does not suit: it is asked with four rows.
+    """Raise `SpecError` where a loss or similarity at a dotted path does not suit: it is called with four rows.
 
-    It fails, gives another shape than it must, or has no gradient. Our own are known to suit.
+    It does not suit where it fails, gives another shape than it must, or has no gradient. Ours are not called.
     """
     entry = chosen.entry
     try:
@@ -218,6 +223,7 @@ def check_loss(chosen: Component) -> None:
             ):
                 _try(chosen.name, compose(chosen, DIM, 2))
     except SpecError as error:
+        # Whoever wrote a loss of scores or of views, but named its parameters otherwise, learns the names.
         if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
             hint = f"{error.hint}; a loss of two views calls what it takes first and second, one of scores {FORM}"
             raise SpecError(error.rule, place="loss", hint=hint) from None
@@ -254,7 +260,7 @@ def _try(name: str, loss: AnyLoss) -> None:
 
 
 def _check_values(loss: ComposedLoss, embeddings: Tensor, labels: Tensor) -> None:
-    """A function of scores gives a value an anchor, or terms, which say themselves what they are of."""
+    """Raise `SpecError` where a function of scores gives a tensor that has not one value for each anchor."""
     scores = loss.similarity(embeddings, embeddings)
     values = loss.loss.function(scores, *masks(labels), **loss.params)
     if isinstance(values, Tensor) and tuple(values.shape) != (len(labels),):

@@ -28,10 +28,10 @@ def weighted_sum(
     scores: int | None = None,
     shared: bool = False,
 ) -> Float[Tensor, ""]:
-    """Sum of `tile` over all tiles, differentiable once with respect to `z`.
+    """Return the sum of `tile` over all tiles of a batch, differentiable once with respect to `z`.
 
-    `shared`: each process of the default group computes its share of the anchors, and all get the same sum and
-    gradient.
+    A tile has at most `scores` scores (None: as the device suits). `shared`: each process of the default group
+    computes its share of the anchors, and all get the same sum and gradient.
     """
     rows = distributed.share(len(z)) if shared else range(len(z))
     total: Tensor = _WeightedSum.apply(z, tile, list(anchors(ids, rows, scores)), shared)
@@ -45,6 +45,7 @@ class _WeightedSum(torch.autograd.Function):
     ) -> Tensor:
         """Sum the tiles; the gradient is computed here, so that no graph of the scores is kept."""
         gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
+        # In float64, since float32 loses digits in a sum over many tiles.
         total = z.new_zeros((), dtype=torch.float64)
         for rows in tiles:
             total += tile(z, rows, gradient)
@@ -58,6 +59,7 @@ class _WeightedSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
+        # For z; tile, tiles and shared have none.
         return (gradient * upstream, None, None, None)
 
 
@@ -70,6 +72,8 @@ def triplet_terms(
     mining: str,
 ) -> Terms:
     """Sum max(0, s_an - s_ap + margin) (softplus if `soft`) over the triplets of each anchor that `mining` takes.
+
+    `mining` is "all", "hard" or "semi_hard" (see `margin.triplet`).
 
     The triplets of n rows are cubic in number. They are computed a tile of anchors at a time, with the gradient taken
     in the forward pass: what is kept is one [n m] matrix of gradients.
@@ -96,17 +100,20 @@ class _Triplets(torch.autograd.Function):
         gradient = torch.zeros_like(scores)
         total, count, above = (scores.new_zeros(len(scores)) for _ in range(3))
         for rows, columns, filled in _tiles(positives, scores.shape[1]):
+            # s_an - s_ap of each anchor [t], positive [p] and column [m]; a triplet where the column is a negative.
             tile = scores[rows]
-            gaps = tile[:, None, :] - tile.gather(1, columns)[:, :, None]  # [t p m]
+            gaps = tile[:, None, :] - tile.gather(1, columns)[:, :, None]
             in_use = (negatives[rows][:, None, :] & filled[:, :, None]) & _mined(
                 gaps, margin, mining
             )
+            # At -inf both value and slope are 0, so triplets that are not in use count nowhere.
             gaps = (gaps + margin).masked_fill(~in_use, -torch.inf)
             values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
-            of_gap = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
+            slopes = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
             total[rows], count[rows] = values.sum((1, 2)), in_use.sum((1, 2)).to(total.dtype)
             above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
-            gradient[rows] = of_gap.sum(1).scatter_add(1, columns, -of_gap.sum(2))
+            # A gap rises with its negative's score (the sum over positives) and falls with its positive's.
+            gradient[rows] = slopes.sum(1).scatter_add(1, columns, -slopes.sum(2))
         ctx.save_for_backward(gradient)
         ctx.mark_non_differentiable(count, above)
         return total, count, above
@@ -115,6 +122,7 @@ class _Triplets(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, total: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
+        # `total` is the gradient of each anchor's sum; the counts have none, nor have the other inputs.
         return (gradient * total[:, None], None, None, None, None, None)
 
 
@@ -127,12 +135,16 @@ def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: str) -> Bool[Ten
 
 
 def _tiles(positives: Bool[Tensor, "n m"], columns: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Tiles of anchors with the columns of their positives [t p], padded, and which of these are real."""
+    """Yield tiles: the rows of t anchors, the columns of their positives [t p], and which of these are no padding.
+
+    p is the largest number of positives of an anchor; anchors with fewer have other columns as padding.
+    """
     most = int(positives.sum(1).max()) if positives.numel() else 0
     if most == 0:
         return
     step = max(1, TILE // (most * columns))
     for start in range(0, len(positives), step):
+        # Sorted, the columns of the positives come first, in their order.
         filled, places = (
             positives[start : start + step]
             .to(torch.uint8)

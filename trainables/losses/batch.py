@@ -34,7 +34,7 @@ def others(ids: Ids) -> Ids:
 
 
 def valid_anchors(ids: Ids) -> int:
-    """Rows that share their id with another row."""
+    """Return how many rows have a positive: another row with their id."""
     return int((others(ids) > 0).sum())
 
 
@@ -53,6 +53,7 @@ def joined(
     In a process group these are the rows of all its processes. Raises as `check_batch` does: processes check what
     they have gathered, so that all of them come to the same end.
     """
+    # A process that stopped before the gathering, at a fault in its own rows, would leave the others waiting there.
     shared = distributed.processes() > 1
     if not shared:
         check_batch(embeddings, labels, instance_ids)
@@ -71,7 +72,7 @@ class BatchLoss(abc.ABC):
     """A loss of a batch. It is checked, computed in float32 or float64, and in a process group on the joined batch."""
 
     weights: object
-    """The module with the parameters that are learned with the network; None where there are none."""
+    """The module with the loss's own parameters, learned with the network; None without any, or before it is built."""
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Ids, instance_ids: Ids | None = None
@@ -92,15 +93,15 @@ class BatchLoss(abc.ABC):
 
     @abc.abstractmethod
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
-        """Return the loss of embeddings that were checked."""
+        """Return the loss of checked embeddings [n d], whose positives are rows with equal `ids` [n]."""
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
-        """Return the ids that rows share which belong together: labels, unless the loss says otherwise."""
+        """Return the ids [n] whose equality makes two rows positives: the labels, unless a loss overrides this."""
         return labels
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has parameters that are learned."""
+        """Whether the loss has parameters that are learned with the network."""
         return self.weights is not None
 
 
@@ -120,7 +121,7 @@ def check_batch(
     labels: Int[Tensor, " n"],
     instance_ids: Int[Tensor, " n"] | None,
 ) -> None:
-    """Check shapes and values of a batch; `NotFiniteError` if embeddings hold NaN or infinite values."""
+    """Check shapes (`SpecError`) and values of a batch (`NotFiniteError` where embeddings are NaN or infinite)."""
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise SpecError(
             "embeddings must be floating-point [n d]",

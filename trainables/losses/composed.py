@@ -20,8 +20,8 @@ class ComposedLoss(BatchLoss):
     """The loss that `build` returns: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
     Computed in float32, or float64 if the embeddings are, whatever the autocast; as always with autocast, call
-    `backward` outside of it. Large batches of the cross-entropy
-    family are computed in tiles; in a process group, the loss is that of the joined batch (see `distributed`).
+    `backward` outside of it. Large batches of the cross-entropy family are computed in tiles. In a process group, the
+    loss is that of the joined batch (see `distributed`).
     """
 
     loss: Loss
@@ -37,11 +37,12 @@ class ComposedLoss(BatchLoss):
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has parameters that are learned."""
+        """Whether the loss has parameters that are learned with the network, and `learned` is true."""
         return bool(self.loss.learned) and bool(self.params.get("learned"))
 
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
-        """Compute the loss, in tiles where all scores are too many for one matrix."""
+        """Compute the loss, in tiles where all scores are too many for one matrix; 0 for no rows."""
+        # Processes that share a batch divide its tiles, however small it is.
         shared = distributed.processes() > 1
         if not len(z):
             return z.sum()
@@ -60,7 +61,7 @@ class ComposedLoss(BatchLoss):
         positives: Bool[Tensor, "n m"],
         negatives: Bool[Tensor, "n m"],
     ) -> Scalar:
-        """The loss of `anchors` against the rows of another matrix; pairs in neither mask count nowhere.
+        """Return the loss of `anchors` against the rows of another matrix; pairs in neither mask count nowhere.
 
         Not for a loss whose values need the scores of other rows (`Loss.all_pairs`).
         """
@@ -84,7 +85,10 @@ class ComposedLoss(BatchLoss):
     def in_tiles(
         self, z: Float[Tensor, "n d"], ids: Ids, *, scores: int | None = None, shared: bool = False
     ) -> Scalar:
-        """Return the same number, with the same gradient, from tiles of at most `scores` scores."""
+        """Return what `dense` does, with the same gradient, from tiles of at most `scores` scores.
+
+        `scores` None is what suits the device. `shared`: the processes of a group divide the tiles among them.
+        """
         weights = self._weights(ids, z.dtype)
         project = self.similarity.project
         closed = self.loss.closed
@@ -94,6 +98,7 @@ class ComposedLoss(BatchLoss):
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
             return self._summed(z, ids, tile, scores, shared)
         temperature = self.params["temperature"]
+        # Scores are inner products of projected rows; the closed form has the value without SupCon's factor.
         z = project(z)
         if (base := self.params.get("base_temperature")) is not None:
             weights = weights * (temperature / base)
@@ -122,6 +127,7 @@ class ComposedLoss(BatchLoss):
 
         0 for an anchor without positives.
         """
+        # Reductions that can be tiled are linear in the values, so the derivative is the same at any values.
         pairs = others(ids).to(dtype)
         values = torch.zeros_like(pairs, requires_grad=True)
         valid = (pairs > 0).to(dtype)
@@ -131,11 +137,14 @@ class ComposedLoss(BatchLoss):
         return weights * valid
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
-        """Return the ids that positive pairs share: labels, or instance ids."""
+        """Return the ids whose equality makes two rows positives: labels or instance ids, as the loss says."""
         return labels if self.loss.positives == "labels" else required(instance_ids, self.loss.name)
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
-        """The loss's terms; where it gives a value per anchor, an anchor with a positive is one term."""
+        """Return the loss's terms, in a tuple: `margin_contrastive` has those of positive and of negative pairs.
+
+        Where a loss gives a value per anchor, an anchor with a positive is one term.
+        """
         if self.tally is not None:
             self.tally.add(scores, negatives)
         scores = scores if self.scale is None else scores * self.scale

@@ -33,6 +33,7 @@ def supcon(
     `base_temperature` multiplies by temperature / base_temperature, as SupContrast's code does: only for its
     numbers, since it ties the size of the gradient to the temperature.
     """
+    # The value is log(denominator) less the mean of the positives' logits.
     logits = scores / temperature
     everything = masked_logsumexp(
         torch.where(positives, logits - epsilon, logits), positives | negatives
@@ -53,6 +54,7 @@ def sincere(
 
     A positive need not beat the other positives. With eps > 0 it is eps-SupInfoNCE (Barbano et al. 2023).
     """
+    # x = s_ip/t, A the log-sum-exp of the negatives: log(e^{-eps} + e^{A - x}) = -logsigmoid(x - A - eps) - eps.
     logits = scores / temperature
     against = masked_logsumexp(logits, negatives)[:, None]
     return masked_mean(-F.logsigmoid(logits - against - epsilon) - epsilon, positives)
@@ -81,6 +83,7 @@ def ocl(
     Classes are pushed to be orthogonal and not opposite. The paper's appendix has |s| on positives too, which would
     let antipodal positives reach the minimum; as in its equation 3, they have s here.
     """
+    # The value is log(denominator) less the mean of the positives' logits.
     logits = scores / temperature
     everything = masked_logsumexp(
         torch.where(negatives, logits.abs(), logits), positives | negatives

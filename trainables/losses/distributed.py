@@ -10,7 +10,7 @@ from contrasweep.trainables.pytorch import Shaped, Tensor, dist, torch
 
 
 def processes() -> int:
-    """Processes of the default group, 1 without one."""
+    """Return the number of processes in torch's default process group; 1 without a group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -20,7 +20,7 @@ def place() -> tuple[int, int]:
 
 
 def share(rows: int) -> range:
-    """Return the rows of this process, of `rows` in all. Shares differ by one row at most."""
+    """Return which of `rows` rows this process of a group computes. Shares differ by one row at most."""
     rank = dist.get_rank()
     size = processes()
     return range(rows * rank // size, rows * (rank + 1) // size)
@@ -33,7 +33,8 @@ def sum_up(tensors: list[Tensor]) -> None:
 
 
 def gather(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "N ..."]:
-    """The rows of all processes, in the order of ranks, without gradient. Numbers of rows may differ."""
+    """Return the rows of all processes, in the order of ranks, without gradient. Numbers of rows may differ."""
+    # `all_gather` wants equal shapes: all are padded to the longest, and cut afterwards.
     count = torch.tensor([len(values)], device=values.device)
     counts = [torch.empty_like(count) for _ in range(processes())]
     dist.all_gather(counts, count)

@@ -57,9 +57,10 @@ class External:
 
 
 def find(path: str) -> Any:
-    """Return the loss at a dotted path.
+    """Return the loss at a dotted path, as a row of the table of losses.
 
-    It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `External`.
+    It is a `Loss` if it works on scores, a `ViewsLoss` if on two views, else an `External`. `SpecError` where nothing
+    is there.
     """
     extra = install_command("metric-learning") if path.startswith(METRIC_LEARNING) else ""
     return _known(path, import_path(path, kind="loss", extra=extra))
@@ -81,7 +82,11 @@ def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External
 
 @functools.cache
 def settings(entry: External) -> type:
-    """Return the parameters of the user's own loss: the similarity, and its own parameters."""
+    """Return a class with a field for each parameter of the user's own loss, and its similarity.
+
+    A target that takes `**kwargs` may be given any further parameter.
+    """
+    # A function takes embeddings and labels first; a class gets dimension and number of classes from us.
     after = 0 if inspect.isclass(entry.target) else 2
     fields = {
         k: f
@@ -118,7 +123,11 @@ class ExternalLoss(BatchLoss):
 def build(
     entry: External, similarity: str, parameters: Config, dim: int, classes: int
 ) -> ExternalLoss | ComposedViewsLoss:
-    """Return a loss of embeddings with its parameters, for embeddings of `dim` dimensions and so many classes."""
+    """Return a loss of embeddings with its parameters, for embeddings of `dim` dimensions and so many classes.
+
+    A class whose objects take two views gives a `ComposedViewsLoss`. `SpecError` where the class cannot be built with
+    these parameters.
+    """
     path = entry.path
     target = entry.target
     parameters = dict(parameters)
@@ -132,15 +141,16 @@ def build(
         parameters["distance"] = _distance(similarity)
     if not inspect.isclass(target):
         return ExternalLoss(path, partial(target, **parameters))
+    # Classes take the embedding's dimensions and the number of classes under several names.
     parameter_names = _names_taken(target)
     sizes = {**dict.fromkeys(DIMS, dim), **dict.fromkeys(CLASSES, classes)}
-    # Losses take the embedding's dimensions and the number of classes under several names.
     accepted = {name: value for name, value in sizes.items() if name in parameter_names}
     with errors_named(f"{path} cannot be built"):
         loss: Any = target(**(accepted | parameters))
     weights = (
         loss if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()) else None
     )
+    # A module's __call__ takes anything; its `forward` has the names that tell a loss of two views.
     called = loss.forward if isinstance(loss, torch.nn.Module) else loss
     if tuple(inspect.signature(called).parameters)[:2] == VIEWS:
         return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)

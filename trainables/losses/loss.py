@@ -34,8 +34,10 @@ PerAnchor = Float[Tensor, " n"]
 Scalar = Float[Tensor, ""]
 
 
+# Reductions: (terms, `pairs` [n]: how many positives each anchor has) -> one number. `clamp(min=1)` makes them 0, and
+# not 0 / 0, where there is no term.
 def valid_anchors(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Mean over the anchors that have a term of the mean of their terms."""
+    """Return the mean over anchors of the mean of an anchor's terms; anchors without a term are left out."""
     return _mean(_each(terms), (terms.number > 0).to(pairs.dtype))
 
 
@@ -50,12 +52,12 @@ def positive_pairs(terms: Terms, pairs: PerAnchor) -> Scalar:
 
 
 def mean(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Mean over all terms."""
+    """Return the mean over the terms of all anchors, each with the same weight."""
     return terms.total.sum() / terms.number.sum().clamp(min=1)
 
 
 def mean_nonzero(terms: Terms, pairs: PerAnchor) -> Scalar:
-    """Mean over the terms above zero: what pytorch-metric-learning does by default."""
+    """Return the mean over the terms above zero, as pytorch-metric-learning does by default."""
     return terms.total.sum() / terms.above_zero.sum().clamp(min=1)
 
 
@@ -81,12 +83,12 @@ REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyTyp
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """A row of the table.
+    """A row of the table `LOSSES`: a loss that is a function of scores and two masks.
 
     `function(scores [n m], positives [n m], negatives [n m], **parameters)` gives one value per anchor, or `Terms`
     (a tuple of them: the reductions of each are added) where a loss averages over pairs or triplets.
     Positives are rows of the same label, or with `positives` = "instances" views of the same instance.
-    `defaults` are a similarity's own defaults, over those of the function's signature.
+    `defaults` are similarity -> parameter -> default, where one differs from that of the function's signature.
     `all_pairs`: an anchor's value needs the scores of other rows too.
     `closed` is the in-place form for tiles of inner products, of the whole value or of its denominator only; without
     one, autograd does the tile.
@@ -114,7 +116,7 @@ class Loss:
 
     @cached_property
     def parameters(self) -> Config:
-        """Parameter of the function -> default, whatever the similarity."""
+        """Name of each parameter of the function -> its default in the signature, whatever the similarity."""
         return MappingProxyType(
             {name: default for name, (_, default) in signature_fields(self.function).items()}
         )
@@ -122,7 +124,7 @@ class Loss:
 
 @dataclass(frozen=True, eq=False)
 class FunctionLoss:
-    """A row of the table that knows no similarity: `function(..., **parameters)` gives the loss of the batch.
+    """A row of the table `LOSSES` without a similarity: `function(..., **parameters)` gives the loss of the batch.
 
     `inputs` says how many tensors the function takes before its parameters.
     """
@@ -140,12 +142,12 @@ class FunctionLoss:
 
     @cached_property
     def parameters(self) -> Config:
-        """Parameter of the function -> default."""
+        """Name of each parameter of the function -> its default in the signature."""
         return MappingProxyType({name: default for name, (_, default) in self._fields.items()})
 
     @cached_property
     def settings(self) -> type:
-        """Return the function's own parameters."""
+        """Return a class with a checked field for each parameter of the function."""
         return parameters_class(self.name.rpartition(":")[2], self._fields)
 
     @property
@@ -160,10 +162,11 @@ def _summary(function: Callable[..., object]) -> str:
 
 @functools.cache
 def loss_settings(loss: Loss, similarity: str) -> type:
-    """Return what can be set of `loss` where this similarity is chosen.
+    """Return a class with a checked field for all that can be set of `loss` where this similarity is chosen.
 
     That is similarity, reduction and the function's own parameters, with the defaults that suit the similarity.
     """
+    # The similarity where a study names none.
     first = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
     fields = {
         "similarity": (

@@ -67,12 +67,14 @@ def lifted_structured(
     If not `squared`, max(0, J). C is the larger of i's and j's hardest negative, or if `smooth` the log-sum-exp
     over the negatives of both (equations 3 and 4). It needs the scores of all pairs.
     """
+    # The hardest negative of each row [n], then of each pair of rows [n n].
     if smooth:
         of_row = masked_logsumexp(scores, negatives)
         hardest = torch.logaddexp(of_row[:, None], of_row)
     else:
         of_row = scores.masked_fill(~negatives, -torch.inf).amax(1)
         hardest = torch.maximum(of_row[:, None], of_row)
+    # A pair without any negative has no J. Its infinite value is replaced before the sum, or its gradient would be NaN.
     pairs = positives & (hardest > -torch.inf)
     return _pairs(F.relu(margin - scores + hardest.masked_fill(~pairs, 0)), pairs, squared)
 
@@ -91,6 +93,7 @@ def batch_hard(
     """
     nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)
     farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)
+    # Infinite where an anchor lacks a positive or a negative; such an anchor has no term.
     gap = nearest_negative - farthest_positive + _margin(margin, soft)
     valid = positives.any(1) & negatives.any(1)
     values = torch.where(
@@ -100,12 +103,14 @@ def batch_hard(
 
 
 def _margin(margin: float | None, soft: bool) -> float:
+    """Return the margin, or where it is None 0 for a soft loss, which needs none, and FaceNet's 0.2 otherwise."""
     if margin is None:
         return 0.0 if soft else 0.2
     return margin
 
 
 def _pairs(hinges: Scores, pairs: Mask, squared: bool) -> Terms:
+    """Return the terms of each row whose values are the hinges h (or h^2 / 2) of its `pairs`."""
     values = (hinges.square() / 2 if squared else hinges).masked_fill(~pairs, 0)
     counted = [mask.sum(1).to(values.dtype) for mask in (pairs, values.detach() > 0)]
     return Terms(values.sum(1), counted[0], counted[1])

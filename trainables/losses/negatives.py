@@ -11,9 +11,9 @@ from contrasweep.trainables.losses.tiled import Counts, NegativeTally
 
 
 def counted(loss: Any) -> tuple[Any, NegativeTally | None]:
-    """Return `loss` with a counter of negatives in its calls.
+    """Return a copy of `loss` that counts negatives in each call, and its counter.
 
-    A loss whose scores have no sign, or one of the user's own, gets no counter.
+    A loss whose scores have no sign, or one of the user's own, comes back as it is, with None.
     """
     if not has_signed_scores(loss):
         return loss, None
@@ -33,5 +33,7 @@ def has_signed_scores(loss: Any) -> bool:
 
 def share_below(counts: Sequence[Counts]) -> float | None:
     """Return the share of negatives with a score below 0 over the steps; None where no step had negatives."""
-    below, all_ = torch.stack(list(counts)).sum(0).tolist() if counts else (0, 0)
-    return below / all_ if all_ else None
+    if not counts:
+        return None
+    below, number = torch.stack(list(counts)).sum(0).tolist()
+    return below / number if number else None

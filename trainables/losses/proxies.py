@@ -32,6 +32,7 @@ def proxy_anchor(
     """
     scores = cosine(embeddings, proxies)
     is_class = F.one_hot(labels, len(proxies)).bool()
+    # Log-sum-exp over the embeddings (0), for each class: those of the class are pulled, all others pushed away.
     pull = torch.logsumexp((-scale * (scores - margin)).masked_fill(~is_class, -torch.inf), 0)
     push = torch.logsumexp((scale * (scores + margin)).masked_fill(is_class, -torch.inf), 0)
     return F.softplus(pull[is_class.any(0)]).mean() + F.softplus(push).mean()
@@ -52,6 +53,7 @@ def arcface(
     cos a_y - m sin m in place of cos(a_y + m) where a_y > pi - m, as the authors' code does.
     """
     cosines = cosine(embeddings, proxies)
+    # cos(a + m) = cos a cos m - sin a sin m. The clamp keeps the root's gradient finite where a is 0 or pi.
     sines = (1 - cosines.square()).clamp(min=1e-12).sqrt()
     with_margin = cosines * math.cos(margin) - sines * math.sin(margin)
     if form == "code":
@@ -80,6 +82,7 @@ def cosface(
 def _against_own(
     cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], labels: Ids, scale: float
 ) -> Scalar:
+    """Return the mean cross-entropy of `scale` x cosines, with those of `own` for each row's own class."""
     logits = torch.where(F.one_hot(labels, cosines.shape[1]).bool(), own, cosines)
     return F.cross_entropy(scale * logits, labels)
 
@@ -110,7 +113,7 @@ class ComposedProxyLoss(BatchLoss):
 
     @property
     def name(self) -> str:
-        """Return the loss's name in the table."""
+        """Return the loss's name in the table `LOSSES`."""
         return self.loss.name
 
     def of_rows(self, z: Rows, ids: Ids) -> Scalar:

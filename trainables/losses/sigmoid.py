@@ -23,6 +23,7 @@ def siglip(
     begin; without `learned` they stay there. An anchor without positives has value 0.
     """
     logits = scores / temperature + bias
+    # -log sigmoid(x) = softplus(-x). An anchor with itself is in neither mask, and counts nowhere.
     values = torch.where(positives, F.softplus(-logits), F.softplus(logits))
     summed = values.masked_fill(~(positives | negatives), 0).sum(1)
     return torch.where(positives.any(1), summed, torch.zeros_like(summed))

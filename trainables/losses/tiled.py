@@ -49,11 +49,14 @@ class Anchors:
 
 
 def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> Iterator[Anchors]:
-    """Tiles of at most `scores` scores over `rows` (None: all) of a batch."""
+    """Yield tiles of the anchors `rows` (None: all) of a batch, each with at most `scores` scores.
+
+    A tile has a score for each of its anchors with each row of the batch, and one anchor at least. `scores` None is
+    what suits the device.
+    """
     rows = range(len(ids)) if rows is None else rows
-    step = max(
-        1, (scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])) // max(1, len(ids))
-    )
+    most = scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])
+    step = max(1, most // max(1, len(ids)))
     for start in range(rows.start, rows.stop, step):
         yield Anchors(ids, start, min(start + step, rows.stop))
 
@@ -90,11 +93,15 @@ def by_autograd(
     weights: Weights,
     tally: NegativeTally | None = None,
 ) -> TileGradient:
-    """Return a function for one tile and its gradient, by autograd, for any loss with a value for each anchor."""
+    """Return a function for one tile and its gradient, by autograd, for any loss with a value for each anchor.
+
+    `values(scores, positives, negatives)` gives these values [t], which are multiplied by `weights` [n].
+    """
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
         """Return the weighted sum of a tile's values, and add its gradient to `gradient` [n d] where that is given."""
         with torch.set_grad_enabled(gradient is not None):
+            # The tile's anchors and all rows, as two leaves of a graph that ends with this tile.
             rows, columns = (
                 part.detach().requires_grad_(gradient is not None)
                 for part in (z[at.start : at.stop], z)
@@ -131,6 +138,7 @@ def of_inner_products(
         rows = z[at.start : at.stop]
         weight = weights[at.start : at.stop]
         logits = (rows / temperature) @ z.T
+        # Anchor k of the tile is row start + k of the batch: it is not compared with itself.
         logits.diagonal(at.start).fill_(-torch.inf)
         if tally is not None:
             tally.add(logits, ~at.same)
@@ -148,6 +156,7 @@ def of_inner_products(
 
 def softmax_(logits: Tile) -> Float[Tensor, " t"]:
     """Replace each row [t n] by its softmax, in place, and return its log-sum-exp [t]; both are 0 in a row of -inf."""
+    # The largest logit is taken out first, so that no exponential overflows; in a row of -inf there is none.
     top = logits.amax(1, keepdim=True)
     top.masked_fill_(top == -torch.inf, 0)
     total = logits.sub_(top).exp_().sum(1, keepdim=True)
@@ -157,14 +166,16 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
 
 
 def supcon_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """Return the log of SupCon's denominator."""
+    """Return the log of SupCon's denominator, and leave its gradient in `logits` (as every `Closed` does)."""
+    # `same` has the anchor itself too, whose logit is -inf already.
     if epsilon:
         logits.sub_(at.same.to(logits.dtype), alpha=epsilon)
     return softmax_(logits)
 
 
 def ocl_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """Return the log of OCL's denominator, with the magnitude of negatives; sign(0) = 0."""
+    """Return the log of OCL's denominator, with the magnitude of negatives, and leave its gradient in `logits`."""
+    # |s| = s sign(s), and its slope is sign(s), which is 0 at 0.
     sign = torch.where(at.same, 1, logits.sign())
     values = softmax_(logits.mul_(sign))
     logits.mul_(sign)
@@ -172,13 +183,17 @@ def ocl_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
 
 
 def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
-    """SINCERE's whole value, positives included."""
+    """Return SINCERE's whole value, positives included, and leave its gradient in `logits`."""
+    # The p positive pairs of the tile: place, logit, and share in their anchor's mean (1 / |P(i)|).
     row, column = at.positives.nonzero(as_tuple=True)
     positive = logits[row, column]
     share = 1 / row.bincount(minlength=len(logits)).clamp(min=1).to(logits.dtype)[row]
+    # Without positives the rest of a row are negatives: their softmax, and the log-sum-exp that a positive has to beat.
     logits[row, column] = -torch.inf
     has_negatives = (logits > -torch.inf).any(1)
     against = softmax_(logits).masked_fill_(~has_negatives, -torch.inf)
+    # A positive's value is -logsigmoid(lead) - epsilon. `pull` is its slope: down with the positive's logit, and up
+    # with those of the negatives, by their softmax.
     lead = positive - against[row] - epsilon
     pull = torch.sigmoid(-lead) * share
     logits.mul_(logits.new_zeros(len(logits)).index_add_(0, row, pull)[:, None])
@@ -190,6 +205,7 @@ def mean_positive_logit(
     z: Float[Tensor, "n d"], ids: Ids, temperature: float
 ) -> Float[Tensor, " n"]:
     """Return the mean over P(i) of z_i.z_p / temperature; 0 without positives. Linear in n, from sums per id."""
+    # sum_p z_i.z_p = z_i.(the sum of all rows of the id, less z_i).
     member, counts = members(ids)
     sums = z.new_zeros(len(counts), z.shape[1]).index_add(0, member, z)
     positives = (counts[member] - 1).clamp(min=1).to(z.dtype)

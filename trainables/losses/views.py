@@ -29,6 +29,7 @@ def barlow_twins(
 
     `epsilon` is added to each dimension's variance, as the authors' batch normalisation does; the paper has none.
     """
+    # The cross-correlation [d d]: 1 is wanted on its diagonal, 0 beside it.
     c = _standardised(first, epsilon).T @ _standardised(second, epsilon) / len(first)
     on = c.diagonal()
     off = (c - torch.diag(on)).square().sum()
@@ -72,11 +73,13 @@ def _standardised(view: View, epsilon: float) -> View:
 
 
 def _hinge(view: View, target: float, epsilon: float) -> Scalar:
+    """Return v(Z): the mean over dimensions of how far the standard deviation stays below `target`."""
     deviation = (_covariance(view).diagonal() + epsilon).sqrt()
     return (target - deviation).clamp(min=0).mean()
 
 
 def _off_diagonal(view: View) -> Scalar:
+    """Return c(Z): the sum of the squared covariances of different dimensions, over the number of dimensions."""
     squares = _covariance(view).square()
     return (squares.sum() - squares.diagonal().sum()) / view.shape[1]
 
@@ -109,19 +112,22 @@ class ComposedViewsLoss(BatchLoss):
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
         """Compute the loss from the pairs of rows."""
         first, second = paired_rows(ids)
+        # Without a pair a 0 that has a gradient, of 0, so that the step goes on as any other.
         return self.loss.function(z[first], z[second], **self.params) if len(first) else 0 * z.sum()
 
     def ids(self, labels: Ids, instance_ids: Ids | None) -> Ids:
-        """Return the ids that the rows of a pair share: the instance ids."""
+        """Return the instance ids, which the two views of an image share; `SpecError` where they are None."""
         return required(instance_ids, self.loss.name)
 
 
 def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
     """Return the rows of first and of second views: of each id its first and second row, its third and fourth, ..."""
+    # Rows by id, those of one id in their order; `place` is 0, 1, ... within an id.
     ordered, order = torch.sort(ids, stable=True)
     _, counts = torch.unique_consecutive(ordered, return_counts=True)
     begins = (counts.cumsum(0) - counts).repeat_interleave(counts)
     place = torch.arange(len(ids), device=ids.device) - begins
+    # A row at an even place is a first view, if the id has a row after it, which is then the second view.
     leads: Bool[Tensor, " n"] = (place % 2 == 0) & (place + 1 < counts.repeat_interleave(counts))
     at = leads.nonzero().flatten()
     return order[at], order[at + 1]

@@ -57,7 +57,7 @@ TARGETS: Table[type[Targets]] = Table(
 
 
 def looks_at_loss(targets: Component) -> bool:
-    """Whether these targets use the trial's loss at all."""
+    """Whether these targets use the trial's loss at all; `byol`, `dino`, `swav` and others have one of their own."""
     return getattr(targets.entry, "needs", "any") != "nothing"
 
 
@@ -65,6 +65,7 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
     """Raise `SpecError` where these targets do not go with the loss, the number of views or of processes."""
     entry = targets.entry
     name = targets.name
+    # What the class says of itself (see `Targets`).
     needs = getattr(entry, "needs", "any")
     if needs in ("pairs", "instances"):
         of_pairs = isinstance(loss, ComposedLoss) and not loss.loss.all_pairs
@@ -99,9 +100,13 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
 
 
 def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
-    """Raise `SpecError` where targets at a dotted path fail in a step of four images."""
+    """Raise `SpecError` where targets at a dotted path fail in a step of four images; ours are not tried.
+
+    `loss` is for embeddings of 5 dimensions and 2 classes.
+    """
     if targets.name in TARGETS:
         return
+    # The state of torch's generator is put back, so that the trial draws what it would without this check.
     with (
         torch.random.fork_rng(devices=[]),
         errors_named(f"{targets.name} cannot take a step", "targets"),

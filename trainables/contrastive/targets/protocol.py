@@ -10,7 +10,7 @@ from contrasweep.trainables.pytorch import Float, Int, Tensor, nn, torch
 
 
 class Compared(NamedTuple):
-    """The loss of a step with its graph, and the embeddings of both views [n d] that diagnostics look at."""
+    """The loss of a step with its graph, and the embeddings of all views [n d] that diagnostics look at."""
 
     loss: Float[Tensor, ""]
     embeddings: Float[Tensor, "n d"]
@@ -52,7 +52,7 @@ class Targets(Protocol):
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """The parts that a checkpoint saves, by name."""
+        """The parts whose state a checkpoint saves and restores, by name; empty where there is no state."""
 
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss

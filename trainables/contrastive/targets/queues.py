@@ -32,6 +32,7 @@ class EmbeddingQueue:
         """Add rows at the end; the oldest leave where there are more than `size`."""
         new = [embeddings.detach(), labels, rows]
         old = [self.embeddings, self.labels, self.rows]
+        # An empty queue does not know the dimension of the embeddings yet.
         if len(self):
             new = [
                 torch.cat([before, after.to(before.device)])
@@ -96,6 +97,7 @@ class Moco:
     ) -> Compared:
         """Compute the loss of the queries against keys and queue."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
+        # First views are the queries, second ones, by the momentum encoder, the keys; both have the same images.
         half = len(views) // 2
         labels = labels[:half]
         rows = rows[:half]
@@ -105,20 +107,25 @@ class Moco:
         with torch.autocast(views.device.type, enabled=False):
             queries, labels, rows = together(precise(first), labels, rows)
             (keys,) = together(precise(second))
+            # `after_step` puts the keys into the queue, so that no query meets its own key there.
             self.pending = keys, labels, rows
             others = torch.cat([keys, self.queue.embeddings.to(keys)]) if len(self.queue) else keys
             value = loss.between(queries, others, *self._masks(loss, labels, rows))
         return Compared(value, torch.cat([precise(first), precise(second)]))
 
     def _masks(self, loss: ComposedLoss, labels: Ids, rows: Ids) -> tuple[Tensor, Tensor]:
-        """Return which of the step's keys and of the queue's are positives and negatives of each query."""
+        """Return which of the step's keys and of the queue's are positives and negatives of each query, [b b + m].
+
+        The first b columns are the keys, whose diagonal is each query's own key; the other m are the queue.
+        """
         diagonal = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+        # Keys of the query's own image from earlier steps: neither positive nor negative.
         past = rows[:, None] == self.queue.rows
+        # As in MoCo's equation 1: the positive is the own key, the negatives are those of the queue alone.
         if loss.loss.positives == "instances":
-            nothing = torch.zeros_like(past)
-            return torch.cat([diagonal, nothing], 1), torch.cat(
-                [torch.zeros_like(diagonal), ~past], 1
-            )
+            positives = torch.cat([diagonal, torch.zeros_like(past)], 1)
+            return positives, torch.cat([torch.zeros_like(diagonal), ~past], 1)
+        # By labels, over keys and queue. A balanced sampler may have an image twice in a batch.
         same = labels[:, None] == torch.cat([labels, self.queue.labels])
         again = torch.cat([(rows[:, None] == rows) & ~diagonal, past], 1)
         return same & ~again, ~same & ~again
@@ -172,6 +179,7 @@ class CrossBatchMemory:
         self.memory.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
             value = loss(precise(embeddings), labels, rows)
+            # The loss above joins the rows of all processes by itself; against the memory they are joined here.
             z, labels, rows = together(precise(embeddings), labels, rows)
             self.pending = z.detach(), labels, rows
             if len(self.memory):
@@ -189,6 +197,7 @@ class CrossBatchMemory:
             else (labels, self.memory.labels)
         )
         same = of_batch[:, None] == torch.cat([of_batch, of_memory])
+        # The batch stands first among the columns, so row i meets its own copy in column i.
         own_copies = torch.zeros_like(same)
         own_copies[:, : len(z)].fill_diagonal_(True)
         others = torch.cat([z.detach(), self.memory.embeddings.to(z)])
@@ -238,6 +247,7 @@ class Nnclr:
                 precise(embeddings[0]), labels.chunk(2)[0], rows.chunk(2)[0]
             )
             (second,) = together(precise(embeddings[1]))
+            # Predictions of first views, and of second ones; the neighbour of one is compared with those of the other.
             p, q = (together(precise(x))[0] for x in predictions)
             same_image = torch.eye(len(first), dtype=torch.bool, device=first.device)
             value = loss.between(self._nearest(first), q, same_image, ~same_image) + loss.between(
@@ -247,7 +257,7 @@ class Nnclr:
         return Compared(value / 2, torch.cat([precise(z) for z in embeddings]))
 
     def _nearest(self, z: Tensor) -> Tensor:
-        """The rows of the queue with the largest cosines."""
+        """Return for each row of `z` [b d] the row of the queue with the largest cosine; of an empty queue itself."""
         if not len(self.queue):
             return z.detach()
         past = self.queue.embeddings.to(z)

@@ -55,6 +55,7 @@ class Byol:
     ) -> Compared:
         """Compute the symmetric loss of both views."""
         first, second = views.chunk(2)
+        # Online network and predictor on one side, the momentum encoder on the other: a pair of [b d] each.
         embeddings = [self.model(first), self.model(second)]
         predictions = [self.trained(z) for z in embeddings]
         projections = [self.encoder(first), self.encoder(second)]
@@ -113,8 +114,10 @@ class Dino:
         self.model = model
         self.steps = steps
         self.teacher_views = teacher_views
-        self.temperatures = (temperature, teacher_temperature)
-        self.momenta = (momentum, centre_momentum)
+        self.temperature = temperature
+        self.teacher_temperature = teacher_temperature
+        self.momentum = momentum
+        self.centre_momentum = centre_momentum
         self.trained = Prototypes(prototypes, dim)
         self.centre = Centre(prototypes)
         self.student = nn.Sequential(model, self.trained)
@@ -142,17 +145,17 @@ class Dino:
             # The mean of this batch, towards which the centre moves after the step.
             self.pending = torch.cat(teacher).mean(0)
             targets = [
-                ((scores - self.centre.value) / self.temperatures[1]).softmax(1)
+                ((scores - self.centre.value) / self.teacher_temperature).softmax(1)
                 for scores in teacher
             ]
-            value = swapped(targets, student, self.temperatures[0])
+            value = swapped(targets, student, self.temperature)
         return Compared(value, embeddings)
 
     def after_step(self, step: int) -> None:
         """Update the teacher and the centre."""
         assert self.pending is not None
-        self.teacher.update(self.student, rising(self.momenta[0], step, self.steps))
-        self.centre.value.lerp_(self.pending, 1 - self.momenta[1])
+        self.teacher.update(self.student, rising(self.momentum, step, self.steps))
+        self.centre.value.lerp_(self.pending, 1 - self.centre_momentum)
 
 
 class Swav:
@@ -199,6 +202,7 @@ class Swav:
     ) -> Compared:
         """Compute the cross-entropy of each view's scores against the codes of the others."""
         embeddings = self.model(views)
+        # `together` has the rows of all processes, because codes are balanced over the whole batch.
         with torch.autocast(views.device.type, enabled=False):
             scores = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
             codes = [
@@ -213,8 +217,12 @@ class Swav:
 
 
 def swapped(targets: list[Tensor], scores: list[Tensor], temperature: float) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of scores / temperature [n k] against the targets of the other views [n k]."""
+    """Return the mean cross-entropy of scores / temperature [n k] against the targets of the other views [n k].
+
+    Each list has a tensor for each view; `targets` may be of the first views only.
+    """
     logs = [(s / temperature).log_softmax(1) for s in scores]
+    # All pairs of a target and the scores of a different view.
     pairs = [(q, log) for i, q in enumerate(targets) for j, log in enumerate(logs) if i != j]
     return torch.stack([-(q * log).sum(1).mean() for q, log in pairs]).mean()
 
@@ -224,6 +232,7 @@ def sinkhorn(scores: Float[Tensor, "n k"], epsilon: float, iterations: int) -> F
 
     Source: Caron et al. 2020, equations 3 to 5, by the authors' code: each iteration scales classes, then rows.
     """
+    # The largest score is taken out, so that no exponential overflows; the scaling makes up for it.
     codes = ((scores - scores.max()) / epsilon).exp()
     for _ in range(iterations):
         codes = codes / codes.sum(0).clamp(min=torch.finfo(codes.dtype).tiny) / codes.shape[1]
