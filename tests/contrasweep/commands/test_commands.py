@@ -131,6 +131,24 @@ def test_a_failure_shows_the_error_and_not_the_last_line_of_its_text(script, pro
         list(train(trial_of(tmp_path, ["python", "train.py"])))
 
 
+UNFINISHED = """
+import os, pathlib, sys
+with open(os.environ["CONTRASWEEP_METRICS"], "a") as metrics:
+    metrics.write('{"step": 1, "accuracy": 0.5}\\n{"step": 2, "acc')
+pathlib.Path(os.environ["CONTRASWEEP_FOLDER"], "metrics.csv").write_text("step,accuracy\\n2,0.9\\n")
+sys.exit(3)
+"""
+
+
+def test_what_a_failed_command_has_half_written_is_no_metric(project, tmp_path):
+    """Neither the line that it broke off in, nor a file in which it left numbers of a step that had not ended."""
+    (project / "train.py").write_text(UNFINISHED)
+    reports = []
+    with pytest.raises(CommandFailed, match="exit status 3"):
+        reports.extend(train(trial_of(tmp_path, ["python", "train.py"])))
+    assert [(report.step, report.metrics) for report in reports] == [(1, {"accuracy": 0.5})]
+
+
 def test_a_pattern_reads_coloured_output(project, tmp_path):
     (project / "train.py").write_text(r"print('\x1b[32macc:\x1b[0m \x1b[1m0.5\x1b[0m')")
     trial = trial_of(tmp_path, ["python", "train.py"])

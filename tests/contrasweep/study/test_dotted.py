@@ -13,7 +13,7 @@ from contrasweep import AblationGrid, Arm, Choice, Float, SpecError, SubGrid
 from contrasweep.planning.grid import make_plan
 from contrasweep.schema import checked, validate
 from contrasweep.study import dotted
-from contrasweep.study.file import load_study
+from contrasweep.study.file import load_study, with_sets
 from contrasweep.study.space import active, drawn_from, sample
 
 DATA = nowhere()
@@ -316,3 +316,10 @@ def test_a_wrong_value_is_told_all_types_of_its_field_and_none_of_its_neighbour_
         SpecError, match=r"^inner\.number: input should be a valid integer, [a-z ]*, got 'q'$"
     ):
         validate(Outer, {"inner": {"number": "q", "switch": "q"}})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_set_goes_to_the_longest_key_that_the_study_has(order):
+    config = dict([("optimizer", {"name": "sgd"}), ("optimizer.lr", 0.1)][::order])
+    changed = with_sets({"arms": {"a": {"config": config}}}, ["arms.a.config.optimizer.lr=0.5"])
+    assert changed["arms"]["a"]["config"] == {"optimizer": {"name": "sgd"}, "optimizer.lr": 0.5}

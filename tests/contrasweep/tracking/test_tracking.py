@@ -740,6 +740,28 @@ def test_a_call_whose_answer_is_lost_makes_no_second_run(study, monkeypatch):
     study.assert_shows(study.trials[1])
 
 
+@pytest.mark.parametrize("study", ["sqlite"], indirect=True)
+def test_the_tag_of_a_run_that_is_complete_comes_with_its_last_values(study, monkeypatch):
+    """A follower that is killed between two calls must not leave a run that counts as shown."""
+    monkeypatch.setattr("contrasweep.tracking.mlflow.server.METRICS_PER_CALL", 2)
+    follower = study.follower()
+    follower.look()
+    study.record(study.trials[0])
+    log_batch = follower.target.client.log_batch
+    calls = []
+
+    def noted(run_id, **entities):
+        calls.append((len(entities["metrics"]), {tag.key for tag in entities["tags"]}))
+        log_batch(run_id, **entities)
+
+    monkeypatch.setattr(follower.target.client, "log_batch", noted)
+    while study.trials[0].id not in follower.ended or follower.waiting:
+        follower.look()
+    (complete,) = [i for i, (_, tags) in enumerate(calls) if DIGEST_TAG in tags]
+    assert complete == max(i for i, (values, _) in enumerate(calls) if values) > 0
+    study.assert_shows(study.trials[0])
+
+
 def test_what_a_store_refuses_is_told_and_the_rest_goes_on(study, capsys, monkeypatch):
     import mlflow
 

@@ -159,3 +159,13 @@ def test_a_modality_that_is_hidden_does_not_matter(model, corpus, make_trainer):
     batch = blind.batch(np.arange(8))
     assert not batch.has_image_p.any() and batch.roi_mask_r.all() and not batch.roi_r.any()
     assert scores(make_trainer(model, corpus), batch).isfinite().all()
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 4])
+def test_the_contrastive_loss_is_of_the_rows_at_the_threshold_too(threshold, corpus, make_trainer):
+    trainer = make_trainer("proposed", corpus, {"contrastive": True}, helpful_threshold=threshold)
+    rows = np.arange(len(corpus))
+    helpful = int((corpus.label >= threshold).sum())
+    assert 0 < helpful != int((corpus.label > threshold).sum())
+    trainer.model.train()
+    assert trainer.model(corpus.batch(rows)).log["contrastive_rows"] == helpful
