@@ -51,4 +51,5 @@ LOSSES: Table[Callable[..., Tensor]] = Table(
 
 
 def _cross_entropy(logits: Scores) -> Scalar:
+    """Return the mean cross-entropy over rows, where column i is right for row i."""
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -49,7 +49,10 @@ class Sides:
 
 
 class DualEncoder(abc.ABC, Generic[B]):
-    """A trial in training: network and optimizer on the device. `B` is what a batch is before it is embedded."""
+    """A trial in training: network and optimizer on the device, for a training part of so many `rows`.
+
+    `B` is what a batch is before it is embedded.
+    """
 
     def __init__(
         self, trial: Trial, settings: DualEncoderSettings, rows: int, device: torch.device
@@ -84,6 +87,7 @@ class DualEncoder(abc.ABC, Generic[B]):
         self.optimizer: optimisation.Optimizer = settings.optimizer.build(
             trained.parameters(), settings.learning_rate
         )
+        # A warm-up leaves one epoch at least for the cosine.
         self.per_epoch = rows // settings.batch_size
         self.schedule = optimisation.Schedule(
             settings.learning_rate,
@@ -95,11 +99,11 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     @abc.abstractmethod
     def network(self) -> nn.Module:
-        """The network of both sides, initialised from torch's global generator."""
+        """Build the network of both sides, initialised from torch's global generator."""
 
     @abc.abstractmethod
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[B]:
-        """The batches of an epoch whose rows are `order`; what is random in them follows from `key`."""
+        """Yield the batches of an epoch whose rows are `order`; what is random in them follows from `key`."""
 
     @abc.abstractmethod
     def embed(self, batch: B) -> Sides:
@@ -107,7 +111,7 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     @abc.abstractmethod
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Return the scores of the held-out part."""
+        """Return the scores of the held-out part; after the last epoch (`final`) also files, written to `folder`."""
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
@@ -121,10 +125,12 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps, and diagnostics of its last batch."""
+        # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         key = (*self.key, epoch)
         seeding.reseed(*key)
         self.model.train()
         size = self.settings.batch_size
+        # The number of the epoch's first step in the whole training; rows that make no whole batch are left out.
         first = (epoch - 1) * self.per_epoch
         order = torch.randperm(self.rows, generator=seeding.generator(*key, "order"))
         order = order[: self.per_epoch * size].reshape(-1, size)
@@ -135,6 +141,7 @@ class DualEncoder(abc.ABC, Generic[B]):
             step_taken = self.guard.step(
                 self.optimizer, partial(self._gradients, batch), self.settings.clip
             )
+            # None: the guard took no step, as loss or gradient is not finite.
             if step_taken is not None:
                 norm, (loss, last) = step_taken
                 measured.append(torch.stack([loss, norm]))
@@ -144,6 +151,7 @@ class DualEncoder(abc.ABC, Generic[B]):
         assert last is not None
         means = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": means[0], "grad_norm": means[1], "learning_rate": self.optimizer.lr}
+        # Diagnostics see both sides stacked, where the two rows of a pair belong together.
         pairs = torch.arange(size, device=self.device).repeat(2)
         learned = {} if self.learned is None else self.learned.metrics()
         return metrics | learned | diagnostics.of_batch(None, means[0], last.stacked, pairs)
@@ -161,14 +169,16 @@ class DualEncoder(abc.ABC, Generic[B]):
         )
 
     def loss(self, sides: Sides) -> Float[Tensor, ""]:
-        """The loss of a batch, in float32 or float64."""
+        """Return the loss of a batch, in float32 or float64; `NotFiniteError` where embeddings are not finite."""
         first = widened(sides.first)
         second = widened(sides.second)
+        # A loss of all rows sees both sides stacked, with the pair of each row as its instance.
         if self.compared is not None:
             stacked = torch.cat([first, second])
             labels = sides.labels.repeat(2)
             pairs = torch.arange(len(first), device=first.device).repeat(2)
             return self.compared(stacked, labels, pairs)
+        # A loss of two sides sees the cosines of the first with the second, and with further negatives after it.
         others = second if sides.more is None else torch.cat([second, widened(sides.more)])
         check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
         learned = {} if self.learned is None else self.learned.values()
@@ -185,6 +195,7 @@ def learned_of(parameters: Config) -> LearnedNumbers:
 @torch.no_grad()
 def clamp(learned: LearnedNumbers) -> None:
     """Keep the temperature at CLIP's bound or above it (at its start where that is lower), after a step."""
+    # t0 e^x >= LOWEST where x >= log(LOWEST / t0); x may always be 0.
     learned.offsets["temperature"].clamp_(
         min=min(0.0, math.log(LOWEST / learned.initial["temperature"]))
     )

@@ -59,11 +59,11 @@ class DualEncoderSettings:
             )
 
     def check_parts(self) -> None:
-        """Raise `SpecError` where a part at a dotted path does not have the required output."""
+        """Raise `SpecError` where the user's own optimizer cannot take a step."""
         check_optimizer(self.optimizer, self.learning_rate)
 
     def workload(self, rows: int) -> MutableConfig:
-        """The fields of a `Workload` that follow from these settings, for a training part of so many `rows`."""
+        """Return the fields of a `Workload` that follow from these settings, for a training part of so many `rows`."""
         return {
             "optimizer_states": optimizer_states(self.optimizer),
             "precision": "bf16" if self.autocast else "fp32",

@@ -14,7 +14,9 @@ from contrasweep.trainables.evaluation.scores import classification
 from contrasweep.trainables.pytorch import Float, Int
 
 KS = (1, 5)
+"""Numbers of neighbours that vote: `knn1` and `knn5`."""
 RECALL_AT = (1, 5)
+"""How many nearest items `recall_at_<k>` looks among."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ def evaluate(
 ) -> Evaluation:
     """Score the test items with the training items as index and as the probe's training set, all in one go.
 
+    `retrieval` asks for MAP@R, R-precision and recall@k, `probe` for the linear probe: both take a while.
     `accuracy`, `f1_macro` and `f1_class_<k>` are those of `classifier` (`knn`: the nearest neighbour; `probe`);
     `knn1`, `knn5` and `probe` the accuracies of each, the last only if `probe`. `target_similarity` and
     `noise_similarity` are medians over the test items that have both (the lower of two middle values, as in
@@ -67,6 +70,7 @@ def evaluate(
     return Evaluation(metrics, items, near)
 
 
+# Name of an item's score -> field of `Neighbours`.
 _SIMILARITIES = {"target_similarity": "target", "noise_similarity": "noise"}
 
 

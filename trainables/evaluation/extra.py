@@ -21,8 +21,10 @@ Rows = Float[Tensor, "m d"]
 Labels = Int[Tensor, " m"]
 Scores = tuple[Mapping[str, float], ItemColumns]
 KS = (20, 200)
+"""Numbers of neighbours that vote in `weighted_knn`."""
 TEMPERATURE = 0.07
 TILE = 2**24
+"""Scores held at once: 64 MiB in float32."""
 
 
 def weighted_knn(
@@ -33,9 +35,11 @@ def weighted_knn(
     queries = F.normalize(test.float(), dim=1)
     predictions: dict[int, list[Tensor]] = {k: [] for k in KS}
     for tile in torch.split(queries, max(1, TILE // len(index))):
+        # Cosines and rows of the index, the nearest first. A stable sort, so that ties fall alike everywhere.
         near, at = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
         for k in KS:
             votes = torch.zeros(len(tile), classes, device=tile.device)
+            # e^{(cosine - 1) / t}: the largest weight is 1, and the common factor changes no vote.
             votes.scatter_add_(1, labels[at[:, :k]], ((near[:, :k] - 1) / TEMPERATURE).exp())
             predictions[k].append(votes.argmax(1))
     return _accuracies(
@@ -59,12 +63,14 @@ def sgd_probe(
     x, new = ((features.float() - mean) / std for features in (train, test))
     weight = x.new_zeros(x.shape[1], classes)
     bias = x.new_zeros(classes)
+    # Momentum's running sum of each parameter's gradients.
     speeds = [torch.zeros_like(weight), torch.zeros_like(bias)]
     generator = torch.Generator().manual_seed(0)
     steps = epochs * -(-len(x) // batch)
     step = 0
     for _ in range(epochs):
         for rows in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
+            # The gradient of the mean cross-entropy with respect to the logits: softmax less one-hot.
             residual = (
                 torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)
             ) / len(rows)
@@ -117,6 +123,7 @@ EXTRA: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor, int], Scores]] = M
 
 
 def _accuracies(predicted: Mapping[str, Tensor], labels: Tensor) -> Scores:
+    """Return each name's accuracy, and for each test item 1 where its predicted label is right, else 0."""
     hits = {name: found == labels for name, found in predicted.items()}
     metrics = {name: float(right.double().mean()) for name, right in hits.items()}
     return metrics, {name: right.cpu().numpy().astype(np.uint8) for name, right in hits.items()}

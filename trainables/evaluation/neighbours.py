@@ -40,8 +40,8 @@ def search(
 ) -> Neighbours:
     """Compare every query with every index item by cosine similarity, in tiles of queries.
 
-    An index smaller than k votes as a whole. The index is ordered by label first, so that the first of equally
-    similar items has the lowest label: ties at every stage go to the lowest label.
+    `ks` are the numbers of neighbours that vote; an index smaller than k votes as a whole. `recall_at` are the k of
+    recall@k, where `retrieval` asks for it. Ties at every stage go to the lowest label.
     """
     # By label, so that the first of equal similarities is that of the lowest label.
     order = torch.sort(index_labels, stable=True).indices
@@ -79,6 +79,7 @@ def vote(
 
     A class without a neighbour cannot win, even where all similarities are negative.
     """
+    # Sums over the k neighbours (dimension 1) of each class, [n classes].
     member = F.one_hot(labels, classes).bool()
     sums = (similarities[..., None] * member).sum(1)
     return sums.masked_fill(~member.any(1), -torch.inf).argmax(1)
@@ -93,9 +94,11 @@ def _tile(
     retrieval: bool,
 ) -> Neighbours:
     """Return the neighbours of a tile of queries from its scores [t m] with the index."""
+    # The nearest item of the same class, and of another one.
     same = labels[:, None] == index_labels
     target = scores.masked_fill(~same, -torch.inf).amax(1)
     noise, noise_at = _first_max(scores.masked_fill(same, -torch.inf))
+    # The nearest of all vote. The index is ordered by label, so that its last item has the largest.
     near, near_at = _nearest(scores, min(max(ks), len(index_labels)))
     classes = int(index_labels[-1]) + 1
     votes = {k: vote(near[:, :k], index_labels[near_at[:, :k]], classes) for k in ks}
@@ -104,6 +107,7 @@ def _tile(
 
 
 def _first_max(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest score of each row [t] and its place [t]; of equal ones the first."""
     at = scores.argmax(1)
     return scores.gather(1, at[:, None])[:, 0], at
 
@@ -113,6 +117,7 @@ def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     remaining = scores.clone()
     values = []
     places = []
+    # The largest is taken out k times; k is small.
     for _ in range(k):
         value, at = _first_max(remaining)
         values.append(value)
@@ -122,15 +127,17 @@ def _nearest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _retrieval(scores: Tensor, same: Tensor, recall_at: tuple[int, ...]) -> dict[str, Tensor]:
-    """MAP@R and R-precision (Musgrave et al.
+    """Return MAP@R, R-precision and recall@k of each query of a tile, by name (Musgrave et al. 2020, section 3.2).
 
-    2020, section 3.2) and recall@k (a hit among the k nearest), with R the number of index items of the query's
-    class; 0 for a query whose class the index lacks.
+    R is the number of index items of the query's class. Recall@k is 1 where one of the k nearest is of the class. All
+    are 0 for a query whose class the index lacks.
     """
+    # R of each query; the ranking is looked at down to the largest of them.
     relevant = same.sum(1)
     depth = max(int(relevant.max()), *recall_at, 1)
     at = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :depth]
     hits = same.gather(1, at).double()
+    # Hits among the first R, and the precision at each rank; MAP@R is the mean over R of the precision at each hit.
     rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
     within = hits * (rank <= relevant[:, None])
     precision = within.cumsum(1) / rank

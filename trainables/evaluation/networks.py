@@ -70,7 +70,7 @@ def train(
     items = FrameRow()
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
-        # With data every dataset is scored, without any the function alone on the trial's own data.
+        # With `on`, each of its datasets is scored; without any, the function alone on the trial's own data.
         parts = {f"{other.name}/{prefix_of_function}": other for other in others}
         for prefix, other in parts.items() if parts else [(prefix_of_function, None)]:
             if function is None:
@@ -86,7 +86,10 @@ def train(
 
 
 def memory(config: Config, data: Manifest) -> Workload | None:
-    """Return what the network took in training, which an evaluation does not exceed; None where it says nothing."""
+    """Return what the network took in training, which an evaluation does not exceed.
+
+    None where the trainable has no `memory`.
+    """
     hook = getattr(import_path(config["trainable"], kind="trainable"), "memory", None)
     return None if hook is None else hook(config["config"], data)
 
@@ -96,9 +99,13 @@ train.reads_storage = True  # type: ignore[attr-defined]
 
 
 def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
-    """The network in the checkpoint that the evaluation is of."""
+    """Return the network in the checkpoint that the evaluation is of.
+
+    `SpecError` where the checkpoint is not the one that was planned, or its loader returns no module.
+    """
     records = StudyRecords(storage, source.study)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
+        # A checkpoint from elsewhere was copied into the study's storage; another lies with its trial.
         from_elsewhere = "file" in config
         of = config["source"]
         place = records.given(of) if from_elsewhere else records.key(of, "checkpoint")
@@ -126,10 +133,10 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
 def _protocol(
     model: "torch.nn.Module", other: Any, source: Trial, device: "torch.device", *, given: bool
 ) -> tuple[Mapping[str, float], ItemColumns]:
-    """Nearest neighbours, linear probe, retrieval and similarities of a network's output on another dataset.
+    """Score a network's output on another dataset; return metrics, and scores of single test items.
 
-    The same arithmetic as in the trial's own `transfer`, so that both come to the same numbers. A network that was
-    `given` gets the images as they are.
+    They are nearest neighbours, linear probe, retrieval and similarities, by the same arithmetic as in the trial's own
+    `transfer`, so that both come to the same numbers. A network that was `given` gets the images as they are.
     """
     from contrasweep.trainables import evaluation
     from contrasweep.trainables.contrastive import transfer
@@ -147,6 +154,7 @@ def _protocol(
     rows = min(ROWS, 4 * settings.get("batch_size", ROWS))
 
     def embed(blocks: Iterator[torch.Tensor]) -> torch.Tensor:
+        """Return the network's output for all images, some rows at a time."""
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.get("autocast", False)):
             chunks = [
                 model(pixels.to(device)) for block in blocks for pixels in torch.split(block, rows)
@@ -168,8 +176,10 @@ def _protocol(
 def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
     """Return scores as numbers, and those of single items; `SpecError` where a function gives anything else.
 
-    With several datasets, scores of items are not kept, because they are of different lengths.
+    `function` is its dotted path, "" for our own protocol. Only a dataset that is `alone` has scores of items, since
+    those of several have different lengths.
     """
+    # A function may return scores alone, or a pair.
     scores, items = scored if isinstance(scored, tuple) and len(scored) == 2 else (scored, {})
     if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):
         raise SpecError(

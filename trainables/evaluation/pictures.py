@@ -25,10 +25,15 @@ COLOURS = (
 )
 """Okabe and Ito's colours, told apart by colour-blind readers too; they repeat beyond ten classes."""
 QUERIES = 8
+"""Test images that are shown with their neighbours."""
 NEAREST = 6
+"""Neighbours of each of them."""
 VIEWED = 8
+"""Images that are shown with their views."""
 MAX_POINTS = 2000
+"""Points of the plane, at most."""
 MAX_CLASSES = 20
+"""More classes have no legend and no matrices, which could not be read."""
 RIGHT = "#009E73"
 WRONG = "#D55E00"
 Take = Callable[[Int[Tensor, " k"]], UInt8[Tensor, "k c h w"]]
@@ -52,6 +57,7 @@ def plane(embeddings: Float[Tensor, "n d"]) -> Float[np.ndarray, "n 2"]:
     centred = unit - unit.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     flat = centred @ directions[:2].T
+    # Embeddings of one dimension have a second component of 0.
     return F.pad(flat, (0, 2 - flat.shape[1])).cpu().numpy()
 
 
@@ -59,6 +65,7 @@ def confusions(
     predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], classes: int
 ) -> Float[np.ndarray, "classes classes"]:
     """Return the share of the items of each class (row) that are taken for each class (column)."""
+    # A pair (label, predicted) as one number: row and column of the matrix.
     counts = (
         torch.bincount(labels * classes + predicted, minlength=classes**2)
         .view(classes, classes)
@@ -102,6 +109,7 @@ def draw(
     classes = max(len(names), int(max(train[1].max(), test[1].max())) + 1)
     words = [names[k] if k < len(names) else str(k) for k in range(classes)]
     near = neighbours(train[0], test[0])
+    # Name -> (width and height in inches, what paints it).
     pictures: dict[str, tuple[tuple[float, float], Callable[[Any], None]]] = {
         "embeddings": ((5.5, 4.2), lambda figure: _points(figure, test[0], test[1], words)),
         "neighbours": ((5.6, 6.2), lambda figure: _neighbours(figure, train, test, near)),
@@ -141,6 +149,7 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
 def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str]) -> None:
     """Draw test embeddings in the plane of their first two principal components, a colour a class."""
     axes = figure.subplots()
+    # The components are those of all points; of many, evenly spaced ones are drawn.
     few = torch.linspace(0, len(labels) - 1, min(MAX_POINTS, len(labels))).long()
     flat = plane(embeddings)[few]
     of = labels.cpu()[few].numpy()
@@ -160,15 +169,18 @@ def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str
 
 
 def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
-    """Test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
+    """Draw test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
     _, train_labels, of_train = train
     _, labels, of_test = test
+    # Which neighbours are of the test image's class [n k]. An image is right or wrong by its nearest, column 0.
     hit = (train_labels[near] == labels[:, None]).cpu()
-    first: dict[int, int] = {}  # the first image of each class whose nearest neighbour is right
+    # Half of the images are wrong ones, the others the first right one of each class.
+    first: dict[int, int] = {}
     for query in torch.where(hit[:, 0])[0].tolist():
         first.setdefault(int(labels[query]), query)
     wrong = torch.where(~hit[:, 0])[0][: QUERIES // 2].tolist()
     chosen = torch.tensor([*wrong, *first.values()][:QUERIES], device=near.device)
+    # A row for each test image: itself, then its neighbours.
     grid = figure.subplots(len(chosen), 1 + near.shape[1], squeeze=False)
     for row, query in zip(grid, chosen.tolist(), strict=True):
         _image(row[0], of_test(torch.tensor([query]))[0])
@@ -181,6 +193,7 @@ def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
 
 
 def _strip(figure: Any, views: Sequence[Tensor]) -> None:
+    """Draw the images in a row, and a row below for each of their views."""
     grid = figure.subplots(len(views), len(views[0]), squeeze=False)
     for row, images in zip(grid, views, strict=True):
         for axes, image in zip(row, images, strict=True):
@@ -191,6 +204,7 @@ def _strip(figure: Any, views: Sequence[Tensor]) -> None:
 def _image(axes: Any, image: Tensor, frame: str = "") -> None:
     """Draw one image [c h w], with a coloured frame where one is named."""
     pixels = image.permute(1, 2, 0).cpu().numpy()
+    # One channel in gray, of more than three the first three as RGB.
     axes.imshow(
         pixels[..., 0] if pixels.shape[-1] == 1 else pixels[..., :3], cmap="gray", vmin=0, vmax=255
     )

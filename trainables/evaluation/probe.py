@@ -17,7 +17,7 @@ def linear_probe(
     penalty: float = 1.0,
     iterations: int = 100,
 ) -> Int[Tensor, " n"]:
-    """Labels of `queries` by logistic regression fitted to `features` in full batches with L-BFGS from zero.
+    """Return the labels of `queries` by logistic regression fitted to `features`, full batches and L-BFGS from zero.
 
     Features are standardised by the training features. It minimises the summed cross-entropy plus
     penalty / 2 * |weights|^2 (scikit-learn's C is 1 / penalty), the bias free; nothing in it is random.
@@ -25,23 +25,23 @@ def linear_probe(
     """
     from scipy.optimize import minimize  # half a second, for which a plan need not wait
 
+    # A last column of ones, whose weight is the bias.
     mean = features.float().mean(0)
     std = features.float().std(0, correction=0)
     x, new = ((f.float() - mean) / (std + 1e-6) for f in (features, queries))
-    x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))  # the last weight is the bias
+    x, new = (F.pad(f, (0, 1), value=1.0) for f in (x, new))
     one_hot = F.one_hot(labels, classes).float()
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the mean loss of the flat weights, and its gradient; the intercept, last, is not penalised."""
+        """Return the mean loss of weights [classes x (d + 1)], flat, and its gradient; biases are not penalised."""
         weights = torch.as_tensor(flat.reshape(classes, -1)).to(x)
         log_p = torch.log_softmax(x @ weights.T, 1)
         gradient = (log_p.exp() - one_hot).T @ x
-        free = weights.clone()
-        free[:, -1] = 0
-        value = -(log_p * one_hot).sum() + penalty / 2 * free.square().sum()
-        return float(value) / len(x), (
-            gradient + penalty * free
-        ).double().flatten().cpu().numpy() / len(x)
+        penalised = weights.clone()
+        penalised[:, -1] = 0
+        value = -(log_p * one_hot).sum() + penalty / 2 * penalised.square().sum()
+        flat_gradient = (gradient + penalty * penalised).double().flatten().cpu().numpy()
+        return float(value) / len(x), flat_gradient / len(x)
 
     start = np.zeros(classes * x.shape[1])
     fit = minimize(

@@ -11,10 +11,13 @@ import numpy as np
 from contrasweep.trainables.pytorch import Float, Int
 
 RANGE = (-0.1, 1.0)
+"""Similarities that histograms span."""
 BINS = 100
 CLASS_BINS = 40
+"""Bins of a single class's histogram, which has fewer items."""
 MAX_CLASSES = 20
 ACROSS = 5
+"""Classes side by side in a figure."""
 SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 
 
@@ -22,8 +25,8 @@ SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 class Histogram:
     """The counts of `target` and of `noise` similarities in the bins between `edges`.
 
-    Values beyond the range are counted in the first or last bin, so that nothing is dropped; `missing` counts the
-    items that have no such neighbour (-inf).
+    Values beyond the range are counted in the first or last bin, so that nothing is dropped. `missing` counts the
+    items that have no target, and those that have no noise (-inf).
     """
 
     edges: Float[np.ndarray, " bins_and_1"]
@@ -32,7 +35,7 @@ class Histogram:
     missing: tuple[int, int]
 
     def shares(self) -> tuple[Float[np.ndarray, " bins"], Float[np.ndarray, " bins"]]:
-        """Return each series divided by its own total."""
+        """Return the shares of target and of noise similarities in each bin; all 0 where there are none."""
         target, noise = (series / max(1, series.sum()) for series in (self.target, self.noise))
         return target, noise
 
@@ -55,7 +58,7 @@ def histogram(
 
 
 def arc_length(cosine: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Negative arc length 1 - arccos(cos) / pi of cosine similarities; -inf stays -inf."""
+    """Return the arc length similarity 1 - arccos(cos) / pi, in [0, 1], of cosine similarities; -inf stays -inf."""
     values = 1 - np.arccos(np.clip(cosine, -1, 1)) / math.pi
     return np.where(np.isfinite(cosine), values, cosine)
 
@@ -66,10 +69,9 @@ def by_class(
     labels: Int[np.ndarray, " n"],
     span: tuple[float, float] = RANGE,
 ) -> dict[int, Histogram]:
-    """Return a histogram for the test items of each class that has any; of many classes, the most frequent.
+    """Return class -> histogram of its test items, for the `MAX_CLASSES` most frequent classes that have any.
 
-    How far a class's noise reaches into its target tells which classes lie close to another one. There are at most
-    `MAX_CLASSES` of them.
+    How far a class's noise reaches into its target tells which classes lie close to another one.
     """
     classes, counts = np.unique(labels, return_counts=True)
     chosen = np.sort(classes[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])
@@ -79,7 +81,7 @@ def by_class(
 
 
 def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
-    """Draw both series as proportions and write them to `path` (PNG). Returns `path`."""
+    """Draw target and noise as shares of their items to `path` (PNG), over the similarity `axis`; return `path`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -95,10 +97,14 @@ def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
 def class_figure(
     histograms: Mapping[int, Histogram], names: Sequence[str], path: Path, *, title: str, axis: str
 ) -> Path:
-    """Draw what `by_class` gives, each class on axes of its own, to `path` (PNG). Returns `path`."""
+    """Draw what `by_class` gives, each class on axes of its own, to `path` (PNG); return `path`.
+
+    A class beyond `names` is called by its number.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # Rounded up; axes that are left over in the last row are hidden.
     rows = -(-len(histograms) // ACROSS)
     canvas = FigureCanvasAgg(Figure(figsize=(2.2 * ACROSS, 0.7 + 1.6 * rows), layout="constrained"))
     grid: Any = canvas.figure.subplots(rows, ACROSS, sharex=True, squeeze=False)
@@ -116,6 +122,7 @@ def class_figure(
 
 
 def _draw(histogram: Histogram, axes: Any) -> None:
+    """Draw target and noise on these axes as bars over each other."""
     widths = np.diff(histogram.edges)
     starts = histogram.edges[:-1]
     for series, (name, colour) in zip(histogram.shares(), SERIES.items(), strict=True):

@@ -28,6 +28,7 @@ from contrasweep.trainables.pytorch import Float32
 from contrasweep.trial import Report, Trial
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of the values of a channel over an image's pixels."""
 
 
 @checked
@@ -43,11 +44,14 @@ class Settings:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The columns of the images that are read."""
+        """The dataset's columns of the images that are read."""
         return ("pre", "post") if self.input == "pair" else (self.input,)
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the same settings: they do not depend on `data`. An error where it has no pairs, or no hue."""
+        """Return the same settings: they do not depend on `data`.
+
+        `DataError` where it has no pairs, `SpecError` where a hue is asked for and there is none.
+        """
         if data.kind != "image-pair":
             raise DataError(
                 f"the colour baseline needs image pairs; {data.name} is of kind {data.kind!r}"
@@ -76,14 +80,15 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     trees.fit(_features(fit, settings), fit.labels)
     predicted = torch.tensor(trees.predict(_features(test, settings)))
     labels = torch.tensor(test.labels)
-    fitted = torch.tensor(fit.labels)
-    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fitted.max()))
-    scores = metrics.scores(predicted, labels, torch.bincount(fitted, minlength=classes))
+    fit_labels = torch.tensor(fit.labels)
+    # Without named classes, the largest label says how many there are.
+    classes = len(trial.data.classes) or 1 + int(max(labels.max(), fit_labels.max()))
+    scores = metrics.scores(predicted, labels, torch.bincount(fit_labels, minlength=classes))
     yield Report(1, scores, items={**metrics.by_item(predicted, labels), **test.grouping})
 
 
 def colours(images: NDArray[Any]) -> Float32[np.ndarray, "n f"]:
-    """Return mean, deviation and five quantiles of each channel of images [n h w c], as [n 7c]."""
+    """Return mean, deviation and five quantiles of each channel over the pixels of images [n h w c], as [n 7c]."""
     pixels = images.reshape(len(images), -1, images.shape[-1]).astype(np.float32)
     return np.concatenate(
         [pixels.mean(1), pixels.std(1), *np.quantile(pixels, QUANTILES, axis=1)],
@@ -107,13 +112,14 @@ def _features(part: Any, settings: Settings) -> Float32[np.ndarray, "n f"]:
 def memory(config: Config, data: Manifest) -> Workload:
     """Return the memory of the trees' training, on the host: images of both parts, one side of them in float32."""
     sides = len(Settings(**config).sides)
-    images = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
+    values = (data.rows("train") + data.rows("test")) * math.prod(image_shape(data, "pre"))
+    # Bytes of a value: 1 on each side as it is stored, 4 in float32.
     return Workload(
         "colour trees",
-        (images, sides),
+        (values, sides),
         torch.nn.Identity,
         (1, 1),
-        resident_bytes=images * (sides + 4),
+        resident_bytes=values * (sides + 4),
         device="cpu",
     )
 

@@ -51,13 +51,13 @@ def scatter(ax: Any, rows: Any, what: str, names: list[str]) -> None:
 
 
 def gram(ax: Any, centres: Any, names: list[str]) -> None:
-    """Cosines between class centres: LOCAL aims at the identity, SCL at -1/(K-1) off the diagonal."""
+    """Draw the cosines between class centres: LOCAL aims at the identity, SCL at -1/(K-1) off the diagonal."""
     values = centres.pivot(index="class_a", columns="class_b", values="cosine").to_numpy(float)
     _matrix(ax, values, names, "cosine of class centres of z", cmap="RdBu_r", vmin=-1, vmax=1)
 
 
 def norms(ax: Any, rows: Any, names: list[str]) -> None:
-    """|e_pre - e_post| per class: how much change the network sees."""
+    """Draw |e_pre - e_post| of the items of each class, as box plots: how much change the network sees."""
     ax.boxplot(
         [rows.z_raw[rows.label == k].to_numpy() for k in range(len(names))],
         tick_labels=names,
@@ -67,7 +67,7 @@ def norms(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
-    """F1 of each class, and their mean as a dashed line."""
+    """Draw the F1 of each class, and their mean as a dashed line."""
     scores = classification(
         torch.tensor(rows.predicted.to_numpy()), torch.tensor(rows.label.to_numpy()), len(names)
     )
@@ -77,7 +77,7 @@ def f1_bars(ax: Any, rows: Any, names: list[str]) -> None:
 
 
 def confusion(ax: Any, rows: Any, names: list[str]) -> None:
-    """Shares of each true class (rows) by predicted class (columns)."""
+    """Draw the shares of each true class (rows) by predicted class (columns)."""
     counts = np.zeros((len(names), len(names)))
     np.add.at(counts, (rows.label, rows.predicted), 1)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -108,7 +108,7 @@ def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) ->
 
 
 def _save(paint: Any, to: Path) -> Path:
-    """Draw without pyplot, whose global state would outlive a trial."""
+    """Draw one figure by `paint` to the file `to`, without pyplot, whose global state would outlive a trial."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

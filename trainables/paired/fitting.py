@@ -39,7 +39,10 @@ Batch = tuple[list[Tensor], Tensor]
 
 @runtime_checkable
 class Inputs(Protocol):
-    """The part of a training that depends on the modality: data on the device, views, network."""
+    """The part of a training that depends on the modality: data on the device, views, network.
+
+    `test_rows` are the numbers of the test items in the dataset, `test_grouping` their columns of groups.
+    """
 
     device: torch.device
     classes: int
@@ -54,13 +57,13 @@ class Inputs(Protocol):
         """The trial's settings, resolved."""
 
     def model(self) -> Joint:
-        """The network, initialised from torch's global generator."""
+        """Build the network, initialised from torch's global generator."""
 
     def train_mode(self, model: Joint) -> None:
         """Put the network into training mode, but for what stays frozen."""
 
     def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
-        """The sides of these rows of `split` ("train", "test") without augmentation."""
+        """Return the sides of these rows of `split` ("train", "test") as the network takes them, not augmented."""
 
     def epoch(self, *key: int | str | None) -> Views:
         """Return one epoch's views as a function of a batch's rows and their places in the order, drawn by `key`."""
@@ -96,12 +99,14 @@ class PairedTraining:
             )
         if not len(inputs.test_labels):
             raise DataError(f"fold {trial.fold} of {trial.data.name} has no test rows")
+        # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*self.key, "weights")
         self.model = inputs.model().to(inputs.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = Objective(settings, inputs.train_labels, inputs.classes, inputs.device)
         self.optimizer: optimisation.Optimizer = settings.optimizer.build(
             self.model.parameters(), settings.learning_rate
         )
+        # A warm-up leaves one epoch at least for the cosine.
         self.per_epoch = len(inputs.train_labels) // settings.batch_size
         self.schedule = optimisation.Schedule(
             settings.learning_rate,
@@ -123,9 +128,11 @@ class PairedTraining:
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train epoch 1, 2, ... and return the means over its steps."""
+        # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         seeding.reseed(*self.key, epoch)
         self.inputs.train_mode(self.model)
         settings = self.settings
+        # The number of the epoch's first step in the whole training, and alpha_t of this epoch.
         step = (epoch - 1) * self.per_epoch
         weight = alpha(settings.alpha_schedule, epoch - 1, settings.epochs, settings.alpha)
         steps_taken: list[dict[str, Tensor]] = []
@@ -137,6 +144,7 @@ class PairedTraining:
                 self.optimizer, partial(self._gradients, sides, labels, weight), settings.clip
             )
             step += 1
+            # None: the guard took no step, as loss or gradient is not finite.
             if outcome is not None:
                 norm, last = outcome
                 steps_taken.append(last.terms | {"grad_norm": norm})
@@ -159,7 +167,7 @@ class PairedTraining:
         }
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        """An epoch's batches: the sides with all their views below one another, and the labels, on the device."""
+        """Yield an epoch's batches: the sides with all their views below one another, and the labels, on the device."""
         order: Int[Tensor, "batches b"] = SAMPLERS[self.settings.sampler](
             self.inputs.train_labels,
             self.settings.batch_size,
@@ -170,6 +178,7 @@ class PairedTraining:
             for i in range(self.settings.n_views)
         ]
         for i, rows in enumerate(order):
+            # Views are drawn for places in the epoch, so that a row that comes twice looks different each time.
             places = slice(i * len(rows), (i + 1) * len(rows))
             sides = [
                 torch.cat(same)
@@ -183,7 +192,7 @@ class PairedTraining:
     def _gradients(
         self, sides: Sequence[Tensor], labels: Tensor, weight: float
     ) -> tuple[Tensor, list[Tensor], Step]:
-        """Loss and gradients of a batch, with `weight` for the contrastive part."""
+        """Return loss, gradients and `Step` of a batch, with `weight` (alpha_t) for the contrastive part."""
         with torch.autocast(
             self.inputs.device.type, torch.bfloat16, enabled=self.settings.autocast
         ):
@@ -217,7 +226,10 @@ class PairedTraining:
 
     @torch.no_grad()
     def embed(self, split: str, rows: Int[Tensor, " n"], labels: Int[Tensor, " all"]) -> Embedded:
-        """Embeddings and predictions of these rows of a split, without augmentation; `labels` are the whole split's."""
+        """Return embeddings and predictions of these rows of `split` ("train", "test"), without augmentation.
+
+        `labels` are those of the whole split.
+        """
         self.model.eval()
         batches = []
         for chunk in torch.split(rows, self.evaluated_rows):
@@ -233,7 +245,7 @@ class PairedTraining:
         return Embedded(widened(z), widened(e_post), widened(z_raw), predicted, labels[rows])
 
     def test(self) -> tuple[Embedded, dict[str, float]]:
-        """The test part's embeddings, its scores and the geometry of its classes."""
+        """Return the test part's embeddings, and its scores with the geometry of its classes."""
         part = self.embed(
             "test", torch.arange(len(self.inputs.test_labels)), self.inputs.test_labels
         )
@@ -242,7 +254,10 @@ class PairedTraining:
         return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
     def train_sample(self, limit: int = 2000) -> Embedded:
-        """Return at most `limit` rows of the training part, which the contrastive loss itself has shaped."""
+        """Return the embeddings of at most `limit` training rows, which the contrastive loss itself has shaped.
+
+        They are a random choice that is the same in every arm.
+        """
         rows = torch.randperm(
             len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample")
         )[:limit]
@@ -282,7 +297,7 @@ class PairedTraining:
 
 
 def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
-    """Train and report once an epoch; `step` is the epoch, from 1.
+    """Train `trial` on `inputs`, from the checkpoint folder `resume` if given, and yield a report an epoch, from 1.
 
     A report has the means over its steps; where an evaluation was due also `accuracy`, `f1_macro`, F1 per class and
     the geometry of z. The last one has the geometry on training rows, per-item values and artifacts: what is

@@ -20,8 +20,8 @@ def scores(
 ) -> dict[str, float]:
     """Return accuracy, macro F1, F1 per class, and the accuracy over many, medium and few-shot classes.
 
-    Of the three kinds of classes only those that exist are there. `prevalence_class_<k>` is the share of class k among
-    the rows that are scored (LOCAL, table 3).
+    `train_counts` are the training rows of each class, which make it one or the other. A kind without rows is left out.
+    `prevalence_class_<k>` is the share of class k among the rows that are scored (LOCAL, table 3).
     """
     measured = classification(predicted, labels, len(train_counts))
     shares = torch.bincount(labels, minlength=len(train_counts)).double() / len(labels)
@@ -40,6 +40,7 @@ def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str
     `recall` is n/(K n_k) for a hit in a class of n_k rows, whose mean is the mean recall of the K classes that are
     there.
     """
+    # n / (K n_k) for a row of class k; classes without rows are not counted in K.
     hits = predicted == labels
     counts = torch.bincount(labels).double()
     worth = len(labels) / (int((counts > 0).sum()) * counts[labels])
@@ -47,7 +48,7 @@ def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:
-    """Return a mask [k] for many-shot, medium-shot and few-shot classes each, by their numbers of training rows."""
+    """Return a mask over the classes [k] for `many`-shot, `medium` and `few`-shot ones, by their training rows."""
     return {
         "many": counts > MANY,
         "medium": (counts <= MANY) & (counts >= FEW),
@@ -60,8 +61,8 @@ def centre_gram(
 ) -> Float[Tensor, "k k"]:
     """Return the cosines between the class centres (means of unit embeddings).
 
-    NaN in the rows of classes without members, or whose embeddings are all zero (a pair fed one side twice): no
-    direction is not orthogonal.
+    NaN in rows and columns of classes without members, or whose embeddings are all zero (a pair fed one side twice).
+    Such a class has no direction, and 0 would say that it is orthogonal to the others.
     """
     unit = F.normalize(embeddings.double(), dim=1)
     sums = torch.zeros(classes, unit.shape[1], dtype=unit.dtype).index_add_(0, labels, unit)
@@ -77,12 +78,14 @@ def geometry(
     classes: int,
     prefix: str = "",
 ) -> dict[str, float]:
-    """Measure how far the classes are apart.
+    """Measure how far the classes are apart; `prefix` stands before each name.
 
     `centre_cosine` is the mean off-diagonal cosine of the class centres (1 means collapsed onto the shared shift, 0
     orthogonal, -1/(K-1) a simplex), `centre_cosine_abs` the mean absolute one, 0 only where all are orthogonal,
-    `centre_cosine_max` the largest absolute one. `z_raw` is |z| before normalisation, overall and per class.
+    `centre_cosine_max` the largest absolute one. All three are missing where fewer than two classes have a direction.
+    `z_raw` is |z| before normalisation (`raw_norms`), overall and per class.
     """
+    # The cosines of different classes.
     gram = centre_gram(embeddings, labels, classes)
     others = gram[~torch.eye(classes, dtype=torch.bool)]
     others = others[~others.isnan()]

@@ -23,6 +23,7 @@ from contrasweep.trainables.precision import widened
 from contrasweep.trainables.pytorch import Float
 
 EPS = 1e-6
+"""The least length that a vector is divided by: a zero vector stays zero."""
 
 BRANCH_DROPOUT = 0.5
 """With a branch: the share of r, and of the classifier's hidden units, that is dropped."""
@@ -49,8 +50,9 @@ class Joint(nn.Module):
     """The part that every modality shares: from the encoder's maps of both sides to `Outputs`.
 
     `encoder` gives a list of maps [2n C_i *size_i] for a joint batch, stage 1 first; r is the last one's mean over
-    its places, normalised. With a `branch`, as many more inputs [n f] follow the sides, and what it makes of them
-    stands beside that in r.
+    its places, normalised, of `dim` features. With a `branch`, as many more inputs [n f] follow the sides, and what it
+    makes of them (`branch_dim` features) stands beside that in r. `paired` is false for single inputs. `lat_size` is
+    the size of the map that l is.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Joint(nn.Module):
             nn.Linear(settings.classifier.hidden, classes),
         )
         self.branch = branch
-        # it fits the training part by heart without: the numbers are few, the layers wide
+        # Without dropout it learns the training part by heart: the numbers are few, the layers wide.
         if branch is not None:
             self.beside = nn.Dropout(BRANCH_DROPOUT)
             self.classifier.insert(2, nn.Dropout(BRANCH_DROPOUT))
@@ -86,7 +88,7 @@ class Joint(nn.Module):
             check_size(lat_size, classes)
 
     def forward(self, *sides: Tensor) -> Outputs:
-        """`sides` are (pre, post), or one batch of single inputs.
+        """Return the outputs for `sides`: (pre, post), or one batch of single inputs; then as many for the branch.
 
         Both sides go through the encoder in ONE forward: in two, each would have its own BatchNorm statistics, and
         the shift common to all pairs, which carries part of the change, would be erased.
@@ -94,13 +96,14 @@ class Joint(nn.Module):
         extra: tuple[Tensor, ...] = ()
         if self.branch is not None:
             sides, extra = sides[: len(sides) // 2], sides[len(sides) // 2 :]
+        # r: the mean of the last stage's map over its places (2), and beside it what the branch makes of its numbers.
         maps = self.encoder(torch.cat(sides))
         r = F.normalize(widened(maps[-1].flatten(2)).mean(2), dim=1, eps=EPS)
         if self.branch is not None:
             r = torch.cat(
                 [widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1
             )
-        # z is a small difference of e, which rounding would drown
+        # In full precision: z is a small difference of e, which rounding would drown.
         with torch.autocast(r.device.type, enabled=False):
             e = F.normalize(
                 self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)),
@@ -111,6 +114,7 @@ class Joint(nn.Module):
             return Outputs(
                 e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e
             )
+        # z is the normalised difference of both sides' embeddings; the classifier reads r of both.
         r_pre, r_post = r.chunk(2)
         e_pre, e_post = e.chunk(2)
         raw = e_pre - e_post
@@ -135,12 +139,15 @@ class Joint(nn.Module):
 
 
 def chosen(blocks: str) -> tuple[int, ...]:
-    """Indices from 0 of the stages that `blocks` names: "3-4" -> (2, 3)."""
+    """Return the indices, from 0, of the stages that `blocks` names: "3-4" -> (2, 3)."""
     return tuple(int(block) - 1 for block in blocks.split("-"))
 
 
 def resize(maps: Float[Tensor, "n c *size"], size: Sequence[int]) -> Float[Tensor, "n c *out"]:
-    """Return `maps` at `size`: averaged where they are larger, interpolated linearly where they are smaller."""
+    """Return maps over one or two dimensions at `size`: averaged where they are larger, interpolated where smaller.
+
+    Where one side is larger and the other smaller, they are interpolated.
+    """
     if tuple(maps.shape[2:]) == tuple(size):
         return maps
     if any(present_side < want for present_side, want in zip(maps.shape[2:], size, strict=True)):
@@ -164,6 +171,7 @@ def latent(
     `weighting` is `channel` (the paper's: a stage counts by its channels, so stage 4 makes up half of l) or
     `block` (every stage counts alike).
     """
+    # The weighted mean over stages of the mean over channels; see the top of this file.
     total: Tensor | float = 0.0
     weights = 0.0
     for i in chosen(blocks):
@@ -178,13 +186,13 @@ def latent(
 def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
     """Return an upper bound on the dimensions that l spans at `size`, from stages with maps of these sizes.
 
-    Enlarging a map adds no dimension.
+    A stage adds as many as its map has places, or as `size` has along a side that is smaller: enlarging adds none.
     """
     return sum(math.prod(map(min, map_size, size)) for map_size in maps)
 
 
 def check_size(size: Sequence[int], classes: int) -> None:
-    """Raise `SpecError` where the latent difference l has fewer dimensions than classes, which cannot be orthogonal."""
+    """Raise `SpecError` where l, a map of this `size`, has fewer dimensions than classes: they cannot be orthogonal."""
     dimensions = int(torch.Size(size).numel())
     if dimensions < classes:
         raise SpecError(

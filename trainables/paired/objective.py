@@ -35,6 +35,7 @@ class Objective:
                 "or more",
                 stacklevel=2,
             )
+        # WCE, the classifier's part of the loss, has the weight 1 - alpha.
         if all(
             alpha_of(settings.alpha_schedule, epoch, settings.epochs, settings.alpha) == 1
             for epoch in range(settings.epochs)
@@ -55,11 +56,12 @@ class Objective:
         alpha: float,
         negatives: dict[str, Counts] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and its parts: `contrast_z`, `contrast_l`, `wce` and `anchors`.
+        """Return the loss and its parts: `contrast_z`, `contrast_l` (where there is an l), `wce` and `anchors`.
 
-        `anchors` is the share of the batch that has a positive. Computed in float32, or in float64 if the
-        outputs are, whatever the autocast. `negatives` takes what was counted of the negatives of z and of l
-        where scores have a sign, by the metric's name.
+        `alpha` is alpha_t, this epoch's weight of the contrastive part. `anchors` is the share of the
+        batch that has a positive. Computed in float32, or in float64 if the outputs are, whatever the autocast.
+        `negatives` takes what was counted of the negatives of z and of l where scores have a sign, by the metric's
+        name.
         """
         negatives = {} if negatives is None else negatives
         terms = {"contrast_z": self._contrast(out.z, labels, "negative_cosines", negatives)}
@@ -77,6 +79,7 @@ class Objective:
     def _contrast(
         self, rows: Tensor, labels: Tensor, name: str, negatives: dict[str, Counts]
     ) -> Tensor:
+        """Return C of these rows, and put its counts of negatives into `negatives` by `name`, if there are any."""
         loss, tally = counted(self.contrast)
         value: Tensor = loss(widened(rows), labels)
         if (counts := counts_of(tally)) is not None:
@@ -100,6 +103,7 @@ def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[T
     counts = torch.bincount(labels.cpu(), minlength=classes).double()
     if kind == "none":
         return torch.ones(classes)
+    # A class without rows has an infinite weight here, which the last line replaces.
     if kind in ("balanced", "root"):
         weights = counts.sum() / (classes * counts)
         weights = weights.sqrt() if kind == "root" else weights

@@ -41,6 +41,7 @@ def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
 
 
 Batches = Int[Tensor, "batches b"]
+"""The rows of an epoch, a batch in each line."""
 
 
 def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
@@ -51,6 +52,7 @@ def uniform(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") 
 
 def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
     """Draw rows so that every class is equally likely; within a class, no row repeats before all have come."""
+    # First the class of each place of the epoch, then rows for each class's places.
     count = len(labels) // size
     present = torch.unique(labels)
     drawn = present[torch.randint(len(present), (count * size,), generator=generator)]
@@ -68,6 +70,7 @@ def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generat
     the last row takes an earlier one again, or itself if it is the only one (its two views then differ by augmentation
     alone). An odd batch size adds one more row, of the class of one of the couples.
     """
+    # All couples [couples 2] of all classes, in random order; a batch has half as many couples as rows.
     count = len(labels) // size
     couples = torch.cat(
         [_couples((labels == label).nonzero()[:, 0], generator) for label in torch.unique(labels)]
@@ -84,10 +87,12 @@ SAMPLERS: dict[str, Callable[[Tensor, int, Any], Tensor]] = {
     "class_balanced": class_balanced,
     "at_least_2_per_class": at_least_two,
 }
+"""name -> (labels [n], rows of a batch, generator) -> the batches of one epoch."""
 
 
 def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
     """Draw `count` of `rows` in random order; no row comes again before all have come."""
+    # As many shuffles as are needed, rounded up, but one at least.
     rounds = -(-count // len(rows))
     return torch.cat(
         [rows[torch.randperm(len(rows), generator=generator)] for _ in range(max(1, rounds))]
@@ -95,6 +100,7 @@ def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
 
 
 def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
+    """Return the rows of a class in random couples [couples 2]; a last one alone is coupled with the first again."""
     shuffled = rows[torch.randperm(len(rows), generator=generator)]
     if len(rows) % 2:
         shuffled = torch.cat([shuffled, shuffled[:1]])
@@ -112,7 +118,7 @@ def _third(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor
 
 @checked
 class Latent:
-    """How the latent difference l is made from the differences of both sides' encoder stages (LOCAL, section 3.4)."""
+    """How l, the latent difference of a pair, is made of its sides' encoder stages (LOCAL, section 3.4)."""
 
     blocks: Literal["1-2-3-4", "2-3-4", "3-4", "4"] = "1-2-3-4"
     """The stages whose differences make l."""
@@ -213,7 +219,10 @@ class PairedSettings:
         self.build_loss()
 
     def build_loss(self) -> ComposedLoss | ExternalLoss:
-        """C as a function of (embeddings, labels); `SpecError` where its positives are not the rows of a class."""
+        """Return C, the contrastive loss, as a function of (embeddings, labels).
+
+        `SpecError` where it has weights of its own, or its positives are not the rows of a class.
+        """
         loss = compose(self.loss)
         if loss.has_weights:
             raise SpecError(
@@ -233,6 +242,7 @@ class PairedSettings:
 
 
 def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
+    """Whether positives are views of one image, by the loss."""
     return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
 
 
@@ -256,7 +266,10 @@ class WorkloadFields(TypedDict):
 
 
 def workload_fields(settings: PairedSettings, data: Manifest) -> WorkloadFields:
-    """The fields of a `Workload` that follow from the settings of every modality."""
+    """Return the fields of a `Workload` that follow from the settings of every modality.
+
+    Its `steps` are those of the whole training, on as many rows of `data` as a trial trains on.
+    """
     return {
         "optimizer_states": optimizer_states(settings.optimizer),
         "precision": precision(settings),
@@ -267,9 +280,10 @@ def workload_fields(settings: PairedSettings, data: Manifest) -> WorkloadFields:
 
 
 def network_output_sum(out: Any) -> Tensor:
-    """Return the sum of the `Outputs` that a loss reads, so that the computation before them is kept.
+    """Return the sum of the `Outputs` that a loss reads, in place of the loss, when a step's memory is counted.
 
-    The loss's own [B B] matrices are left out.
+    All of the network's computation is kept for its gradient, as in training. The loss's own [B B] matrices are left
+    out.
     """
     joined: Tensor = (
         out.z.sum() + out.logits.sum() + (0.0 if out.latent is None else out.latent.sum())

@@ -25,7 +25,10 @@ TSNE_SEED = 0
 
 @dataclass(frozen=True)
 class Embedded:
-    """A part seen by the network in evaluation mode, on the host: `z`, `e_post`, `z_raw`, `predicted`, `labels`."""
+    """A part seen by the network in evaluation mode, on the host; for z, e_post and z_raw see `network.Outputs`.
+
+    `predicted` is the classifier's class of each item.
+    """
 
     z: Float[Tensor, "n d"]
     e_post: Float[Tensor, "n d"]
@@ -55,7 +58,10 @@ def write(
 
 
 def embeddings(test: Embedded, rows: Any) -> pa.Table:
-    """Return one row for each test item; coordinates are those of a fixed sample of at most `TSNE_POINTS`."""
+    """Return one row for each test item, whose numbers in the dataset are `rows`.
+
+    t-SNE coordinates are those of a fixed sample of at most `TSNE_POINTS`; other items have null.
+    """
     n = len(test.labels)
     chosen = np.sort(np.random.default_rng(TSNE_SEED).permutation(n)[:TSNE_POINTS])
     columns: dict[str, object] = {
@@ -67,13 +73,17 @@ def embeddings(test: Embedded, rows: Any) -> pa.Table:
     for name, points in (("z", test.z), ("e_post", test.e_post)):
         placed = np.full((n, 2), np.nan, np.float32)
         placed[chosen] = tsne(points[chosen])
+        # `from_pandas` makes null of NaN.
         for axis in (0, 1):
             columns[f"{name}_tsne_{axis}"] = pa.array(placed[:, axis], from_pandas=True)
     return pa.table(columns)
 
 
 def centres(part: Embedded, name: str, classes: int) -> pa.Table:
-    """Cosines between class centres of z, one row for each of the classes^2 entries; null for an absent class."""
+    """Return the cosines between class centres of z, one row for each of the classes^2 entries.
+
+    `name` is what the column `part` says; a class that is absent from the part has null.
+    """
     gram = metrics.centre_gram(part.z, part.labels, classes).numpy()
     first, second = np.indices(gram.shape)
     return pa.table(
@@ -102,6 +112,6 @@ def tsne(points: Tensor) -> Any:
 
 
 def class_names(table: pa.Table) -> list[str]:
-    """The class names that `write` put into the schema metadata."""
+    """Return the class names that `write` put into the schema metadata of a table."""
     names: list[str] = json.loads(table.schema.metadata[b"classes"])
     return names

@@ -69,16 +69,18 @@ def memory(config: Config, data: Manifest) -> Workload:
     shape = channels, s.image_size, s.image_size
     sides = (s.copies * channels, s.image_size, s.image_size)
     rows = s.batch_size * s.n_views
-    # one side fed twice lies there once
+    # One side that is fed twice lies on the device once.
     images = (data.rows("train") + data.rows("test")) * len(set(columns))
     network = [plain(part) for part in (s.encoder, s.projection, s.classifier, s.colour_units)]
 
     def build() -> "nn.Module":
+        """Build the network, where a plan counts what it takes."""
         from contrasweep.trainables.paired_images.network import image_model
 
         return image_model(s, shape, len(data.classes) or TYPICAL_CLASSES)
 
     def inputs() -> tuple[Tensor, ...]:
+        """Return a batch as the network takes it: the sides, then as many colour statistics where it reads them."""
         from contrasweep.trainables.paired_images import colours
 
         sizes = [sides, (colours.count(channels),)] if s.colour_units else [sides]

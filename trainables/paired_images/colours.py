@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from contrasweep.trainables.pytorch import Float, UInt8
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of a channel's values over an image."""
 LEVELS = 100
+"""Quantiles of a statistic over the training part, among which a value is ranked."""
 LIMIT = 3.0
 """Deviations that an image unlike all of the training part is out, at most."""
 CHUNK_IMAGES = 64
@@ -29,6 +31,8 @@ DARK = 0.01
 
 def count(channels: int) -> int:
     """Return f, the number of colour statistics of an image with so many channels."""
+    # Twice (about zero, and about the pair's mean): mean, deviation and quantiles of each channel, each share of the
+    # brightness, and each of the channels - 1 differences of neighbours.
     return 2 * (2 + len(QUANTILES)) * (3 * channels - 1)
 
 
@@ -50,9 +54,10 @@ class Colours(nn.Module):
 
         Both sides of its pairs share them, so that differences between the sides stay.
         """
+        # The statistics of all images of both sides, one below the other.
         numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
         at = torch.linspace(0, 1, LEVELS, device=numbers.device)
-        # one by one, for the same reason: 75,000 pairs together have more
+        # One by one, since torch takes quantiles of at most 2^24 values: 75,000 pairs together have more.
         return cls(
             torch.stack([torch.quantile(column.contiguous(), at) for column in numbers.T], 1)
         )
@@ -65,10 +70,11 @@ class Colours(nn.Module):
         """Return the numbers by their rank among the training part's, as quantiles of the normal distribution."""
         levels = self.levels.T.contiguous()
         values = numbers.T.contiguous()
-        # the middle of the two ends of ties, so that a number that hardly varies stays in the middle of its rank
+        # The middle of the two ends of ties, so that a number that hardly varies stays in the middle of its rank.
         place = (
             torch.searchsorted(levels, values) + torch.searchsorted(levels, values, right=True)
         ).T / 2
+        # Ranks of 0 and 1 would be infinitely far out.
         rank = (place / LEVELS).clamp(0.5 / LEVELS, 1 - 0.5 / LEVELS)
         normal: Tensor = torch.special.ndtri(rank)
         return normal.clamp(-LIMIT, LIMIT).float()
@@ -76,11 +82,13 @@ class Colours(nn.Module):
 
 def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, "n f"]]:
     """Return the colour statistics of each side, for images in [0, 1], before they are made normal."""
+    # Every `step`-th pixel of each side is looked at: about MAX_PLACES of an image, [n channels places].
     step = max(1, round(math.sqrt(sides[0][0, 0].numel() / MAX_PLACES)))
     values = [
         torch.cat([side, _chromaticities(side)], 1).flatten(2)
         for side in (side[..., ::step, ::step] for side in sides)
     ]
+    # The mean of each pair and channel, over both sides.
     mean = torch.stack([x.mean(2, keepdim=True) for x in values]).mean(0)
     at = torch.tensor(QUANTILES, device=mean.device)
     numbers = []
@@ -92,6 +100,7 @@ def statistics(sides: Sequence[Float[Tensor, "n c h w"]]) -> list[Float[Tensor, 
 
 
 def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"]:
+    """Return each channel's share of the brightness, then normalised differences of neighbouring channels."""
     bright = image + DARK
     first = bright[:, 1:]
     second = bright[:, :-1]
@@ -99,6 +108,7 @@ def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"
 
 
 def _chunks(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> Iterator[list[Tensor]]:
+    """Yield the statistics of each side [k f], for some images at a time."""
     for chunks in zip(*(torch.split(side, CHUNK_IMAGES) for side in sides), strict=True):
-        # one memory layout, so that sums come out the same
+        # One memory layout, so that sums come out the same.
         yield statistics([chunk.contiguous().float() / 255 for chunk in chunks])

@@ -35,6 +35,7 @@ from contrasweep.trainables.files import load_weights
 from contrasweep.trainables.pytorch import Tensor, nn, torch
 
 STAGES = 4
+"""Stages of an encoder, of whose differences l is made."""
 SMALL_STEM_PIXELS = 64
 """Up to this side, stem `auto` is the small one."""
 
@@ -81,7 +82,7 @@ class ResNet:
 
     @property
     def parameters(self) -> type:
-        """The class of its parameters."""
+        """The class with the fields that can be set of it."""
         return BasicResNetParameters if self.block == "BasicBlock" else ResNetParameters
 
     def __call__(
@@ -95,7 +96,10 @@ class ResNet:
         weights: str = "",
         sha256: str = "",
     ) -> "nn.Module":
-        """The network for images of `shape` (channels, height, width), initialised from torch's global generator."""
+        """Return the network for images of `shape` (channels, height, width).
+
+        It is initialised from torch's global generator. For the parameters see `ResNetParameters`.
+        """
         from contrasweep.trainables.paired_images.stages import Stages
 
         net = Stages(
@@ -108,10 +112,13 @@ class ResNet:
 
 @dataclass(frozen=True)
 class ExternalStages(ExternalEncoder):
-    """An encoder by the name it has in a study, whose module gives maps, last stage last."""
+    """An encoder that is not in the table, by its name in a study; its module gives maps, last stage last."""
 
     def __call__(self, shape: Shape, **options: Any) -> "nn.Module":
-        """Build the module, which has `dims`; `SpecError` where that fails or its output is not described."""
+        """Build the module, whose `dims` are the channels of its maps.
+
+        One with `dim` features is a single stage. `SpecError` where it cannot be built, or has neither.
+        """
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)
         if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
@@ -130,7 +137,10 @@ class ExternalStages(ExternalEncoder):
 
 
 def find(name: str) -> ExternalStages:
-    """The encoder of this name, which is not in the table."""
+    """Return the encoder that is not in the table: timm's (`timm:NAME`), torchvision's, or at a dotted path.
+
+    `SpecError` where nothing is at the path.
+    """
     if name.startswith(TIMM):
         return ExternalStages(name, functools.partial(_timm, name.removeprefix(TIMM)))
     return ExternalStages(name, encoders.find(name).target)
@@ -156,10 +166,14 @@ ENCODERS: Table[Any] = Table(
     find=find,
     knows=lambda name: name.startswith(TIMM) or is_torchvision(name),
 )
+"""name -> (shape of the images, parameters) -> a network to the maps of its stages."""
 
 
 def stage_side(side: int, stem: str, stage: int) -> int:
-    """The side of the map of stage 1 to 4, for square images of `side` pixels: each stride 2 halves it, rounded up."""
+    """Return the side of the map of stage 1 to 4, for square images of `side` pixels and this `stem`.
+
+    Each stride of 2 halves it, rounded up; ImageNet's stem has two of them.
+    """
     for _ in range(stage - 1 + (2 if stem == "imagenet" else 0)):
         side = -(-side // 2)
     return side
@@ -176,6 +190,7 @@ def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
         built = encoder.build(shape).eval()
         with errors_named(f"{encoder.name} fails on images {[2, *shape]}", "encoder"):
             maps = built(torch.zeros(2, *shape))
+    # The rows of features of a user's own encoder were wrapped as one map.
     if not isinstance(maps, Sequence) or [_channels(part) for part in maps] != list(built.dims):
         shapes = (
             [list(part.shape) for part in maps]
@@ -198,6 +213,7 @@ def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
 
 
 def _channels(part: Any) -> int | None:
+    """Return the channels of a map [2 c h w] of two images; None for anything else."""
     fits = isinstance(part, Tensor) and part.ndim == 4 and len(part) == 2
     return int(part.shape[1]) if fits else None
 

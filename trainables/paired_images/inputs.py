@@ -37,6 +37,7 @@ class ImageInputs:
         self.train_labels, self.test_labels = (torch.tensor(part.labels) for part in (train, test))
         self.test_rows = np.asarray(test.rows)
         self.test_grouping: ItemColumns = test.grouping
+        # Colours are those of the images as stored, before they are resized.
         stored = {"train": self._stored(train), "test": self._stored(test)}
         self.colours = Colours.of(stored["train"]) if settings.colour_units else None
         self.colour_statistics = {
@@ -57,7 +58,7 @@ class ImageInputs:
         return c, h, w
 
     def model(self) -> Joint:
-        """The network for these images."""
+        """Build the network for these images, initialised from torch's global generator."""
         return image_model(self.settings, self.shape, self.classes)
 
     def train_mode(self, model: Joint) -> None:
@@ -65,7 +66,10 @@ class ImageInputs:
         train_mode(model, self.settings.encoder.parameters.get("bn", "train"))
 
     def plain(self, split: str, rows: Tensor) -> Sides:
-        """Return the images of `split` ("train", "test") without augmentation."""
+        """Return the sides of these rows of `split` ("train", "test") without augmentation, normalised.
+
+        Their colour statistics follow, where the network reads them.
+        """
         return self._normal(
             [side[rows].to(self.device).float() / 255 for side in self.sides[split]]
         ) + self._colour_statistics(split, rows)
@@ -96,10 +100,11 @@ class ImageInputs:
         return views
 
     def _colour_statistics(self, split: str, rows: Tensor) -> Sides:
+        """Return the colour statistics of these rows, one tensor a side; () where the network reads none."""
         return tuple(side[rows] for side in self.colour_statistics[split])
 
     def _stored(self, part: Any) -> tuple[UInt8[Tensor, "n c h w"], ...]:
-        """The sides as staged, on the host: there may be no room for them on the device.
+        """Return the sides of a part as staged, on the host: there may be no room for them on the device.
 
         One side fed twice is one tensor.
         """
@@ -108,12 +113,14 @@ class ImageInputs:
         return tuple(loaded[name] for name in names)
 
     def _resized(self, sides: Sides) -> Sides:
+        """Return the sides as squares on the device; one tensor that is fed twice stays one."""
         resized = {
             id(side): squares(side, self.settings.image_size).to(self.device) for side in sides
         }
         return tuple(resized[id(side)] for side in sides)
 
     def _statistics_of(self, sides: Sides) -> Sides:
+        """Return the colour statistics of each side, on the device; () where the network reads none."""
         return tuple(side.to(self.device) for side in self.colours(*sides)) if self.colours else ()
 
     def _normal(self, sides: Sequence[Float[Tensor, "n c h w"]]) -> Sides:
@@ -126,6 +133,7 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     There is one scale for both images of a pair, since a scale for each would hide the shift between them. The
     deviation is 1 for a channel that never varies.
     """
+    # Mean and deviation come from how often each of the 256 levels occurs.
     means = []
     stds = []
     chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
@@ -146,6 +154,7 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
 
 
 def _pixels(array: Any) -> UInt8[Tensor, "n c h w"]:
+    """Return stored images [n h w c] with channels first; `DataError` where they are no bytes of this form."""
     if array.ndim != 4 or array.dtype != np.uint8:
         raise DataError(f"images must be uint8 [n h w c], got {array.dtype} {list(array.shape)}")
     return torch.tensor(array).permute(0, 3, 1, 2).contiguous()

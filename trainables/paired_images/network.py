@@ -14,9 +14,9 @@ INPUT_DROPOUT = 0.2
 
 
 def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -> Joint:
-    """Build the network of resolved `settings` for images of `shape` (channels, height, width).
+    """Build the network of resolved `settings` for images of `shape` (channels, height, width) and so many classes.
 
-    It is initialised from torch's global generator.
+    It warns where settings make no sense together. It is initialised from torch's global generator.
     """
     channels = settings.copies * shape[0]
     encoding = settings.encoder.parameters
@@ -31,6 +31,7 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
     with torch.no_grad():
         encoder.eval()
         sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
+    # l is a square of `latent.size`, or as large as the third stage's map (2), or the last one's where there are fewer.
     size = (settings.latent.size,) * 2 if settings.latent.size else sides[min(2, len(sides) - 1)]
     if (
         settings.beta > 0

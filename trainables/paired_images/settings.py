@@ -78,7 +78,10 @@ class Settings(PairedSettings):
         return 2 if self.centre == "both" else 1
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the settings with concrete values for `data`; `DataError` where the data is of another kind."""
+        """Return the settings with concrete values for `data`: sizes, stem, augmentation, digest of weights.
+
+        `DataError` where the data is of another kind, `SpecError` where the user's own encoder does not suit.
+        """
         kind = "image" if self.input == "single" else "image-pair"
         if data.kind != kind:
             raise DataError(
@@ -100,6 +103,7 @@ class Settings(PairedSettings):
         """Return the settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
         side = self.image_size or min(shape[1:])
         sizes: MutableConfig = {"image_size": side}
+        # Only our ResNets have a stem; l has the size of their third stage, the user's own say theirs when built.
         stem = self.encoder.parameters.get("stem")
         if stem == "auto":
             stem = "small" if side <= SMALL_STEM_PIXELS else "imagenet"

@@ -16,7 +16,8 @@ from contrasweep.trainables.pytorch import Float
 class Stages(nn.Module):
     """A ResNet that gives the outputs of its four stages after ReLU; `dims` are the stages' channels.
 
-    Its parameters have torchvision's names, so that torchvision's weights load.
+    `block` is the class of torchvision's residual blocks, `depths` how many a stage has; for the others see
+    `ResNetParameters`. Its parameters have torchvision's names, so that torchvision's weights load.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Stages(nn.Module):
 
 
 def _group_norm(channels: int) -> nn.GroupNorm:
-    """At most 32 equal groups of 16 channels or more: independent of the batch's size."""
+    """Return a normalisation in at most 32 equal groups of 16 channels or more: independent of the batch's size."""
     groups = next(n for n in range(min(32, channels // 16), 0, -1) if channels % n == 0)
     return nn.GroupNorm(groups, channels)
 
@@ -122,7 +123,7 @@ class OneStage(nn.Module):
 
 
 class TimmStages(nn.Module):
-    """The last stages of a network of timm's."""
+    """The last stages of a network `body` of timm's, as many as `dims` has numbers of channels."""
 
     def __init__(self, body: nn.Module, dims: Sequence[int]) -> None:
         super().__init__()

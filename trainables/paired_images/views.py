@@ -46,7 +46,7 @@ AUGMENTATIONS: Table[Any] = Table(
 
 
 def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) -> Component:
-    """Return `augmentation`; `auto` is replaced by the one that suits these sides of `data`."""
+    """Return `augmentation`; `auto` is replaced by the one that suits these `sides`, columns of `data`."""
     if augmentation.name == "auto" and len(sides) == 2:
         return AUGMENTATIONS.choose({**augmentation.parameters, "name": "pairs"})
     return augmentations.resolved(augmentation, data, sides[0])
@@ -56,8 +56,8 @@ def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) ->
 class PairDraws:
     """The draws of n pairs.
 
-    `affine` is a map of [-1, 1] coordinates for both images (None: stay), `light` has for each image the gain and
-    offset of its light.
+    `affine` is a map of [-1, 1] coordinates for both images (None: stay), `light` has for each of both images (1) the
+    gain and the offset (2) of its light, as deviations from 1 and 0.
     """
 
     affine: Float[Tensor, "n 2 3"] | None
@@ -84,7 +84,8 @@ def draw_pair(policy: PairPolicy, n: int, generator: "torch.Generator") -> PairD
 def apply_pair(
     pre: Float[Tensor, "n c h w"], post: Float[Tensor, "n c h w"], draws: PairDraws
 ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"]]:
-    """The drawn view of each pair; values are in [0, 1] before and after."""
+    """Return the drawn view of each pair; values are in [0, 1] before and after."""
+    # As the channels of one image, so that both sides move alike.
     stacked = torch.cat([pre, post], dim=1)
     if draws.affine is not None:
         stacked = augmentations.apply(stacked, augmentations.Draws(draws.affine, None, None))
@@ -97,7 +98,10 @@ def apply_pair(
 
 
 def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2 3"]:
-    """Affine maps of [-1, 1] coordinates: a square crop, then one of the eight symmetries."""
+    """Return affine maps of [-1, 1] coordinates: a square crop, then one of the eight symmetries.
+
+    Of the uniform draws `u`, 0 to 2 give the crop's area and place, 3 to 5 the mirrors and whether axes are swapped.
+    """
     side = (policy.crop_area + (1 - policy.crop_area) * u[0]).sqrt()
     x = (1 - side) * (2 * u[1] - 1)
     y = (1 - side) * (2 * u[2] - 1)
@@ -109,6 +113,7 @@ def _geometry(policy: PairPolicy, u: Float[Tensor, "6 n"]) -> Float[Tensor, "n 2
         across = torch.where(u[3] < 0.5, side, -side)
         down = torch.where(u[4] < 0.5, side, -side)
         swapped = u[5] < 0.5
+    # The two rows of each map: (x from x, x from y, shift), (y from x, y from y, shift).
     rows = [
         torch.where(swapped, zero, across),
         torch.where(swapped, across, zero),

@@ -43,9 +43,11 @@ def memory(config: Config, data: Manifest) -> Workload:
     s = Settings(**config)
     words = data.rows("train")
     classes = len(data.classes) or 3
+    # What tells two networks of one kind apart: its size in memory is measured once for each.
     network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
 
     def build() -> "nn.Module":
+        """Build the network, where a plan counts what it takes."""
         from contrasweep.trainables.paired_texts.inputs import text_model
 
         return text_model(s, words, classes)
@@ -66,6 +68,7 @@ def memory(config: Config, data: Manifest) -> Workload:
             torch.ones(s.batch_size * s.n_views, s.max_words, dtype=torch.long) for _ in range(2)
         ),
         loss=network_output_sum,
+        # Word indices of both sides, 8 bytes each.
         resident_bytes=8 * 2 * s.max_words * (words + data.rows("test")),
         **workload_fields(s, data),
     )

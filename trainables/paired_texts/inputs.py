@@ -30,6 +30,7 @@ class TextInputs:
         self.classes = len(self.class_names) or 1 + int(
             max(self.train_labels.max(), self.test_labels.max())
         )
+        # Both parts as texts; the vocabulary is made of the training part's, on both sides.
         sides = {
             split: [part.column(side).to_pylist() for side in ("premise", "hypothesis")]
             for split, part in (("train", train), ("test", test))
@@ -41,7 +42,7 @@ class TextInputs:
         }
 
     def model(self) -> Joint:
-        """The network for this vocabulary."""
+        """Build the network for this vocabulary, initialised from torch's global generator."""
         return text_model(self.settings, self.reader.size, self.classes)
 
     def train_mode(self, model: Joint) -> None:
@@ -49,14 +50,15 @@ class TextInputs:
         model.train()
 
     def plain(self, split: str, rows: Tensor) -> tuple[Tensor, ...]:
-        """Return rows of `split` ("train", "test") with every word."""
+        """Return both sides of these rows of `split` ("train", "test") as word indices [n w], no word hidden."""
         return tuple(side[rows].to(self.device) for side in self.sides[split])
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
-        """Return one epoch's views, which hide words.
+        """Return one epoch's views, which hide words, as a function of a batch's rows and their places in the order.
 
         The words hidden at a place of the order follow from `key` alone.
         """
+        # Which words are hidden, for both sides, each place of the epoch's order and each word.
         shape = (2, len(self.train_labels), self.settings.max_words)
         hidden = (
             torch.rand(shape, generator=seeding.generator(*key))
@@ -64,6 +66,7 @@ class TextInputs:
         )
 
         def views(rows: Tensor, places: slice) -> tuple[Tensor, ...]:
+            """Return both sides of a batch's rows, with the unknown word in place of hidden ones."""
             sides = zip(self.plain("train", rows), hidden[:, places].to(self.device), strict=True)
             return tuple(
                 torch.where(gone & (side != PADDING), UNKNOWN, side) for side, gone in sides

@@ -62,10 +62,11 @@ class Batch:
         `text` says which rows take the text, `images` which take the images. This batch stays as it is.
         """
         swapped: dict[str, Tensor] = {}
-        for names, rows in ((("text_r", "mask_r"), text), (("roi_r", "roi_mask_r"), images)):
-            for name in names:
-                mine, theirs = _same_length(getattr(self, name), getattr(other, name))
-                swapped[name] = torch.where(rows.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+        rows_of = {"text_r": text, "mask_r": text, "roi_r": images, "roi_mask_r": images}
+        for name, rows in rows_of.items():
+            mine, theirs = _same_length(getattr(self, name), getattr(other, name))
+            # One truth value a row, for all that follows it in the row.
+            swapped[name] = torch.where(rows.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
         swapped["has_image_r"] = torch.where(images, other.has_image_r, self.has_image_r)
         return replace(self, **swapped)
 
@@ -84,10 +85,11 @@ def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs from which a model is built, beside its options.
+    """What a model is built from, beside its options.
 
-    That is initial word vectors and character tables of both vocabularies, the number of characters, the size of a
-    region's features, the number of product categories, and the least label that counts as helpful.
+    `product_words` and `review_words` are the initial word vectors of both vocabularies. `review_characters` has the
+    character numbers of each review word, of which there are `characters`. `roi_dim` is the size of a region's features
+    and `categories` the number of product categories. A label of `helpful_threshold` or more counts as helpful.
     """
 
     product_words: Float[Tensor, "v e"]
@@ -137,7 +139,7 @@ class Corpus:
         return len(self.label)
 
     def batch(self, rows: NDArray[np.int64], groups: NDArray[np.int64] | None = None) -> Batch:
-        """Return the reviews `rows` with their products, in this order."""
+        """Return the reviews `rows` with their products, in this order; `groups` has the sampled group of each."""
         owners = self.product[rows]
         text_p, mask_p = _pad_tokens([self.product_tokens[i] for i in owners])
         record_p, record_mask_p = _pad_tokens([self.record_tokens[i] for i in owners])
@@ -169,6 +171,7 @@ class Corpus:
 
     def _pad_regions(self, items: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor, Tensor]:
         """Return regions padded to the longest item, their mask, and which items have an image."""
+        # An item without images has one region of zeros, which its mask calls valid.
         longest = max(1, *(len(item) for item in items))
         x = torch.zeros(len(items), longest, self.roi_dim)
         lengths = torch.tensor([max(1, len(item)) for item in items])
@@ -180,6 +183,7 @@ class Corpus:
 
 
 def _pad_tokens(items: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    """Return token lists padded with 0 to the longest, [b t], and the mask of their tokens [b t]."""
     lengths = np.array([len(item) for item in items])
     mask = np.arange(lengths.max())[None, :] < lengths[:, None]
     tokens = np.zeros(mask.shape, dtype=np.int64)
@@ -200,7 +204,10 @@ class HelpfulnessModel(nn.Module, ABC):
     def augment(
         self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
     ) -> Batch:
-        """Return the batch to train on in place of `batch`, made of `rows` of `corpus`; by default the same."""
+        """Return the batch to train on in place of `batch`, which is `rows` of `corpus`; by default the same.
+
+        A model that augments draws from `rng`.
+        """
         return batch
 
     @abstractmethod

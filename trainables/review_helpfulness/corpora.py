@@ -26,8 +26,8 @@ from contrasweep.trainables.review_helpfulness.vocabulary import (
 )
 from contrasweep.trial import Trial
 
-# of the training products, where the dataset has no validation split: 16 of 80 per cent
 DEV_SHARE = 0.2
+"""Of the training products, where the dataset has no validation split: 16 of 80 per cent."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Products:
     regions: Sequence[NDArray[Any]]
 
     def text(self, number: int) -> str:
-        """Return name and description."""
+        """Return name and description of a product, as one text."""
         return f"{self.name[number]} {self.description[number]}"
 
     def record(self, number: int) -> str:
-        """Title, brand, category, description."""
+        """Return name, brand, category and description of a product, as one text."""
         return " ".join(
             (self.name[number], self.brand[number], self.category[number], self.description[number])
         )
@@ -56,7 +56,8 @@ class Products:
 class Reviews:
     """The reviews of one part of a dataset.
 
-    Their order decides ties; `product` is the number of each review's product.
+    Their order decides ties; `product` is the number of each review's product, `regions` the image features [m f] of
+    each review.
     """
 
     product: NDArray[np.int64]
@@ -111,10 +112,12 @@ def prepare(
     key: tuple[int | None, ...],
     known: Callable[[], Iterable[tuple[str, NDArray[np.float32]]]] = tuple,
 ) -> Prepared:
-    """Vocabularies from the part `train`, then all parts as corpora.
+    """Make vocabularies of the part `train`, then corpora of all parts.
 
-    `key` (seed, fold) seeds the vectors of words that are not among the `known`.
+    `known` gives pretrained vectors as (word, vector); `key` (seed, fold) seeds those of other words. `roi_dim` is the
+    size of a region's features.
     """
+    # What is learned from texts comes from training reviews and their products alone.
     train = parts["train"]
     train_products = np.unique(train.product).tolist()
     product_words = Vocabulary.build(
@@ -122,6 +125,7 @@ def prepare(
     )
     review_words = Vocabulary.build(train.text, settings.min_word_count)
     categories = sorted(set(products.category))
+    # One generator for both vocabularies, products first.
     rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
     words = product_words, review_words
     vectors = [
@@ -139,6 +143,7 @@ def prepare(
         len(categories),
         settings.helpful_threshold,
     )
+    # Products are the same in all parts.
     shared: Shared = {
         "product_tokens": _encode(
             map(products.text, range(len(products.ids))), product_words, settings
@@ -155,6 +160,7 @@ def prepare(
     corpora = {}
     dropped = {}
     for name, reviews in parts.items():
+        # A review without a known word is left out, even where texts are hidden: then all models see the same reviews.
         tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
         rows_kept = np.flatnonzero([len(known) > 0 for known in tokens])
         dropped[name] = len(reviews) - len(rows_kept)
@@ -192,6 +198,7 @@ def _encode(
 
 
 def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArray[Any]]:
+    """Return the first `max_regions` regions of each item, or none where images are hidden."""
     return [item[: settings.max_regions if settings.use_images else 0] for item in regions]
 
 
@@ -207,17 +214,13 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
         )
     dataset = open_dataset(trial.data)
     products, numbers = _products(dataset.split("products"))
-    parts = dict(
-        zip(
-            ("train", "test"),
-            (_reviews(p, numbers) for p in dataset.parts(trial.fold)),
-            strict=True,
-        )
-    )
+    train, test = dataset.parts(trial.fold)
+    parts = {"train": _reviews(train, numbers), "test": _reviews(test, numbers)}
     if trial.fold is None and trial.data.rows("dev"):
         parts["dev"] = _reviews(dataset.split("dev"), numbers)
     else:
         parts["train"], parts["dev"] = hold_out(parts["train"], products)
+    # Without images, the size of the one region of zeros that each item has.
     roi_dim = trial.data.columns["roi"]["shape"][0] if "roi" in trial.data.columns else 1
     return prepare(
         products, parts, roi_dim, settings, key, partial(_known_vectors, settings, trial.data)
@@ -228,6 +231,7 @@ def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, ND
     """Return the pretrained word vectors that the settings name, of a file or of a staged dataset; () for none."""
     if settings.word_vectors is None:
         return ()
+    # A file of this name goes before a dataset of it.
     if settings.vectors_file is not None:
         return read_vectors(checked_file(settings.word_vectors, "word_vectors"), settings.word_dim)
     part = open_dataset(settings.staged_vectors(data)).split("train")
@@ -235,19 +239,21 @@ def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, ND
 
 
 def _products(part: Part) -> tuple[Products, dict[str, int]]:
+    """Return the products of a part, and id -> number of each."""
     ids = _texts(part, "product_id")
     fields = {name: _texts(part, name) for name in ("name", "brand", "category", "description")}
-    return Products(ids, **fields, regions=_roi(part)), {
-        product: number for number, product in enumerate(ids)
-    }
+    numbers = {product: number for number, product in enumerate(ids)}
+    return Products(ids, **fields, regions=_roi(part)), numbers
 
 
 def _reviews(part: Part, numbers: Mapping[str, int]) -> Reviews:
+    """Return the reviews of a part; `numbers` are id -> number of the products."""
     owners = np.array([numbers[product] for product in _texts(part, "product_id")], dtype=np.int64)
     return Reviews(owners, _texts(part, "text"), part.labels, _roi(part), _texts(part, "review_id"))
 
 
 def _texts(part: Part, name: str) -> list[str]:
+    """Return a column of texts; a missing one is ""."""
     return [text or "" for text in part.column(name).to_pylist()]
 
 

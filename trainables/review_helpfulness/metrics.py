@@ -16,6 +16,7 @@ from contrasweep.trainables.review_helpfulness.batch import Batch, Corpus, Outpu
 from contrasweep.trainables.review_helpfulness.networks.layers import cosine_matrix
 
 METRICS = ("map", "ndcg@3", "ndcg@5", "mrr")
+"""Mean average precision, normalised discounted cumulative gain of the first 3 and 5, mean reciprocal rank."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class PerProduct:
     values: dict[str, NDArray[np.float64]]
 
     def mean(self) -> dict[str, float]:
-        """Unweighted means over all products, those without a relevant review included."""
+        """Return unweighted means over all products, those without a relevant review included; 0 without products."""
         return {
             name: float(values.mean()) if len(values) else 0.0
             for name, values in self.values.items()
@@ -57,14 +58,13 @@ def per_product(
         )
     if not np.isfinite(score).all():
         raise SpecError("scores must be finite: an order of NaN is no order", place="scores")
+    # Products by number, in the order in which they first appear.
     numbers: dict[Any, int] = {}
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    # By product, then falling score, then row (`lexsort` takes the last key first); cut where a product ends.
     order = np.lexsort((np.arange(len(score)), -score, group))
-    lists = (
-        np.split(truth[order], np.cumsum(np.bincount(group, minlength=len(numbers)))[:-1])
-        if len(keys)
-        else []
-    )
+    ends = np.cumsum(np.bincount(group, minlength=len(numbers)))
+    lists = np.split(truth[order], ends[:-1]) if len(keys) else []
     rows = np.array([_one(ranked, threshold) for ranked in lists]).reshape(-1, len(METRICS))
     return PerProduct(list(numbers), dict(zip(METRICS, rows.T, strict=True)))
 
@@ -74,6 +74,7 @@ def _one(ranked: NDArray[np.int64], threshold: int) -> tuple[float, float, float
     relevant = ranked > threshold
     if not relevant.any():
         return 0.0, 0.0, 0.0, 0.0
+    # Ranks of the relevant reviews, from 1, and the precision at each of them.
     ranks = np.flatnonzero(relevant) + 1
     precision = np.arange(1, len(ranks) + 1) / ranks
     gains = np.where(relevant, 2.0**ranked - 1, 0.0)
@@ -81,6 +82,7 @@ def _one(ranked: NDArray[np.int64], threshold: int) -> tuple[float, float, float
 
 
 def _ndcg(gains: NDArray[np.float64], k: int) -> float:
+    """Return the discounted gain of the first k over that of the best order; rank i is discounted by log2(i + 1)."""
     discount = 1 / np.log2(np.arange(2, min(k, len(gains)) + 2))
     ideal = np.sort(gains)[::-1][:k] @ discount
     return float(gains[:k] @ discount / ideal)
@@ -115,6 +117,7 @@ RELATIONS = {
     "inter_modal": (("text_p", "roi_r"), ("roi_p", "text_r")),
     "intra_review": (("text_p", "roi_p"), ("text_r", "roi_r")),
 }
+"""Relation -> the two pairs of sequences whose distances it has: text and regions (roi) of product (p), review (r)."""
 
 
 def token_distances(
@@ -137,12 +140,14 @@ def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Ten
     distances = {}
     for relation, pairs in RELATIONS.items():
         both = [token_distances(*features[a], *features[b]) for a, b in pairs]
-        distances[f"cs_{relation}"] = (both[0][0] + both[1][0]) / 2
-        distances[f"l2_{relation}"] = (both[0][1] + both[1][1]) / 2
+        cosine, euclidean = zip(*both, strict=True)
+        distances[f"cs_{relation}"] = (cosine[0] + cosine[1]) / 2
+        distances[f"l2_{relation}"] = (euclidean[0] + euclidean[1]) / 2
     return distances
 
 
 RANDOM_ORDERS = 50
+"""Random orders whose metrics are averaged as a floor."""
 
 
 class Rows(TypedDict):
@@ -156,7 +161,10 @@ class Rows(TypedDict):
 def with_floors(
     scored: PerProduct, corpus: Corpus, threshold: int
 ) -> tuple[dict[str, float], ItemColumns]:
-    """Return means and per-product values of `scored`, a random order (`random_`) and longest first (`length_`)."""
+    """Return means and per-product values of `scored`, a random order (`random_`) and longest first (`length_`).
+
+    Labels above `threshold` are relevant.
+    """
     rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
     rankings = {
         "": scored,

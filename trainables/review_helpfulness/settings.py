@@ -46,7 +46,9 @@ class Plateau:
 Threshold = Annotated[int, pydantic.Field(ge=0, le=3)]
 """A label from 0 to 3, above which labels are relevant."""
 USUAL_THRESHOLD = 1
+"""The relevance threshold of datasets that have none of their own."""
 DIGITS = 12
+"""Digits of a dataset's digest that stand in its name."""
 
 
 def threshold_of(data: Manifest, chosen: int | None) -> int:
@@ -137,6 +139,7 @@ class Settings:
             return dataclasses.replace(
                 resolved, word_vectors=with_digest(self.word_vectors, "word_vectors")
             )
+        # A staged dataset, of which the manifest has the digest.
         name = self.word_vectors.partition("#")[0]
         return dataclasses.replace(
             resolved, word_vectors=f"{name}#{self.staged_vectors(data).digest[:DIGITS]}"

@@ -39,6 +39,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     rows = sampler.groups * (1 + sampler.num_negatives)
     # How many groups the reviews of an epoch make is estimated from the reviews.
     epoch = data.rows("train") * GROUPS_A_REVIEW[min(sampler.interval, len(GROUPS_A_REVIEW) - 1)]
+    # The size of a region's features, 0 without images; an item then has one region of one zero.
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
     regions = settings.max_regions if roi else 1
 
@@ -83,11 +84,13 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     fields |= {name: torch.ones(rows, n, dtype=torch.bool) for name, n in masks.items()}
     fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
     fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
+    # All other fields are numbers, one a pair.
     rest = {f.name for f in dataclasses.fields(Batch)} - set(fields)
     return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in rest})
 
 
 def _loss(output: Any) -> Tensor:
+    """Return the sum of an output's scores and own losses, in place of the ranking loss, where memory is counted."""
     joined: Tensor = output.score.sum() + sum(value.sum() for value in output.losses.values())
     return joined
 

@@ -51,9 +51,11 @@ def memory(config: Config, data: Manifest) -> Workload:
     """
     s = Settings(**config)
     words = data.rows("train")
+    # Two sides of each pair, and at most one hard negative.
     rows = s.batch_size * (3 if s.uses_hard_negatives else 2)
 
     def build() -> "nn.Module":
+        """Build the network, where a plan counts what it takes."""
         return s.build_network(words)
 
     return Workload(
@@ -61,6 +63,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         shape=(words, rows, s.max_words, s.network_text),
         build=build,
         inputs=lambda: (torch.ones(rows, s.max_words, dtype=torch.long),),
+        # Word indices of both sides of each row, 8 bytes each.
         resident_bytes=8 * 2 * s.max_words * words,
         **s.workload(rows_to_train(data)),
     )

@@ -22,6 +22,7 @@ from contrasweep.trainables.pytorch import nn
 from contrasweep.trainables.texts.words import Reader, WordReader
 
 HUGGING_FACE = "hf:"
+"""What the names of encoders begin with that are Hugging Face models in folders."""
 Width = Annotated[int, pydantic.Field(ge=1, description="Features of a word and of each stage.")]
 Dropout = Annotated[
     float, pydantic.Field(ge=0, le=1, description="Share of the features that a stage drops.")
@@ -30,7 +31,7 @@ Pooling = Literal["mean", "first"]
 
 
 def convolution_encoder(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module":
-    """Embeddings, then three residual convolutions; see `ConvolutionEncoder`."""
+    """Word embeddings, then three residual convolutions, with the outputs of all four stages."""
     from contrasweep.trainables.texts.networks import ConvolutionEncoder
 
     return ConvolutionEncoder(words, width, dropout)
@@ -45,13 +46,14 @@ def cnn(words: int, *, width: Width = 96, dropout: Dropout = 0.2) -> "nn.Module"
 
 @functools.cache
 def find(name: str) -> Callable[..., Any]:
-    """The encoder of this name, which is not in the table."""
+    """Return the encoder that is not in the table: `hf:FOLDER`, or at a dotted path (`SpecError` if none is there)."""
     if not name.startswith(HUGGING_FACE):
         return import_path(name, kind="text encoder")  # type: ignore[no-any-return]
 
     def hugging_face(
         words: int, *, pooling: Pooling = "mean", sha256: Annotated[str, OMIT_DEFAULT] = ""
     ) -> "nn.Module":
+        """Build the model of the folder; it has a vocabulary of its own, so the number of `words` is not used."""
         from contrasweep.trainables.texts.networks import HuggingFaceModel
 
         return HuggingFaceModel(folder_of(name, sha256), pooling)
@@ -67,7 +69,8 @@ ENCODERS: Table[Callable[..., Any]] = Table("text encoder", {"cnn": cnn}, find=f
 def reader_of(encoder: Component, texts: Iterable[str], min_count: int, max_words: int) -> Reader:
     """Return the function from texts to the encoder's indices: its own tokenizer, or the words of `texts`.
 
-    `texts` are those of the training part.
+    `texts` are those of the training part; their words are known that occur `min_count` times there. Of each text that
+    is read, the first `max_words` words (or tokens) count.
     """
     if not encoder.name.startswith(HUGGING_FACE):
         return WordReader(texts, min_count, max_words)
@@ -96,6 +99,7 @@ def folder_of(name: str, sha256: str = "") -> Path:
         SpecError: There is no such folder, or it holds no model.
         DataError: Its content has another digest than `sha256`.
     """
+    # As the path stands, then within the project's folders; the first that holds a model.
     text = name.removeprefix(HUGGING_FACE)
     places = [local_path(text, "encoder"), *(folder / text for folder in project_folders())]
     folder = next((place for place in places if (place / "config.json").is_file()), None)
@@ -112,7 +116,7 @@ def folder_of(name: str, sha256: str = "") -> Path:
 
 
 def digest_of(folder: Path) -> str:
-    """SHA-256 over names and contents of the files of a folder. 64 hex digits."""
+    """Return the SHA-256, 64 hex digits, over names and contents of the files of a folder, hidden ones left out."""
     state = hashlib.sha256()
     for file in sorted(
         path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")
@@ -125,7 +129,10 @@ def digest_of(folder: Path) -> str:
 
 
 def load_pretrained(network: "nn.Module") -> None:
-    """Fill the Hugging Face models in `network` with the weights of their folders."""
+    """Fill the Hugging Face models in `network` with the weights of their folders; `SpecError` where those do not fit.
+
+    Other networks stay as they are.
+    """
     from contrasweep.trainables.texts.networks import HuggingFaceModel
 
     for module in network.modules():

@@ -39,19 +39,23 @@ class Pairs:
 
 
 def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
-    """Return the pairs that `settings.positives` asks for; `DataError` where there is none."""
+    """Return the pairs of a part that `settings.positives` asks for; `DataError` where there is none.
+
+    `classes` are the names of the labels, among which are those of entailment and contradiction.
+    """
     sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
     sentences = list(dict.fromkeys(text for pair in zip(*sides, strict=True) for text in pair))
     number = {text: i for i, text in enumerate(sentences)}
     # Each distinct sentence has a number; the two sides of the pairs are such numbers.
     left, right = (np.array([number[text] for text in side], np.int64) for side in sides)
     every = np.arange(len(sentences))
-    # Both views are of one sentence (dropout tells them apart), else sentences linked by entailment are alike.
+    # Both views are of one sentence (dropout tells them apart), and no two sentences are alike.
     if settings.positives == "views":
         first = every
         groups = every
         second = first
         against = {}
+    # Sentences linked by entailment are alike: the two of a pair, or all of a group, whose views are of one sentence.
     else:
         alike = part.labels == classes.index(settings.positive_class)
         groups = _linked(left[alike], right[alike], len(sentences))
@@ -70,10 +74,11 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
-    """Return the group [count] of each sentence; sentences that a chain of pairs connects have the same group."""
+    """Return the group of each of `count` sentences; those that a chain of pairs connects have the same group."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
+    # The pairs as edges of a graph, whose components are the groups.
     links = coo_array((np.ones(len(left)), (left, right)), shape=(count, count))
     groups: np.ndarray = connected_components(links, directed=False)[1].astype(np.int64)
     return groups
@@ -82,13 +87,13 @@ def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
 def _against(
     left: np.ndarray, right: np.ndarray, labels: np.ndarray, negative: int, settings: Settings
 ) -> dict[int, list[int]]:
-    """Return sentence -> the sentences that contradict it; {} without hard negatives."""
+    """Return sentence -> those that contradict it, by the pairs labelled `negative`; {} without hard negatives."""
     against: dict[int, list[int]] = {}
     if settings.uses_hard_negatives:
-        for a, b in zip(
-            left[labels == negative].tolist(), right[labels == negative].tolist(), strict=True
-        ):
-            against.setdefault(a, []).append(b)  # a contradiction is one either way round
+        contradicts = labels == negative
+        for a, b in zip(left[contradicts].tolist(), right[contradicts].tolist(), strict=True):
+            # A contradiction is one either way round.
+            against.setdefault(a, []).append(b)
             against.setdefault(b, []).append(a)
     return against
 
@@ -115,7 +120,7 @@ class Texts(DualEncoder[Batch]):
         super().__init__(trial, settings, len(self.pairs.first), device)
 
     def network(self) -> nn.Module:
-        """Encoder and head."""
+        """Build encoder and head for the reader's vocabulary."""
         return self.settings.build_network(self.reader.size)
 
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
@@ -123,6 +128,7 @@ class Texts(DualEncoder[Batch]):
 
         For each first sentence with contradictions, one of them is drawn in each epoch as a hard negative.
         """
+        # For each place of the epoch a number from 0 to 1, which picks one of however many contradictions there are.
         draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
         pairs = self.pairs
         for rows, shares in zip(order, draw.tolist(), strict=True):
@@ -137,6 +143,7 @@ class Texts(DualEncoder[Batch]):
 
     def embed(self, batch: Batch) -> Sides:
         """Embed all sentences of a batch in one pass, so that dropout differs between the views of one."""
+        # First sides, second sides and hard negatives, one below the other.
         *sentences, groups = batch
         z = self.model(self.words[torch.cat(sentences).to(self.device)])
         first, second, more = torch.split(z, [len(part) for part in sentences])
@@ -144,7 +151,7 @@ class Texts(DualEncoder[Batch]):
 
     @torch.no_grad()
     def features(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
-        """Features of texts, in evaluation mode, on the host."""
+        """Return the features of texts, without the head (the network's part 1), in evaluation mode, on the host."""
         encoder = self.model.eval().get_submodule("0")
         rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):

@@ -34,7 +34,8 @@ class ConvolutionEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, words: Int[Tensor, "n w"]) -> list[Tensor]:
-        """Word indices [n w], 0 for padding, to the outputs of four stages, [n width w] each."""
+        """Map word indices [n w], 0 for padding, to the outputs of four stages, [n width w] each."""
+        # 1 where there is a word, [n 1 w]. Norms are over features, which `transpose` brings last and back.
         there = (words != PADDING).float()[:, None]
         x = self.embedding(words).transpose(1, 2)
         maps = [x]
@@ -42,6 +43,7 @@ class ConvolutionEncoder(nn.Module):
             normal = norm(x.transpose(1, 2)).transpose(1, 2) * there
             x = (x + F.relu(convolution(self.dropout(normal)))) * there
             maps.append(x)
+        # Scaled by places / words, so that the mean over places is that over words.
         maps[-1] = maps[-1] * (words.shape[1] / there.sum(2, keepdim=True).clamp(min=1))
         return maps
 
@@ -55,7 +57,7 @@ class MeanOfWords(nn.Module):
         self.dim = stages.dim
 
     def forward(self, words: Int[Tensor, "n w"]) -> Float[Tensor, "n d"]:
-        """Word indices [n w], 0 for padding, to features [n dim]."""
+        """Map word indices [n w], 0 for padding, to features [n dim]."""
         features: Tensor = self.stages(words)[-1].mean(2)
         return features
 
@@ -78,12 +80,12 @@ class HuggingFaceModel(nn.Module):
         self.padding = int(config.pad_token_id or 0)
 
     def load(self) -> None:
-        """Take over the weights in the folder."""
+        """Take over the weights in the folder, in place of the random ones with which the model is built."""
         loaded = transformers().AutoModel.from_pretrained(self.folder, local_files_only=True)
         self.body.load_state_dict(loaded.state_dict())
 
     def forward(self, words: Int[Tensor, "n w"]) -> Float[Tensor, "n d"]:
-        """Token indices [n w] with padding to features [n dim]."""
+        """Map token indices [n w] with padding to features [n dim]."""
         is_word = words != self.padding
         states: Tensor = self.body(input_ids=words, attention_mask=is_word.long()).last_hidden_state
         if self.pooling == "first":
@@ -111,7 +113,7 @@ class HuggingFaceReader:
         self.max_words, self.size = max_words, len(self.tokenizer)
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
-        """Token indices [n max_words], filled up with the tokenizer's padding."""
+        """Return the token indices of each text, [n max_words], filled up with the tokenizer's padding."""
         options = {"padding": "max_length", "truncation": True, "max_length": self.max_words}
         rows = self.tokenizer(list(texts), **options)["input_ids"]
         return torch.tensor(rows, dtype=torch.int64)

@@ -19,6 +19,7 @@ from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folde
 
 
 def _takes(entry: Any, given: Config) -> type:
+    """Return the class with the fields that can be set of a loss, as the table that the loss is of has it."""
     return (OF_TWO_SIDES if entry in OF_TWO_SIDES.values() else losses.LOSSES).takes(entry, given)
 
 
@@ -71,9 +72,9 @@ class Settings(DualEncoderSettings):
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the settings for `data`.
+        """Return the settings for `data`, with the digest of a Hugging Face model's folder.
 
-        `DataError` where it has no pairs of texts, or not the classes that are named.
+        `DataError` where the dataset has no pairs of texts, or not the classes that are named.
         """
         if data.kind != "text-pair":
             raise DataError(f"texts trains on text pairs; {data.name} is of kind {data.kind!r}")
@@ -90,7 +91,7 @@ class Settings(DualEncoderSettings):
 
     @property
     def uses_hard_negatives(self) -> bool:
-        """Whether contradictions are in a batch."""
+        """Whether a batch has contradictions as further negatives: for losses of two sides, which know them as such."""
         return (
             self.positives == "entailed"
             and self.hard_negatives

@@ -18,12 +18,15 @@ WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
 
 
 def tokens(text: str) -> list[str]:
-    """Words, numbers and marks in lower case."""
+    """Return the words, numbers and punctuation marks of a text, in its order and in lower case."""
     return WORD.findall(text.lower())
 
 
 def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
-    """Word -> index from 2, the most frequent first, ties by the alphabet."""
+    """Return word -> index for words that occur `min_count` times, the most frequent first, ties by the alphabet.
+
+    Indices begin at 2, after those of padding and of unknown words.
+    """
     counts = Counter(word for text in texts for word in text)
     kept = sorted(
         (word for word, n in counts.items() if n >= min_count),
@@ -34,12 +37,12 @@ def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
 
 @runtime_checkable
 class Reader(Protocol):
-    """What makes indices of texts; `size` is the number of indices that there are."""
+    """Makes word indices of texts; `size` is the number of different indices, padding included."""
 
     size: int
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
-        """The indices of each text, filled up with padding."""
+        """Return the indices of each text, filled up with padding."""
 
 
 class WordReader:
@@ -54,7 +57,7 @@ class WordReader:
         self.size = len(self.vocabulary) + 2
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
-        """Word indices [n max_words], 0 for padding."""
+        """Return the word indices of each text, [n max_words], 0 for padding."""
         indices = torch.full((len(texts), self.max_words), PADDING)
         for row, text in zip(indices, texts, strict=True):
             known = [self.vocabulary.get(word, UNKNOWN) for word in tokens(text)[: self.max_words]]
@@ -63,7 +66,7 @@ class WordReader:
 
 
 def transformers() -> Any:
-    """The package transformers; `SpecError` where it is not installed."""
+    """Return the package transformers; `SpecError` where it is not installed."""
     try:
         return importlib.import_module("transformers")
     except ModuleNotFoundError:

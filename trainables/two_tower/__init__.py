@@ -50,18 +50,21 @@ def memory(config: Config, data: Manifest) -> Workload:
     """Return what a trial of this config takes: one step of a batch in both towers, and the images as uint8."""
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
+    # Captions are made of prompts with names of classes where there are no others: few words.
     words = WORDS if data.kind == "image-text" else 10 * len(data.classes)
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
 
     def build() -> "nn.Module":
+        """Build the network, where a plan counts what it takes."""
         return s.build_network(shape, words)
 
     def inputs() -> tuple[Tensor, Tensor]:
-        return torch.zeros(s.batch_size, *shape), torch.ones(
-            s.batch_size, s.max_words, dtype=torch.long
-        )
+        """Return a batch as the network takes it: images and word indices."""
+        words_of_texts = torch.ones(s.batch_size, s.max_words, dtype=torch.long)
+        return torch.zeros(s.batch_size, *shape), words_of_texts
 
     def loss(out: tuple[Tensor, Tensor]) -> Tensor:
+        """Return a number that all embeddings have a gradient from, in place of the loss."""
         return out[0].sum() + out[1].sum()
 
     return Workload(

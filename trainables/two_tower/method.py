@@ -25,10 +25,15 @@ from contrasweep.trial import Trial
 EVAL_BATCH_ROWS = 1024
 """Images or texts per forward pass in an evaluation, and at most four batches."""
 RECALL_AT = (1, 5, 10)
+"""How many nearest rows `recall_at_<k>` looks among."""
 
 
 class Captions:
-    """Distinct texts of a part, and for each image the numbers of its texts."""
+    """The texts of a part's images: captions of the dataset, or prompts with the names of their classes.
+
+    `distinct` are the different ones, `of_image` the numbers of each image's texts among these, and `all` the texts
+    of all images one after another.
+    """
 
     def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
         if settings.captions == "dataset":
@@ -45,7 +50,7 @@ class Captions:
 
     @property
     def pairs(self) -> Int[Tensor, "p 2"]:
-        """Image and text of each caption."""
+        """The number of the image and that of the text, of each caption."""
         return torch.tensor([(i, text) for i, found in enumerate(self.of_image) for text in found])
 
 
@@ -82,7 +87,7 @@ class TwoTower(DualEncoder[Batch]):
         super().__init__(trial, settings, len(self.train), device)
 
     def network(self) -> nn.Module:
-        """Both towers, that of images in the faster memory layout."""
+        """Build both towers, that of images in the faster memory layout."""
         network = self.settings.build_network(self.train.shape, self.reader.size)
         network.get_submodule("images").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network
@@ -90,6 +95,7 @@ class TwoTower(DualEncoder[Batch]):
     def batches(self, order: Int[Tensor, "batches b"], *key: int | None) -> Iterator[Batch]:
         """Yield batches with a view of each image and one of its captions, drawn again in each epoch."""
         size = order.shape[1]
+        # For each place of the epoch a view, and a number from 0 to 1 that picks one of the image's captions.
         views = images.Views(self.train, [self.policy], order.reshape(-1), *key)
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):
@@ -101,13 +107,14 @@ class TwoTower(DualEncoder[Batch]):
             yield self.normalise(view), self.words[torch.tensor(texts, device=self.device)]
 
     def embed(self, batch: Batch) -> Sides:
-        """Both towers' embeddings of a batch."""
+        """Embed images and texts of a batch, with gradients."""
         first, second = self.model(*batch)
+        # No two pairs belong together: each has a label of its own.
         return Sides(first, second, torch.arange(len(first), device=self.device))
 
     @torch.no_grad()
     def embed_images(self, stretches: Iterable[Tensor]) -> Float[Tensor, "n d"]:
-        """Unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
+        """Return unit embeddings of un-augmented images, which come in stretches, uint8 [n c h w]."""
         pixels = (chunk for stretch in stretches for chunk in torch.split(stretch, self._rows))
         return self._unit(
             "images", (self.normalise(chunk.to(self.device).float() / 255) for chunk in pixels)
@@ -115,7 +122,7 @@ class TwoTower(DualEncoder[Batch]):
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
-        """Unit embeddings of texts."""
+        """Return unit embeddings of texts."""
         return self._unit(
             "texts",
             (words.to(self.device) for words in torch.split(self.reader(texts), self._rows)),
@@ -123,9 +130,11 @@ class TwoTower(DualEncoder[Batch]):
 
     @property
     def _rows(self) -> int:
+        """Images or texts per forward pass in an evaluation, so that it needs less memory than training does."""
         return min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
 
     def _unit(self, tower: str, chunks: Iterable[Tensor]) -> Float[Tensor, "n d"]:
+        """Return the unit embeddings that the tower "images" or "texts" gives of all chunks, in evaluation mode."""
         network = self.model.eval().get_submodule(tower)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             embeddings = torch.cat([network(chunk) for chunk in chunks]).float()
@@ -133,7 +142,7 @@ class TwoTower(DualEncoder[Batch]):
         return unit(embeddings)
 
     def classifier(self, classes: Sequence[str]) -> Float[Tensor, "k d"]:
-        """The zero-shot classifier: of each class, the mean of its prompts' embeddings (Radford et al. 2021, 3.1.4)."""
+        """Return the zero-shot classifier: each class's mean embedding of its prompts (Radford et al. 2021, 3.1.4)."""
         prompts = self.settings.prompts
         embedded = self.embed_texts([prompt.format(name) for name in classes for prompt in prompts])
         return unit(embedded.reshape(len(classes), len(prompts), -1).mean(1))
@@ -145,6 +154,7 @@ class TwoTower(DualEncoder[Batch]):
         part's distinct captions; `text_to_image_recall_at_k`: that of captions with an image of theirs among the k
         nearest. `zero_shot` is the accuracy by prompts.
         """
+        # Retrieval: captions for images (forth), and images for captions (back).
         seen = self.embed_images(self.test.stretches())
         texts = self.embed_texts(self.test_captions.distinct)
         pairs = self.test_captions.pairs.to(self.device)
@@ -154,6 +164,7 @@ class TwoTower(DualEncoder[Batch]):
         hits |= {f"text_to_image_recall_at_{k}": found for k, found in back.items()}
         metrics = {name: float(found.double().mean()) for name, found in hits.items()}
         items: dict[str, np.ndarray] = {"image_to_text_recall_at_1": forth[1].byte().cpu().numpy()}
+        # Zero-shot: the class whose prompts are nearest to an image.
         if classes := self.trial.data.classes:
             predicted = (seen @ self.classifier(classes).T).argmax(1)
             metrics |= classification(predicted, self.test.labels, len(classes))
@@ -182,7 +193,7 @@ def recalls(
 
     `pairs` lists the correct ones: number of the query, number of the row of `found`.
     """
-    # a pair (query, row) as one number: query * m + row
+    # A pair (query, row) is one number, query * m + row, so that `isin` finds the correct ones.
     keys = pairs[:, 0] * len(found) + pairs[:, 1]
     near = []
     rows = torch.arange(len(queries), device=queries.device)
@@ -194,5 +205,5 @@ def recalls(
 
 
 def build(trial: Trial) -> TwoTower:
-    """Return the trial's method, ready to train."""
+    """Return the method of a trial, ready to train."""
     return TwoTower(trial, Settings(**trial.config))

@@ -59,7 +59,11 @@ class Settings(DualEncoderSettings):
     """Decoded images of a part up to so many GiB lie whole on the device; larger parts are read batch by batch."""
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the settings for `data`; `DataError` where its images have neither captions nor classes."""
+        """Return the settings with concrete values for `data`: captions, augmentation, digests of files.
+
+        `DataError` where its images have neither captions nor classes, `SpecError` where it lacks the chosen ones or a
+        component of the user's own does not suit.
+        """
         captioned = data.kind == "image-text"
         labelled = bool(data.classes)
         if not captioned and (data.kind != "image" or not labelled):
@@ -67,6 +71,7 @@ class Settings(DualEncoderSettings):
             raise DataError(
                 f"two_tower needs images with captions, or with classes to make captions of; {data.name} is of {what}"
             )
+        # `auto` takes captions where there are some.
         if self.captions != "auto":
             captions = self.captions
         elif captioned:
@@ -78,6 +83,7 @@ class Settings(DualEncoderSettings):
             raise SpecError(
                 f"{data.name} has no {missing}", place="captions", value=captions, hint="take auto"
             )
+        # Components of the user's own are tried on a few images here, so that no trial fails by them later.
         shape = view_shape(data, self.view_size)
         encoder = with_digest_of_weights(self.encoder)
         check_encoder(encoder, HEADS.choose("none"), shape)

@@ -26,6 +26,7 @@ NETWORKS: dict[str, type[HelpfulnessModel]] = {
 
 def build_model(settings: Settings, inputs: Inputs) -> HelpfulnessModel:
     """Build the model of `settings` with its initial weights, drawn from torch's random state."""
+    # A class at a dotted path has its entry in the settings, and is not in the table.
     build = NETWORKS.get(settings.model.name, settings.model.entry)
     model: HelpfulnessModel = build(settings.model.settings, inputs)
     return model

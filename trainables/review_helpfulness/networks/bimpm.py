@@ -25,6 +25,7 @@ def perspective_cosine(
 
     Written with squared weights, so that nothing of size [... l d] is made.
     """
+    # sum_d W_kd^2 a_d b_d, over the norms of W_k * a and W_k * b.
     squared = weight**2
     dot = (a * b) @ squared.mT
     norms = ((a * a) @ squared.mT).clamp(min=EPS**2).sqrt() * ((b * b) @ squared.mT).clamp(
@@ -59,6 +60,7 @@ def attentive_max(
     a: Float[Tensor, "b t d"], b: Float[Tensor, "b s d"], mask: Bool[Tensor, "b s"]
 ) -> Float[Tensor, "b t d"]:
     """Return the valid vector of b with the largest cosine, for each position of a."""
+    # -2 is below every cosine.
     index = cosine_matrix(a, b, EPS).masked_fill(~mask[:, None, :], -2).argmax(-1)
     return b.gather(1, index[..., None].expand(-1, -1, b.shape[-1]))
 
@@ -85,10 +87,14 @@ class Matching(nn.Module):
         the backward direction.
         """
         matched = []
-        whole = (last_valid(b.chunk(2, -1)[0], mask_b), b.chunk(2, -1)[1][:, 0])
+        # The halves of a state are those of the forward and of the backward direction. What each has read all of `b` by
+        # is its last valid state forward, and its first one backward.
+        forward, backward = b.chunk(2, -1)
+        whole = (last_valid(forward, mask_b), backward[:, 0])
         for x, y, end, (full, pooled, mean, best) in zip(
-            a.chunk(2, -1), b.chunk(2, -1), whole, self.weights, strict=True
+            a.chunk(2, -1), (forward, backward), whole, self.weights, strict=True
         ):
+            # The paper's four strategies: full, max-pooling, attentive and max-attentive matching.
             matched += [
                 perspective_cosine(x, end[:, None, :], full),
                 pairwise_perspective_max(x, y, mask_b, pooled),

@@ -31,9 +31,10 @@ def kernel_pooling(
     *,
     pooling: Literal["dai2018", "mcr"] = "dai2018",
 ) -> Float[Tensor, "b k"]:
-    """Return phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), [b k].
+    """Return phi_k = sum over valid i of .01 log(max(n_ik, 1e-10)), [b k] (Dai et al. 2018).
 
-    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2). With `mcr`, phi_k is the sum of log(1 + n_ik).
+    n_ik is the sum over valid j of exp(-(s_ij - mu_k)^2 / 2 sigma_k^2): how many words of the document are about mu_k
+    alike to word i of the query. With `mcr`, phi_k is the sum of log(1 + n_ik).
     """
     counted = []
     for mu, sigma in zip(
@@ -49,10 +50,7 @@ def kernel_pooling(
 
 
 class ConvKNRM(HelpfulnessModel):
-    """Conv-KNRM (Dai et al.
-
-    2018): matches of product and review n-grams of all sizes, kernel-pooled and scored linearly.
-    """
+    """Matches of product and review n-grams of all sizes, kernel-pooled and scored linearly (Dai et al. 2018)."""
 
     mus: Tensor
     sigmas: Tensor
@@ -66,6 +64,7 @@ class ConvKNRM(HelpfulnessModel):
             nn.Conv1d(self.review_words.dim, options.filters, kernel_size=n) for n in self.sizes
         )
         self.pooling = options.pooling
+        # The first kernel, at 1, is for exact matches: narrow in Conv-KNRM, like the others in MCR's form.
         exact = 1e-3 if options.pooling == "dai2018" else options.kernel_sigma
         self.register_buffer("mus", torch.tensor(kernel_centres(options.kernels)))
         self.register_buffer(
@@ -93,6 +92,7 @@ class ConvKNRM(HelpfulnessModel):
 
     def _grams(self, words: Tensor, mask: Tensor) -> list[Tensor]:
         """Return the n-grams that begin at each position, each [b t filters]; zeros follow the last word."""
+        # Padded behind the last word, so that there is an n-gram for each word.
         channels = (words * mask[..., None]).mT
         return [
             functional.relu(convolution(functional.pad(channels, (0, size - 1)))).mT

@@ -75,6 +75,7 @@ class DRNet(HelpfulnessModel):
         regions = Sequences(
             self.regions(batch.roi_r) * batch.roi_mask_r[..., None], batch.roi_mask_r
         )
+        # What both modalities share and what each has alone, then regions with the own words and the product's text.
         features = [
             *self._decompose(masked_mean(*words), masked_mean(*regions)),
             self.within(regions, words),
@@ -93,7 +94,7 @@ class DRNet(HelpfulnessModel):
         return [*common, own_text, own_image, (own_text - own_image).abs()]
 
     def _overlap(self) -> Tensor:
-        """||W_s^T P_t||_F^2 + ||W_s^T P_v||_F^2."""
+        """Return ||W_s^T P_t||_F^2 + ||W_s^T P_v||_F^2: how far the common projection overlaps with the own ones."""
         common = self.common.weight
         overlaps = [
             (common.mT @ private.weight).square().sum()

@@ -44,6 +44,7 @@ class CharacterEncoder(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t f"]:
         """Map word indices [b t] to vectors of their characters [b t f]; each distinct word is encoded once."""
+        # `place` [b t] is the row of each token among the distinct words.
         words, place = torch.unique(tokens, return_inverse=True)
         characters = self.table[words]
         mask = characters != 0
@@ -78,16 +79,19 @@ class EGCNN(HelpfulnessModel):
 
     def forward(self, batch: Batch) -> Output:
         """Return scores [b]; in training with several categories also the two domain losses."""
+        # Word and character features, gated, with channels first for the convolutions.
         letters = self.dropout(self.characters(batch.text_r))
         x = torch.cat([self.words(batch.text_r), letters], dim=-1)
         x = (x * torch.sigmoid(self.gate(x)) * batch.mask_r[..., None]).mT
         shared = masked_max(functional.relu(self.shared(x)).mT, batch.mask_r)
+        # Each category's rows go through convolutions of their own.
         private = shared.new_zeros(shared.shape)
         for category in torch.unique(batch.category).tolist():
             rows = batch.category == category
             convolved = functional.relu(self.private[category](x[rows])).mT
             private = private.index_put((rows,), masked_max(convolved, batch.mask_r[rows]))
         output = Output(self.score(torch.cat([shared, private], dim=1))[:, 0])
+        # Shared features should not tell the category (the gradient is reversed), private ones should.
         if self.training and self.categories > 1:
             output.losses["shared_domain"] = self.options.domain_weight * functional.cross_entropy(
                 self.shared_domain(reverse_gradient(shared)), batch.category

@@ -26,6 +26,7 @@ def masked_softmax(
     scores: Float[Tensor, "..."], mask: Bool[Tensor, "..."], dim: int
 ) -> Float[Tensor, "..."]:
     """Return the softmax over valid entries; all 0 where there are none. `mask` broadcasts against `scores`."""
+    # The least finite number, since a row of -inf would give NaN.
     filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.softmax(filled, dim).masked_fill(~mask, 0)
 
@@ -36,6 +37,7 @@ def join(*sequences: Sequences, gap: bool = False) -> Sequences:
     With `gap`, an invalid position of zeros goes between them, so that a convolution sees zeros at every border,
     however the batch is padded.
     """
+    # Vectors at invalid positions are made 0; a gap stands before each sequence but the first.
     parts: list[Sequences] = []
     for i, (x, mask) in enumerate(sequences):
         if gap and i:
@@ -77,6 +79,7 @@ class Recurrent(nn.Module):
         self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
     ) -> Float[Tensor, "b t h"]:
         """Map vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
+        # Forward alone, padding stands behind all that is read. Backward it would be read first, so it is packed away.
         if not self.lstm.bidirectional:
             return cast(Tensor, self.lstm(x)[0]) * mask[..., None]
         lengths = mask.sum(1).clamp(min=1).cpu()
@@ -116,6 +119,7 @@ class SelfAttention(nn.Module):
         self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
     ) -> Float[Tensor, "b t d"]:
         """Let x [b t d] attend to its own valid positions."""
+        # Queries, keys and values [b heads t d/heads] from one projection, as `permute` puts them.
         rows, length, dim = x.shape
         q, k, v = (
             self.project(x)
@@ -126,6 +130,7 @@ class SelfAttention(nn.Module):
             q @ k.mT / (dim // self.heads) ** 0.5, mask[:, None, None, :], dim=-1
         )
         mixed = functional.dropout(weights, self.dropout, self.training) @ v
+        # The heads side by side again, [b t d].
         return cast(
             Tensor, self.out(mixed.transpose(1, 2).reshape(rows, length, dim)) * mask[..., None]
         )
@@ -152,7 +157,8 @@ class _EncoderLayer(nn.Module):
 class RegionEncoder(nn.Module):
     """Regions of an item's images to vectors of size `dim`: linear, dropout, pre-LN self-attention layers, final LN.
 
-    There are no positions: an image's regions are a set.
+    `dropout` is that after the projection and of residual branches, `inner_dropout` that of attention weights and in
+    feed-forward layers. There are no positions: an image's regions are a set.
     """
 
     def __init__(
@@ -200,13 +206,13 @@ class ProductAwareAttention(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """sum_i pi_i x_i with pi = softmax over valid positions of a learned score."""
+    """sum_i pi_i x_i of vectors x_i, with pi the softmax over valid positions of a learned score of the queries."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.score = nn.Linear(dim, 1, bias=False)
 
     def forward(self, values: Sequences, queries: Float[Tensor, "b t q"]) -> Float[Tensor, "b d"]:
-        """Values weighed by the scores of `queries`, one a value."""
+        """Return the sum of the values [b d], weighed by the scores of `queries`, of which each value has one."""
         weights = masked_softmax(self.score(queries)[..., 0], values.mask, dim=1)
         return (weights[..., None] * values.x).sum(1)

@@ -29,7 +29,8 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
     masked_softmax,
 )
 
-SLICE = 32  # query nodes whose pairs are in memory at once
+SLICE = 32
+"""Query nodes whose pairs are in memory at once."""
 
 
 class KernelMaxPooling(nn.Module):
@@ -50,8 +51,10 @@ class KernelMaxPooling(nn.Module):
         x = matrices * mask[:, None]
         largest = []
         for size, convolution in zip(self.sizes, self.convolutions, strict=True):
+            # Padded behind both sides, so that there is a value for each entry of the matrix.
             values = torch.tanh(convolution(functional.pad(x, (0, size - 1, 0, size - 1))))
             values = values.masked_fill(~mask[:, None], float("-inf")).flatten(2)
+            # A small matrix may have fewer than `top` values; what is missing comes out as 0.
             values = functional.pad(
                 values, (0, max(0, self.top - values.shape[-1])), value=float("-inf")
             )
@@ -74,6 +77,7 @@ class CoherentGraph(nn.Module):
     ) -> Float[Tensor, "b n d"]:
         """Return nodes [b n d] after all layers; 0 at invalid ones."""
         for query, key, weight in zip(self.query, self.key, self.weight, strict=True):
+            # MLP([x_i; x_j]) without its last layer is ReLU(A x_i + B x_j): A x_i are queries, B x_j keys.
             keys = key(x)
             slices = [
                 _Mix.apply(queries, keys, x, weight.weight, mask)
@@ -84,6 +88,7 @@ class CoherentGraph(nn.Module):
 
 
 def _mix(queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
+    """Return sum_j w_ij x_j for the nodes i of some queries [b q h], over all valid nodes j."""
     scores = functional.linear(functional.relu(queries[:, :, None] + keys[:, None]), weight)[..., 0]
     return masked_softmax(scores, mask[:, None, :], dim=-1) @ x
 
@@ -98,11 +103,13 @@ class _Mix(torch.autograd.Function):
     def forward(
         ctx: Any, queries: Tensor, keys: Tensor, x: Tensor, weight: Tensor, mask: Tensor
     ) -> Tensor:
+        """Keep the inputs, which are small, and not the pairs."""
         ctx.save_for_backward(queries, keys, x, weight, mask)
         return _mix(queries, keys, x, weight, mask)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Compute `_mix` again with a graph; the mask has no gradient."""
         *differentiable, mask = ctx.saved_tensors
         inputs = [tensor.detach().requires_grad_() for tensor in differentiable]
         with torch.enable_grad():
@@ -128,6 +135,7 @@ class ClaimPool(nn.Module):
 
 
 def _to_common(dim: int, common: int) -> nn.Sequential:
+    """Return the layers from a modality's vectors to the space that text and images share."""
     return nn.Sequential(nn.Linear(dim, common), nn.Tanh(), nn.Linear(common, common))
 
 
@@ -207,6 +215,7 @@ class MCR(HelpfulnessModel):
         # Each of the text channels of the product against each of the review's, as images of similarities.
         matrices = torch.stack([cosine_matrix(p, r) for p in channels_p for r in channels_r], dim=1)
         images = cosine_matrix(roi_p.x, roi_r.x)[:, None]
+        # Matching of texts and of images, product-aware means within and across modalities, and the coherent graph.
         features = [
             self.text_match(matrices, batch.mask_p[:, :, None] & batch.mask_r[:, None, :]),
             self.image_match(images, batch.roi_mask_p[:, :, None] & batch.roi_mask_r[:, None, :]),
@@ -219,6 +228,7 @@ class MCR(HelpfulnessModel):
         return Output(self.score(torch.cat(features, dim=1))[:, 0], features=common)
 
     def _coherence(self, common: dict[str, Sequences]) -> Tensor:
+        """Return the review's nodes pooled by the product's vector (the claim), after a graph for each of both."""
         product = join(common["text_p"], common["roi_p"])
         review = join(common["text_r"], common["roi_r"])
         claim = masked_mean(self.product_graph(*product), product.mask)

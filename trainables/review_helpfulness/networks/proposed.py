@@ -33,6 +33,7 @@ from contrasweep.trainables.review_helpfulness.networks.layers import (
 )
 
 STREAMS = ("text_p", "roi_p", "text_r", "roi_r")
+"""Sequences of states: text and image regions of the product and of the review."""
 
 
 class CrossAttention(nn.Module):
@@ -52,6 +53,7 @@ class CrossAttention(nn.Module):
         mask: Bool[Tensor, "b s"],
     ) -> Float[Tensor, "b t d"]:
         """Return `query` after one layer that reads the valid positions of `context`."""
+        # The attention divides by sqrt(d); the layer's residual is the query as it came, not normalised.
         normed = self.norm_key(context)
         attended = functional.scaled_dot_product_attention(
             self.query(self.norm_query(query)),
@@ -127,6 +129,7 @@ class Fusion(nn.Module):
 
 
 def _split(joined: Sequences, first: Sequences) -> tuple[Sequences, Sequences]:
+    """Return the two sequences that were joined, of which the first is as long as `first`."""
     length = first.mask.shape[1]
     return Sequences(joined.x[:, :length], joined.mask[:, :length]), Sequences(
         joined.x[:, length:], joined.mask[:, length:]
@@ -193,6 +196,7 @@ class Proposed(HelpfulnessModel):
         if not self.options.interaction:
             return streams
         out = {}
+        # Each stream reads the other three as they were before the interaction.
         for name in STREAMS:
             context = join(*(streams[other] for other in STREAMS if other != name))
             x, mask = streams[name]
@@ -202,7 +206,10 @@ class Proposed(HelpfulnessModel):
         return out
 
     def forward(self, batch: Batch) -> Output:
-        """Return scores [b] and the four streams; in training also the contrastive loss of the helpful rows."""
+        """Return scores [b] and the four streams; in training also the contrastive loss of the helpful rows.
+
+        The log then has `contrastive_rows`, how many rows are helpful.
+        """
         streams = self.interact(self.encode(batch))
         output = Output(self.score(self.fusion(streams))[:, 0], features=streams)
         if self.training and self.options.contrastive:
@@ -214,7 +221,7 @@ class Proposed(HelpfulnessModel):
         return output
 
     def _contrast(self, streams: dict[str, Sequences], batch: Batch, rows: Tensor) -> Tensor:
-        """Return the contrastive loss of the helpful rows, in the form that the options name."""
+        """Return the contrastive loss of `rows`, in the form that the options name ("code": that of the authors)."""
         o = self.options
         pooled = [
             masked_max(*streams[name])[rows] for name in ("text_p", "text_r", "roi_p", "roi_r")

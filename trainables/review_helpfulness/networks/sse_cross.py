@@ -51,6 +51,7 @@ class ItemEncoder(nn.Module):
         roi_mask: Bool[Tensor, "b m"],
     ) -> Float[Tensor, "b j"]:
         """Map words and regions of each item to its joint vector [b j]."""
+        # Mean vectors of text (e) and images (v); each modality is gated by the other.
         e = masked_mean(self.lstm(self.words(text), mask), mask)
         v = masked_mean(roi, roi_mask)
         gated = [
@@ -63,10 +64,10 @@ class ItemEncoder(nn.Module):
 def swap_partners(
     labels: NDArray[np.int64], rows: NDArray[np.int64], odds: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return for each of `rows` another row of the part.
+    """Return for each of `rows` another row of the part, whose labels are `labels`.
 
     It has the same label with probability odds / (1 + odds), else another label in proportion to how many rows that
-    has. A label's only row keeps itself.
+    has. Where there is no such row, the row itself is returned.
     """
     partners = np.empty_like(rows)
     draws = rng.random(len(rows))
@@ -94,7 +95,7 @@ class SSECross(HelpfulnessModel):
     def augment(
         self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
     ) -> Batch:
-        """Stochastic shared embeddings: images or text of a review are swapped for those of another one."""
+        """Swap images or text of some reviews for those of other reviews (stochastic shared embeddings)."""
         o = self.options
         for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):
             chosen = torch.from_numpy(rng.random(len(rows)) < probability)
