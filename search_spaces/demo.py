@@ -19,7 +19,7 @@ BASE = {
     "checkpoint_every": 3,
     "batch_size": 128,
 }
-# the metric has a curve
+# Retrieval in every evaluation, so that the metric has a curve.
 BASE |= {"figures": "first_fold", "evaluate_every": 1, "retrieval": "always"}
 
 STUDY = AblationGrid(

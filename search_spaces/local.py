@@ -33,6 +33,7 @@ PAPERS = ("scl", "l-scl", "local")
 
 
 def _without(config: MutableConfig, *keys: str) -> MutableConfig:
+    """Return the config without these keys: an axis or a search sets them instead."""
     return {key: value for key, value in config.items() if key not in keys}
 
 
@@ -57,6 +58,10 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 
 
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
+    """Return a study over five folds, of HRA thrice (`repeats`), which compares LOCAL's accuracy with others'.
+
+    `more` are settings in place of these.
+    """
     settings: MutableConfig = {
         "folds": 5,
         "metric": "accuracy",
@@ -127,6 +132,7 @@ _SINGLE: MutableConfig = {
 
 
 def _single(base: MutableConfig) -> dict[str, Arm]:
+    """Return SCL and OCL on single images, where there is no l."""
     return {
         "scl": Arm(PAIRS, config=base | {"loss": "supcon"}),
         "ocl": Arm(PAIRS, config=base | {"loss": "ocl"}),
@@ -134,10 +140,12 @@ def _single(base: MutableConfig) -> dict[str, Arm]:
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
-    """Return datasets with their batch sizes, the learning rate .1 B/256, and D_E.
+    """Return zipped axes of `groups`, which are (dataset, batch sizes, D_E).
 
-    D_E is at least the number of classes where 1024 allows it.
+    Each batch size B has a cell, with the learning rate .1 B/256. D_E is at least the number of classes where 1024
+    allows it.
     """
+    # A row for each cell, turned into a column for each axis.
     rows = [
         (data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches
     ]
@@ -278,7 +286,8 @@ def small_single(
 ) -> AblationGrid:
     """Return a study of single images on digits-lt's test part.
 
-    It has `arms` over batches of 4, 8 and 16, and nearest neighbours by raw pixels as the floor.
+    It has `arms`, with their own settings over `base`, at batches of 4, 8 and 16, and nearest neighbours by raw pixels
+    as the floor. `more` are settings in place of these.
     """
     settings: MutableConfig = {
         "data": "digits-lt",
@@ -471,6 +480,7 @@ def _searched(base: MutableConfig, space: Space, names: tuple[str, ...]) -> dict
         system = SYSTEMS[name]
         if system["beta"] != 0:
             system = _without(system, "beta")
+        # What a system or the base sets is not searched, and what is searched is not set.
         fixed = _without(base, *space) | system
         to_search = {key: value for key, value in space.items() if key not in fixed}
         searched[name] = Arm(PAIRS, config=fixed, space=to_search)

@@ -29,7 +29,7 @@ MOMENTUM: Space = {"targets.momentum": Float(0.9, 0.999)}
 
 
 def _of_labels(loss: str) -> tuple[MutableConfig, Space]:
-    """Return a loss of margins with its hinge, and the margins to search."""
+    """Return the config of a loss of margins in its hinge form, and the margins to search."""
     hinge: MutableConfig = {"name": loss, "soft": False}
     return {"loss": hinge}, {"loss.margin": loss_space(loss, "cosine")["loss.margin"]}
 
@@ -62,6 +62,8 @@ METHODS: dict[str, tuple[MutableConfig, Space]] = {
 
 
 def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:
+    """Return the board of a dataset: each method searched on fold 0, its best confirmed on the test part."""
+    # The learning rate is searched for all methods, beside what is their own.
     base = BASE | {"epochs": epochs, "batch_size": batch_size}
     rate = {"learning_rate": Float(0.01, 1.0, log=True)}
     return Sweep(

@@ -28,6 +28,10 @@ def _study(
     floor: bool = False,
     **more: object,
 ) -> AblationGrid:
+    """Return a study of single images with these arms over `base`, and with `floor` raw pixels beside them.
+
+    `more` are settings in place of these. Seeds are added while a comparison is undecided.
+    """
     settings: dict[str, object] = {
         "data": "digits-lt",
         "seeds": [100],

@@ -43,13 +43,17 @@ PAIR_MARGINS: dict[str, tuple[Float, Float]] = {
 """`m_pos` and `m_neg` of margin_contrastive, by similarity: positives above the first, negatives below the second."""
 
 EPSILON = Float(0.0, 0.5)
+"""The margin of the cross-entropy family, in units of logits."""
 CROSS_ENTROPY = ("infonce", "supcon", "sincere", "ocl")
 MARGIN_LOSSES = ("margin_contrastive", "triplet", "lifted_structured", "batch_hard")
 LOSSES = (*CROSS_ENTROPY, *MARGIN_LOSSES)
 
 
 def loss_space(loss: str, similarity: str) -> Space:
-    """Return what there is to search in `loss` with `similarity`."""
+    """Return what there is to search in `loss` with `similarity`: setting -> range.
+
+    `SpecError` where either has no search space.
+    """
     check_known(
         similarity, "similarities", TEMPERATURE, "it has no search space", place="similarity"
     )
@@ -66,6 +70,7 @@ def loss_space(loss: str, similarity: str) -> Space:
         }
     if loss == "lifted_structured":
         return {"loss.margin": MARGIN[similarity], "loss.smooth": Choice([True, False])}
+    # triplet and batch_hard: the soft form has no margin to search, and its triplets are not mined.
     if loss in MARGIN_LOSSES:
         low = MARGIN[similarity].low
         high = MARGIN[similarity].high
@@ -94,7 +99,7 @@ OPTIMISATION: Space = {
 
 
 def space(loss: str, similarity: str) -> Space:
-    """Return the whole space of a contrastive trial with this loss and similarity."""
+    """Return all that is searched in a contrastive trial with this loss and similarity: setting -> range."""
     return {**loss_space(loss, similarity), **OPTIMISATION}
 
 
@@ -183,7 +188,10 @@ PAIRS = [
 
 
 def _middle(loss: str, similarity: str) -> MutableConfig:
-    """Return the loss at the geometric middle of its search space; the rule is the same for every pair."""
+    """Return the loss at the geometric middle of its search space; the rule is the same for every pair.
+
+    The margins of margin_contrastive, which may be negative, are at the arithmetic middle.
+    """
     settings: MutableConfig = {"name": loss, "similarity": similarity}
     if loss in CROSS_ENTROPY:
         settings["temperature"] = _mean(TEMPERATURE[similarity])
@@ -196,8 +204,9 @@ def _middle(loss: str, similarity: str) -> MutableConfig:
     return settings
 
 
-def _mean(one: Float) -> float:
-    return float(f"{(one.low * one.high) ** 0.5:.2g}")
+def _mean(bounds: Float) -> float:
+    """Return the geometric mean of a range's ends, to two digits."""
+    return float(f"{(bounds.low * bounds.high) ** 0.5:.2g}")
 
 
 SIMILARITY_BY_LOSS = AblationGrid(

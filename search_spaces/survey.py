@@ -42,6 +42,11 @@ def _study(
     base: MutableConfig = BASE,
     **more: Any,
 ) -> AblationGrid:
+    """Return a study with an arm for each of `losses`, the first being the reference, and raw pixels as the floor.
+
+    `rates` are learning rates of arms, where one differs from that of `base`; `more` are settings of the study. Seeds
+    are added while a comparison is undecided.
+    """
     arms = {
         arm: Arm(
             TRAIN,

@@ -389,6 +389,7 @@ def check_augmentation(augmentation: Component, shape: tuple[int, int, int]) -> 
     """Raise `SpecError` where the user's own augmentation does not return a view of the image's shape."""
     if not isinstance(augmentation.entry, ExternalAugmentation):
         return
+    # Two random images, with seeds of their own, as training has them.
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((2, *shape), generator=generator)
     try:

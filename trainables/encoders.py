@@ -196,6 +196,7 @@ def check_encoder(encoder: Component, projection: Component, shape: Shape) -> No
     """
     if encoder.name in ENCODERS and projection.name in HEADS:
         return
+    # The state of torch's generator is put back, so that the trial draws what it would without this check.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         built = encoder.build(shape).eval()
         features = _output(built, torch.zeros(2, *shape), "encoder", encoder.name)

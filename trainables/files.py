@@ -42,6 +42,7 @@ def checked_file(text: str, place: str) -> Path:
     file = local_path(path, place)
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")
+    # A path without a digest has nothing to be compared with.
     found = _digest_of(file)[:DIGITS] if digest else ""
     if found != digest:
         raise DataError(
@@ -96,9 +97,8 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     # Checkpoints of programs hold the state dict under a key, such as `state_dict` or `model`.
     for key in NESTED:
-        state = (
-            state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
-        )
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
     expected = module.state_dict()
     wrong = [
         name

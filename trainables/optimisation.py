@@ -229,7 +229,7 @@ def decayed(parameters: list[Tensor], decay_on: DecayOn) -> list[int]:
 
 @dataclass(frozen=True)
 class ExternalOptimizer:
-    """An optimizer class by the name it has in a study."""
+    """An optimizer that is not in the table: its name in a study, and its class (`target`)."""
 
     name: str
     target: Callable[..., Any]
@@ -296,7 +296,7 @@ class TorchOptimizer:
 
 
 class WithOwnRates:
-    """Several optimizers as one. Each has a fixed multiple of the first one's learning rate."""
+    """Several optimizers as one; `ratios` are the learning rate of each over that of the first."""
 
     def __init__(self, optimizers: list[Optimizer], ratios: list[float]) -> None:
         self.optimizers = optimizers
@@ -390,6 +390,7 @@ def check_optimizer(optimizer: Component, lr: float) -> None:
     """Raise `SpecError` where the user's own optimizer cannot be built, or cannot take a step."""
     if not isinstance(optimizer.entry, ExternalOptimizer):
         return
+    # One step of a small matrix of weights.
     weight = torch.ones(2, 2, requires_grad=True)
     try:
         with errors_named(f"{optimizer.name} cannot take a step"):

@@ -130,6 +130,7 @@ def joined(
             value=size,
             hint=f"this process sees {plural(torch.cuda.device_count(), 'GPU')}",
         )
+    # The processes find each other by a file in this folder.
     with tempfile.TemporaryDirectory(prefix="contrasweep-group-") as folder:
         meet = str(Path(folder) / "meet")
         job = pickle.dumps((trial, resume, build, kind, meet, size))
@@ -142,7 +143,7 @@ def joined(
 
 
 def rank_of(device: torch.device) -> torch.device:
-    """The device of this process in its group: the GPU of its rank."""
+    """Return `device` for this process: in a group on GPUs that with the number of its rank."""
     if device.type == "cuda" and dist.is_initialized():
         return torch.device("cuda", dist.get_rank())
     return device
@@ -168,6 +169,7 @@ def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
         "-c",
         f"from contrasweep.trainables.process_group import work; work({rank})",
     ]
+    # It finds the modules that this process finds, such as the user's own.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     started = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert started.stdin is not None
@@ -188,6 +190,7 @@ def _join(kind: str, meet: str, rank: int, size: int) -> None:
 
 def _end(group: Group) -> None:
     """End the other ranks and leave the group: this process may train another trial."""
+    # All are killed before one is awaited: they may be waiting for each other.
     for rank in group.ranks:
         rank.kill()
     for rank in group.ranks:

@@ -17,7 +17,7 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 def key_of(network: str, shape: Shape, precision: Precision) -> str:
-    """Return the key of an entry: encoder and head as text, image shape, precision."""
+    """Return the key of an entry of the file: `network` (encoder and head as text), image shape, precision."""
     return f"{network} {'x'.join(map(str, shape))} {precision}"
 
 

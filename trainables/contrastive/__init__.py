@@ -59,6 +59,7 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     from contrasweep.trainables.contrastive.method import evaluated, network, parts_of
     from contrasweep.trainables.exporting import FromPixels
 
+    # The training part has the images' shape, and the moments by which they are normalised.
     settings = Settings(**trial.config)
     train_part = images.open_images(
         parts_of(trial)[0], torch.device("cpu"), settings.resident_gib, settings.view_size

@@ -169,7 +169,7 @@ class Contrastive:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """Return what a checkpoint saves and restores."""
+        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
         loss_weights = {} if self.loss.weights is None else {"loss": self.loss.weights}
@@ -304,6 +304,7 @@ class Contrastive:
 
         `views` [n c h w] has all first views, then all second ones, and so on; `rows` are the images' rows.
         """
+        # Every view has the label and the row of its image.
         rows = rows.to(self.device)
         count = self.settings.n_views
         labels = self.train.labels[rows].repeat(count)
@@ -318,6 +319,7 @@ class Contrastive:
 
         chunk = self.settings.chunk_rows
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
+            # Chunks go with the batch as targets only (the settings were checked): the loss needs embeddings alone.
             if 0 < chunk < len(views):
                 done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
                 step = Step(
@@ -326,11 +328,8 @@ class Contrastive:
                 return done.loss, done.gradients, step
             value, embeddings = self.targets.step(views, labels, rows, loss)
         gradients = optimisation.gradients_of(self.optimizer, value)
-        return (
-            value,
-            gradients,
-            Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally)),
-        )
+        step = Step(value.detach(), embeddings.detach(), labels, rows, {}, counts_of(tally))
+        return value, gradients, step
 
     def _loss(self) -> losses.AnyLoss:
         """The loss, at the temperature as it is now."""
@@ -339,7 +338,7 @@ class Contrastive:
         return self.temperature.applied(self.loss)
 
     def embed(self, part: images.Images) -> Tensor:
-        """Features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
+        """Return features or embeddings (`evaluate_on`) of the un-augmented images of a part, float32 [n d]."""
         return self._embed(part.stretches())
 
     @torch.no_grad()
@@ -368,6 +367,7 @@ class Contrastive:
         The costlier ones (probe, retrieval), those on other datasets, items and figures come at the end only.
         Images without labels have those on other datasets alone.
         """
+        # The frozen network on other datasets, which needs no labels of its own training data.
         elsewhere: dict[str, float] = {}
         if final:
             for other in transfer.others(self.settings.transfer, self.trial.data, self.trial.fold):
@@ -388,6 +388,7 @@ class Contrastive:
         )
         if not final:
             return loop.Evaluation(scores.metrics)
+        # None is the fold of a trial without folds, and 0 the first one.
         drawn = self.settings.figures is True or (
             self.settings.figures == "first_fold" and not self.trial.fold
         )

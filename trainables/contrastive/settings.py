@@ -141,6 +141,7 @@ class Settings:
     the initial weights do."""
 
     def __post_init__(self) -> None:
+        # Each rule is about settings that do not go together; those about the dataset are in `resolve`.
         loss = self.build_loss()
         check_targets(self.targets, loss, n_views=self.n_views, processes=self.resources.size)
         self._check_views(loss)
@@ -254,7 +255,7 @@ class Settings:
 
     @property
     def network_text(self) -> str:
-        """Encoder and head with their parameters, as text."""
+        """Encoder and head with their parameters as text, under which a network's memory and counts are kept."""
         return " ".join(
             canonical.dumps(part.to_plain()) for part in (self.encoder, self.projection)
         )

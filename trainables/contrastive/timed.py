@@ -18,7 +18,7 @@ class Clock:
     seconds = 0.0
 
     def state_dict(self) -> checkpoint.StateDict:
-        """Return the seconds by name."""
+        """Return the seconds so far, for a checkpoint."""
         return {"seconds": self.seconds}
 
     def load_state_dict(self, state_dict: checkpoint.StateDict, /) -> None:
@@ -36,6 +36,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     from contrasweep.trainables import loop
     from contrasweep.trainables.contrastive.method import Contrastive
 
+    # Defined here, since a plan reads this module without importing PyTorch, which `Contrastive` needs.
     class Timed(Contrastive):
         clock = Clock()
 

@@ -115,7 +115,7 @@ class DualEncoder(abc.ABC, Generic[B]):
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """Return what a checkpoint saves and restores."""
+        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         learned = {} if self.learned is None else {"logits": self.learned}
         return {"model": self.model, "optimizer": self.optimizer, **learned}
 
@@ -162,11 +162,8 @@ class DualEncoder(abc.ABC, Generic[B]):
             sides = self.embed(batch)
         loss = self.loss(sides)
         gradients = optimisation.gradients_of(self.optimizer, loss)
-        return (
-            loss,
-            gradients,
-            (loss.detach(), Sides(sides.first.detach(), sides.second.detach(), sides.labels)),
-        )
+        detached = Sides(sides.first.detach(), sides.second.detach(), sides.labels)
+        return loss, gradients, (loss.detach(), detached)
 
     def loss(self, sides: Sides) -> Float[Tensor, ""]:
         """Return the loss of a batch, in float32 or float64; `NotFiniteError` where embeddings are not finite."""

@@ -15,7 +15,7 @@ from contrasweep.trainables.optimisation import OPTIMIZERS, check_optimizer, opt
 
 @checked
 class DualEncoderSettings:
-    """Loss, batches and optimisation."""
+    """Settings of loss, batches and optimisation, which all dual encoders have."""
 
     loss: Component = LOSSES.setting("clip")
     """What compares the two sides of a batch, with its parameters."""

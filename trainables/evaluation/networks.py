@@ -72,7 +72,8 @@ def train(
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
         # With `on`, each of its datasets is scored; without any, the function alone on the trial's own data.
         parts = {f"{other.name}/{prefix_of_function}": other for other in others}
-        for prefix, other in parts.items() if parts else [(prefix_of_function, None)]:
+        prefixed = parts.items() if parts else [(prefix_of_function, None)]
+        for prefix, other in prefixed:
             if function is None:
                 scored = _protocol(model, other, source, device, given="file" in config)
             else:

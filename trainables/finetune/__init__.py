@@ -56,6 +56,7 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
     from contrasweep.trainables.exporting import FromPixels
     from contrasweep.trainables.finetune.method import network
 
+    # The training part has the images' shape, and the moments by which they are normalised.
     s = Settings(**trial.config)
     part = open_dataset(trial.data).parts(trial.fold)[0]
     train_part = images.open_images(part, torch.device("cpu"), s.resident_gib, s.view_size)
@@ -72,6 +73,7 @@ def memory(config: Config, data: Manifest) -> Workload:
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
     classes = max(2, len(data.classes))
+    # Values of all images, a byte each; cropped and larger sets of images are read batch by batch.
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
     precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(

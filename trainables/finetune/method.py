@@ -82,7 +82,7 @@ class Finetune:
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
-        """Return what a checkpoint saves and restores."""
+        """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
         return {"model": self.model, "optimizer": self.optimizer}
 
     def ends(self, epoch: int) -> bool:
@@ -90,7 +90,7 @@ class Finetune:
         return epoch >= self.settings.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """Train epoch 1, 2, ... and return the means over its steps."""
+        """Train epoch 1, 2, ... and return the means of loss and gradient norm over its steps."""
         # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         key = (*self.key, epoch)
         seeding.reseed(*key)

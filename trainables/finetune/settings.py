@@ -77,7 +77,11 @@ class Settings:
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the settings with concrete values for what depends on the dataset."""
+        """Return the settings with concrete values for what depends on the dataset, and the digest of weights.
+
+        `DataError` where it has no images, `SpecError` where these have no labels or a component of the user's own
+        does not suit.
+        """
         if data.kind != "image":
             raise DataError(
                 f"finetune trains on images; dataset {data.name} is of kind {data.kind!r}"
@@ -97,7 +101,7 @@ class Settings:
 
     @property
     def network_text(self) -> str:
-        """The encoder with its parameters, and whether it is trained, as text."""
+        """The encoder with its parameters, and whether it is trained, as text that tells networks apart in a plan."""
         return (
             f"{canonical.dumps(self.encoder.to_plain())} {'frozen' if self.frozen else 'trained'}"
         )

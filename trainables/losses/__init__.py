@@ -242,6 +242,7 @@ def kind_of(value: object) -> str:
 
 def _try(name: str, loss: AnyLoss) -> None:
     """Raise `SpecError` where the loss of a small random batch is not one finite number with a gradient."""
+    # A generator of its own, so that the trial draws what it would without this check.
     labels = torch.tensor(LABELS)
     ids = torch.tensor(IDS)
     embeddings = torch.randn(

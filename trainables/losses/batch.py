@@ -16,7 +16,10 @@ Scalar = Float[Tensor, ""]
 
 
 def masks(ids: Ids) -> tuple[Square, Square]:
-    """Positives (same id, another row) and negatives (another id); the diagonal is in neither."""
+    """Return which pairs of rows are positives (same id, another row) and negatives (another id), [n n] each.
+
+    The diagonal, a row with itself, is in neither.
+    """
     same = ids[:, None] == ids
     return same & ~torch.eye(len(ids), dtype=torch.bool, device=ids.device), ~same
 
@@ -39,7 +42,7 @@ def valid_anchors(ids: Ids) -> int:
 
 
 class NotFiniteError(ValueError):
-    """The embeddings hold NaN or infinite values."""
+    """The embeddings that a loss was called with hold NaN or infinite values."""
 
 
 def joined(
@@ -135,6 +138,7 @@ def check_batch(
                 place=name,
                 value=list(ids.shape),
             )
+    # The rows are looked for only where there are some.
     if not torch.isfinite(embeddings.detach()).all():
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten()
         raise NotFiniteError(

@@ -51,7 +51,7 @@ class ComposedLoss(BatchLoss):
         return self.dense(z, ids)
 
     def dense(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
-        """Compute the loss from the matrix of all scores."""
+        """Compute the loss of rows with each other from the matrix [n n] of all scores."""
         return self.between(z, z, *masks(ids))
 
     def between(

@@ -92,12 +92,15 @@ def ocl(
 
 
 def masked_logsumexp(x: Scores, mask: Mask) -> PerAnchor:
-    """Return log sum exp over the masked entries of each row; -inf where there is none, with zero gradient."""
+    """Return log sum exp over the entries of each row where `mask` is true; -inf where there is none.
+
+    Such a row has a gradient of 0.
+    """
     return torch.logsumexp(x.masked_fill(~mask, -torch.inf), dim=1)
 
 
 def masked_mean(x: Scores, mask: Mask) -> PerAnchor:
-    """Mean over the masked entries of each row; 0 where there is none."""
+    """Return the mean over the entries of each row where `mask` is true; 0 where there is none."""
     return x.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
 
 

@@ -15,7 +15,7 @@ def processes() -> int:
 
 
 def place() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes."""
+    """Return the rank of this process, from 0, and the number of processes; (0, 1) without a group."""
     return (dist.get_rank(), processes()) if processes() > 1 else (0, 1)
 
 
@@ -27,7 +27,7 @@ def share(rows: int) -> range:
 
 
 def sum_up(tensors: list[Tensor]) -> None:
-    """Replace each tensor by its sum over processes."""
+    """Replace each tensor by its sum over processes, in place and in all of them."""
     for tensor in tensors:
         dist.all_reduce(tensor)
 

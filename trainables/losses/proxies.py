@@ -108,7 +108,7 @@ class ComposedProxyLoss(BatchLoss):
 
     @property
     def has_weights(self) -> bool:
-        """Always: the vectors of the classes."""
+        """Always true: the vectors of the classes are learned."""
         return True
 
     @property
@@ -117,7 +117,7 @@ class ComposedProxyLoss(BatchLoss):
         return self.loss.name
 
     def of_rows(self, z: Rows, ids: Ids) -> Scalar:
-        """Compute the loss; `SpecError` where it was built without `classes` and `dim`."""
+        """Return the loss of embeddings whose classes are `ids`; `SpecError` if built without `classes` and `dim`."""
         if self.weights is None:
             raise SpecError(
                 f"{self.name} has a vector for each class",

@@ -23,7 +23,7 @@ TILE_SCORES = {"cpu": 2**20, "cuda": 2**26}
 
 
 def wanted(z: Float[Tensor, "n d"]) -> bool:
-    """Whether a batch is large enough to be computed in tiles."""
+    """Whether a batch has more rows than its device computes at once, so that it is computed in tiles."""
     return len(z) > DENSE_ROWS.get(z.device.type, DENSE_ROWS["cuda"])
 
 

@@ -110,7 +110,7 @@ class ComposedViewsLoss(BatchLoss):
     """The function itself where it is a module with weights."""
 
     def of_rows(self, z: Float[Tensor, "n d"], ids: Ids) -> Scalar:
-        """Compute the loss from the pairs of rows."""
+        """Compute the loss of first against second views, which are paired by `ids`; 0 without a pair."""
         first, second = paired_rows(ids)
         # Without a pair a 0 that has a gradient, of 0, so that the step goes on as any other.
         return self.loss.function(z[first], z[second], **self.params) if len(first) else 0 * z.sum()

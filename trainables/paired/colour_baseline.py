@@ -68,7 +68,10 @@ class Settings:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Fit the trees, classes weighted by 1/n_k, and report once; there is nothing to resume from."""
+    """Fit the trees, a class of n_k rows weighted by 1/n_k, score the test part, and report once.
+
+    There is nothing to resume from.
+    """
     # takes a second, which only this arm pays
     from sklearn.ensemble import HistGradientBoostingClassifier
 

@@ -22,6 +22,7 @@ def draw(folder: Path, to: Path) -> dict[str, Path]:
     rows = table.to_pandas()
     centres = pq.read_table(folder / "centres.parquet").to_pandas()
     to.mkdir(parents=True, exist_ok=True)
+    # Name of a figure -> what draws it on axes.
     figures = {
         "tsne_z": lambda ax: scatter(ax, rows, "z", names),
         "tsne_e_post": lambda ax: scatter(ax, rows, "e_post", names),
@@ -93,6 +94,7 @@ def _matrix(ax: Any, values: Any, names: list[str], title: str, **style: Any) ->
     ax.set(xticks=ticks, yticks=ticks, title=title)
     ax.set_xticklabels(names, rotation=45, ha="right")
     ax.set_yticklabels(names)
+    # Numbers of more classes could not be read; on dark cells they are white.
     if len(names) <= len(COLOURS):
         for i, j in np.ndindex(values.shape):
             dark = abs(values[i, j]) > 0.6

@@ -127,7 +127,7 @@ class PairedTraining:
         return epoch >= self.settings.epochs
 
     def epoch(self, epoch: int) -> dict[str, float]:
-        """Train epoch 1, 2, ... and return the means over its steps."""
+        """Train epoch 1, 2, ... and return the means of the loss's parts over its steps, and diagnostics of z."""
         # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         seeding.reseed(*self.key, epoch)
         self.inputs.train_mode(self.model)
@@ -238,6 +238,7 @@ class PairedTraining:
             ):
                 out = self.model(*self.inputs.plain(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
+        # Each column of all batches joined.
         z, e_post, z_raw, predicted = (
             torch.cat(column).cpu() for column in zip(*batches, strict=True)
         )
@@ -271,6 +272,7 @@ class PairedTraining:
         part, scores = self.test()
         if not final:
             return loop.Evaluation(scores)
+        # What the loss has shaped: classes may lie apart on training rows and not on test rows.
         sample = self.train_sample()
         scores |= metrics.geometry(
             sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"

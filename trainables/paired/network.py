@@ -105,11 +105,8 @@ class Joint(nn.Module):
             )
         # In full precision: z is a small difference of e, which rounding would drown.
         with torch.autocast(r.device.type, enabled=False):
-            e = F.normalize(
-                self.projection(r if self.branch is None else F.normalize(r, dim=1, eps=EPS)),
-                dim=1,
-                eps=EPS,
-            )
+            unit = r if self.branch is None else F.normalize(r, dim=1, eps=EPS)
+            e = F.normalize(self.projection(unit), dim=1, eps=EPS)
         if not self.paired:
             return Outputs(
                 e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e

@@ -19,7 +19,7 @@ EFFECTIVE = 0.9999
 
 
 class Objective:
-    """The loss of a batch (a scalar) by its terms, with class weights from the training fold."""
+    """Computes the loss of a batch and its parts; class weights are those of the labels of the training fold."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Objective:
         `negatives` takes what was counted of the negatives of z and of l where scores have a sign, by the metric's
         name.
         """
+        # Equation 6: alpha [C(z) + beta C(l)] + (1 - alpha) WCE.
         negatives = {} if negatives is None else negatives
         terms = {"contrast_z": self._contrast(out.z, labels, "negative_cosines", negatives)}
         contrast = terms["contrast_z"]

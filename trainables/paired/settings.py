@@ -36,7 +36,10 @@ ALPHAS: dict[str, Callable[[int, int], float]] = {
 
 
 def alpha(schedule: str, epoch: int, epochs: int, start: float = 1.0) -> float:
-    """Return alpha_t in [0, 1] of `epoch` (from 0) of `epochs`; `start` is alpha_0."""
+    """Return alpha_t, the weight of the contrastive part, in epoch t = 0, 1, ... of `epochs`; `start` is alpha_0.
+
+    `schedule` is a name of `ALPHAS`.
+    """
     return start * ALPHAS[schedule](epoch, epochs)
 
 
@@ -231,6 +234,7 @@ class PairedSettings:
                 value=self.loss.name,
                 hint="take supcon, sincere or ocl",
             )
+        # Losses of two views, and those whose positives are views; classes' own vectors are weights, refused above.
         if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
@@ -251,7 +255,7 @@ TYPICAL_CLASSES = 10
 
 
 def precision(settings: PairedSettings) -> Literal["fp32", "bf16"]:
-    """Return the precision of the network as `contrasweep.cluster.memory` names it."""
+    """Return the precision that the network computes in, as the memory model (`cluster.memory`) names it."""
     return "bf16" if settings.autocast else "fp32"
 
 

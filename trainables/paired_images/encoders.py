@@ -121,6 +121,7 @@ class ExternalStages(ExternalEncoder):
         """
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)
+        # A module of maps is taken as it is, one of features as a single map of one place.
         if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
             return module
         if isinstance(module, nn.Module) and isinstance(dim := getattr(module, "dim", None), int):

@@ -79,6 +79,7 @@ class ImageInputs:
 
         What happens at a place follows from `key` alone, whatever the batch size.
         """
+        # All of the epoch is drawn at once, one draw for each place of its order.
         n = len(self.train_labels)
         generator = seeding.generator(*key)
         draws: Any

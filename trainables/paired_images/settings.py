@@ -87,6 +87,7 @@ class Settings(PairedSettings):
             raise DataError(
                 f"input {self.input!r} needs a dataset of kind {kind!r}; {data.name} is of kind {data.kind!r}"
             )
+        # The first side says how large images are. The encoder sees each channel once a colour that is subtracted.
         sides = COLUMNS[self.input]
         augmentation = resolved(self.augmentation, data, sides)
         shape = image_shape(data, sides[0])

@@ -58,7 +58,7 @@ class Stages(nn.Module):
             self._load(pretrained)
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> list[Tensor]:
-        """Images [n c h w] to the outputs of the four stages, [n dims[i] h_i w_i] each."""
+        """Map images [n c h w] to the outputs of the four stages, [n dims[i] h_i w_i] each."""
         x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
         maps = []
         for i in range(1, 5):
@@ -89,6 +89,7 @@ class Stages(nn.Module):
             )
         try:
             weights = torch.load(path, map_location="cpu", weights_only=True)
+            # Training scripts keep the state dict under this key.
             weights = weights.get("state_dict", weights)
             self.load_state_dict(
                 {name: value for name, value in weights.items() if not name.startswith("fc.")}
@@ -117,7 +118,7 @@ class OneStage(nn.Module):
         self.dims = (dim,)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Images [n c h w] to one map [n dim 1 1]."""
+        """Map images [n c h w] to a list of one map [n dim 1 1]."""
         features: Tensor = self.body(images)
         return [features[:, :, None, None]]
 
@@ -131,6 +132,6 @@ class TimmStages(nn.Module):
         self.dims = tuple(dims)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Images [n c h w] to maps [n dims[i] h_i w_i]."""
+        """Map images [n c h w] to maps [n dims[i] h_i w_i], the last stage last."""
         maps: list[Tensor] = self.body(images)
         return list(maps[-len(self.dims) :])

@@ -19,7 +19,7 @@ first to last; `dim` is the last one's features."""
 
 @checked
 class TextLatent(Latent):
-    """How the latent difference l is made from the differences between both sides' encoder stages."""
+    """How l, the latent difference of a pair, is made of its sides' encoder stages."""
 
     size: Count = 16
     """D_L, the places of l."""

@@ -40,6 +40,7 @@ def case_study(
         SpecError: There is no such study or product, or the arms have not finished on the same data.
     """
     results = Results.load(study, storage)
+    # Sorted so that the reference comes first; the others keep their order.
     arms = (
         arms or sorted(results.document.arms, key=lambda arm: arm != results.document.reference)[:2]
     )
@@ -49,6 +50,7 @@ def case_study(
             pd.read_parquet(results.records.artifact(one, REVIEWS, Path(folder) / one))
             for one in trials
         ]
+    # All trials score the same test reviews in the same order: one table, with a column of scores for each arm.
     reviews = tables[0].assign(
         **{arm: table["score"] for arm, table in zip(arms, tables, strict=True)}
     )
@@ -74,6 +76,7 @@ def case_study(
 
 def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
     """Return the trial of each arm on the first dataset, fold and seed that they share, and the dataset's name."""
+    # Trials with equal values of these have the same data; the first such group that has all arms is taken.
     cell = [*results.axes, "fold", "seed"]
     done = results.done[results.done["arm"].isin(arms)]
     for _, shared in done.groupby(cell, sort=False, dropna=False):
@@ -98,7 +101,7 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
     row = products.column("product_id").to_pylist().index(product)
     about = " ".join(products.column(name)[row].as_py() for name in ("name", "description"))
     texts: dict[str, str] = {}
-    # a fold's test part is of the training split
+    # The test part of a fold is of the training split.
     for part in map(dataset.split, ("train", "test")):
         texts |= zip(
             part.column("review_id").to_pylist(), part.column("text").to_pylist(), strict=True
@@ -119,6 +122,7 @@ def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -
 
 
 def _line(label: object, scores: Sequence[str], text: str) -> str:
+    """Return a line with its columns aligned and the text's line breaks gone."""
     return (
         f"{label!s:>5}  {'  '.join(f'{score:>14}' for score in scores)}  {' '.join(text.split())}"
     )

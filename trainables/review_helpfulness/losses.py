@@ -37,7 +37,8 @@ def adaptive_contrastive_loss(
     `mask_same_product` takes pairs of rows of one product out of the negatives.
 
     Reductions: `sum` (the paper's; grows as b^2), `mean_anchor` (sum / 6b), `balanced` (mean over positives plus
-    mean over negatives). No rows give 0, one row has no negatives.
+    mean over negatives). No rows give 0, one row has no negatives. `SpecError` where a reduction is unknown, or
+    `mask_same_product` has no `product_ids`.
     """
     check_known(
         reduction,
@@ -46,6 +47,7 @@ def adaptive_contrastive_loss(
         "there is no such reduction",
         place="reduction",
     )
+    # [6 b b]: of each pair of features, the cosine of each row with each; the diagonals are the positives.
     rows = len(h_p)
     similarity = _similarities(h_p, h_r, v_p, v_r)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
@@ -70,6 +72,7 @@ def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""
     """
     margin = 0.25
     gamma = 256.0
+    # [6 b b] cosines; `pulled` [6 b] and `pushed` [6 b b] are a (s - 1 + m) with its sign turned, and b (s - m).
     similarity = _similarities(*features)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
     pulled = F.relu(1 + margin - positives).detach() * (1 - margin - positives)
@@ -79,7 +82,7 @@ def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""
 
 
 def _similarities(*features: Float[Tensor, "b d"]) -> Float[Tensor, "6 b b"]:
-    """Return the cosines of all rows of one with all rows of another, of the six pairs of four."""
+    """Return the cosines of all rows of one with all rows of the other, for the six pairs of four features [b d]."""
     first, second = zip(*combinations(range(4), 2), strict=True)
     unit = _unit(torch.stack(features))
     return unit[list(first)] @ unit[list(second)].mT
@@ -108,6 +111,7 @@ def _negatives(
 
 
 def _weights(weights: Tensor, clamp: bool, detach: bool) -> Tensor:
+    """Return the weights, not below 0 with `clamp`, and without gradient with `detach`."""
     weights = F.relu(weights) if clamp else weights
     return weights.detach() if detach else weights
 
@@ -119,7 +123,7 @@ def pairwise_ranking_loss(
     beta: float | Float[Tensor, "..."],
     reduction: str,
 ) -> Float[Tensor, "..."]:
-    """max(0, beta - f+ + f-), Eq. 34 of Nguyen et al. 2022, for g positives with one or k negatives each.
+    """Return max(0, beta - f+ + f-), Eq. 34 of Nguyen et al. 2022, for g positives with one or k negatives each.
 
     `beta` is the margin: a number, or a tensor of the negatives' shape. Reductions: `sum`; `mean`, over positives
     of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
@@ -131,6 +135,7 @@ def pairwise_ranking_loss(
         "there is no such reduction",
         place="reduction",
     )
+    # [g 1] against k negatives each, [g] against one.
     positives = (
         positive_scores[:, None]
         if negative_scores.dim() > positive_scores.dim()
@@ -150,7 +155,10 @@ def hinge(
     margin: Literal["fixed", "label_diff"] = "fixed",
     beta: Positive = 1.0,
 ) -> Float[Tensor, ""]:
-    """Return Eq. 34 of g groups whose first review is the positive; the margin is `beta` or the labels' difference."""
+    """Return the ranking loss (Eq. 34) of g groups whose first review is the positive.
+
+    The margin is `beta` (`fixed`), or how far the label of the positive is above that of the negative (`label_diff`).
+    """
     margins = beta if margin == "fixed" else (labels[:, :1] - labels[:, 1:]).to(scores.dtype)
     return pairwise_ranking_loss(scores[:, 0], scores[:, 1:], beta=margins, reduction="mean")
 
@@ -168,3 +176,4 @@ GroupLoss = Callable[..., Tensor]
 """(scores [g w], labels [g w], helpful_threshold, parameters of its own) -> []: the loss of g groups of w reviews."""
 
 LOSSES: Table[GroupLoss] = Table("loss", {"hinge": hinge, "bce": bce}, plural="losses")
+"""name -> the loss of sampled groups."""

@@ -97,6 +97,7 @@ def random_order_metrics(
     seed: int = 0,
 ) -> PerProduct:
     """Return the expected metrics of a random order, per product, over `draws` seeded ones: the floor of any model."""
+    # All runs have the same products in the same order, so their values are averaged one by one.
     rng = np.random.default_rng(seed)
     runs = [
         per_product(
@@ -165,6 +166,7 @@ def with_floors(
 
     Labels above `threshold` are relevant.
     """
+    # Prefix of the names -> ranking of the same rows.
     rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
     rankings = {
         "": scored,

@@ -190,6 +190,7 @@ class ProposedOptions:
             raise SpecError(
                 f"dim must be a multiple of the {self.heads} heads", place="dim", value=self.dim
             )
+        # The authors' form knows none of the options that follow it here: they must stay at their defaults.
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         if self.contrastive_form == "code":
             for name in names[names.index("contrastive_form") + 1 :]:
@@ -231,3 +232,4 @@ MODELS: Table[Any] = Table(
     },
     takes=lambda model, given: model.settings,
 )
+"""name -> what can be set of a model; `networks.NETWORKS` has its class."""

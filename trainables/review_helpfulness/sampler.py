@@ -13,6 +13,7 @@ def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray
     Positive levels are the distinct labels but the lowest 1 + interval; negatives have a label below
     positive - interval. Positives come by falling label, then in row order.
     """
+    # Distinct labels, falling. The lowest 1 + interval have none far enough below them.
     truth = np.asarray(labels, dtype=np.int64)
     levels = np.unique(truth)[::-1]
     candidates = []
@@ -24,6 +25,8 @@ def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray
 
 @dataclass(frozen=True)
 class _Candidate:
+    """A row that can be a positive, the rows of its negatives, and the cumulative probabilities to draw these by."""
+
     positive: int
     negatives: NDArray[np.int64]
     cumulative: NDArray[np.float64]
@@ -53,7 +56,9 @@ class GroupSampler:
         for product in dict.fromkeys(owner.tolist()):
             rows = np.flatnonzero(owner == product)
             frequency = np.bincount(truth[rows]) / len(rows)
+            # Rows of the product's own are numbered from 0 here; `rows` has their numbers in the part.
             for positive, negatives in pair_candidates(truth[rows], interval):
+                # Negatives with a rare label are likelier.
                 weights = 1 - frequency[truth[rows[negatives]]]
                 self.candidates.append(
                     _Candidate(
@@ -67,17 +72,18 @@ class GroupSampler:
 
     def epoch(self, seed: int) -> NDArray[np.int64]:
         """Return an epoch's groups, int64 [groups, 1 + num_negatives] of row numbers, a pure function of `seed`."""
+        # Each positive once, in random order; for each of its negatives a uniform number.
         rng = np.random.default_rng(seed)
         chosen = rng.permutation(len(self.candidates))[: len(self)]
         draws = rng.random((len(self), self.num_negatives))
         groups = np.empty((len(self), 1 + self.num_negatives), dtype=np.int64)
         for group, number, draw in zip(groups, chosen, draws, strict=True):
+            # A uniform number falls into a negative's share of the probability; rounding may leave their sum below 1.
             candidate = self.candidates[number]
             picked = np.searchsorted(candidate.cumulative, draw, side="right")
-            group[0], group[1:] = (
-                candidate.positive,
-                candidate.negatives[np.minimum(picked, len(candidate.negatives) - 1)],
-            )
+            picked = np.minimum(picked, len(candidate.negatives) - 1)
+            group[0] = candidate.positive
+            group[1:] = candidate.negatives[picked]
         return groups
 
     def batches(self, seed: int, groups: int) -> Iterator[NDArray[np.int64]]:

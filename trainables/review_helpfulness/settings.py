@@ -147,7 +147,7 @@ class Settings:
 
     @property
     def vectors_file(self) -> Path | None:
-        """The file of word vectors; None where they are a dataset, or random."""
+        """The file that `word_vectors` names, without its digest; None where they are a dataset, or random."""
         if self.word_vectors is None:
             return None
         file = local_path(self.word_vectors.partition("#")[0], "word_vectors")
@@ -169,6 +169,7 @@ class Settings:
         if found.kind != KIND or found.columns["vector"]["shape"] != [self.word_dim]:
             what = f"{name} is of kind {found.kind} with columns {dict(found.columns)}"
             raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
+        # Before the plan has added the digest it is "", with which all begin.
         if not found.digest.startswith(digest):
             raise DataError(
                 f"word_vectors: dataset {name!r} has digest {found.digest[:DIGITS]} here and had {digest} when the "

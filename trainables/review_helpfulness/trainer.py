@@ -52,9 +52,10 @@ class Trainer:
         self.threshold = USUAL_THRESHOLD if chosen is None else chosen
         self.device = seeding.pick_device(settings.device)
         seeding.prepare(self.device, settings.threads)
+        # Seeded here, so that the initial weights depend on nothing that was drawn before.
         seeding.reseed(*key, "weights")
         self.model = build_model(settings, data.inputs).to(self.device)
-        # no decay: Adam
+        # Without weight decay, as here, AdamW is Adam.
         self.optimizer = optimisation.AdamW(self.model.parameters(), settings.learning_rate)
         sampler = settings.sampler
         self.train = data.corpora["train"]
@@ -93,17 +94,20 @@ class Trainer:
         return metrics | {f"dev_{name}": value for name, value in dev.items()}
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
-        """Train one epoch; its mean losses by name, their sum as `loss`, and the mean gradient norm."""
+        """Train one epoch; return its mean losses by name, their sum as `loss`, and the mean gradient norm."""
+        # Seeded anew, so that a resumed trial draws what an uninterrupted one does.
         seeding.reseed(*self.key, epoch)
         rng = np.random.default_rng(seeding.derive(*self.key, epoch, "augment"))
         self.model.train()
         self.optimizer.lr = self.plateau.lr
+        # Sums over the steps that were taken, for their means.
         sums = defaultdict[str, float](float)
         steps = 0
         for groups in self.sampler.batches(
             seeding.derive(*self.key, epoch, "groups"), self.settings.sampler.groups
         ):
             taken = self.guard.step(self.optimizer, partial(self._gradients, groups, rng))
+            # None: the guard took no step, as loss or gradient is not finite.
             if taken is not None:
                 norm, step = taken
                 steps += 1
@@ -121,11 +125,12 @@ class Trainer:
     def _gradients(
         self, groups: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss and gradients of a batch of groups [groups, 1 + negatives] of row numbers."""
+        """Return loss, gradients and `Step` of a batch of groups [groups, 1 + negatives] of row numbers."""
         rows = groups.reshape(-1)
         batch = self.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
         batch = self.model.augment(batch, self.train, rows, rng).to(self.device)
         output = self.model(batch)
+        # The ranking loss compares reviews of one group; the model adds losses of its own.
         scores = output.score.view(groups.shape)
         labels = batch.label.view(groups.shape)
         ranking = self.settings.loss.build(scores, labels, self.settings.helpful_threshold)
@@ -136,6 +141,7 @@ class Trainer:
     def outputs(self, corpus: Corpus) -> Iterator[tuple[NDArray[np.int64], Output, Batch]]:
         """Yield the model's outputs for all rows of a part, in batches of similar length: (rows, output, batch)."""
         self.model.eval()
+        # By length, so that a batch has little padding.
         order = np.argsort([len(tokens) for tokens in corpus.review_tokens], kind="stable")
         for start in range(0, len(order), self.settings.evaluation_rows):
             rows = order[start : start + self.settings.evaluation_rows]
@@ -152,7 +158,7 @@ class Trainer:
         return scores
 
     def evaluate_part(self, corpus: Corpus) -> PerProduct:
-        """Return the metrics of a part, per product."""
+        """Return the metrics of a part by the model's scores, per product."""
         return self._per_product(corpus, self.score(corpus))
 
     def _per_product(self, corpus: Corpus, scores: NDArray[np.float64]) -> PerProduct:
@@ -167,20 +173,24 @@ class Trainer:
 
     def ends(self, epoch: int) -> bool:
         """Return whether training ends after this epoch: the last one, or after too many without a better MAP."""
-        return (
-            epoch >= self.settings.epochs or 0 < self.settings.patience <= epoch - self.best.epoch
-        )
+        # A patience of 0 waits for ever.
+        out_of_patience = 0 < self.settings.patience <= epoch - self.best.epoch
+        return epoch >= self.settings.epochs or out_of_patience
 
     def load_best(self) -> None:
         """Bring back the weights of the best epoch."""
         self.model.load_state_dict(self.best.weights)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Score the test part under the best epoch's weights, once, at the end."""
+        """Score the test part under the best epoch's weights, once, at the end.
+
+        Beside its metrics stand those of a random order and of the longest review first, as floors.
+        """
         self.load_best()
         corpus = self.data.corpora["test"]
         scores = self.score(corpus)
         metrics, items = with_floors(self._per_product(corpus, scores), corpus, self.threshold)
+        # The network runs once more for these, since the features of all reviews would not fit into memory.
         if self.settings.distances:
             outputs = ((output, batch) for _, output, batch in self.outputs(corpus))
             metrics |= distance_metrics(outputs, self.settings.helpful_threshold)
@@ -224,7 +234,8 @@ class PlateauSchedule:
         self.waited = 0
 
     def step(self, value: float) -> None:
-        """Take note of an epoch's `value` and set the next epoch's `lr`."""
+        """Take note of an epoch's `value`, the larger the better, and set the next epoch's `lr`."""
+        # A best of 0 or less is beaten by any larger value.
         clearly = self.best * (1 + 1e-4) if self.best > 0 else self.best
         if value > clearly:
             self.best = value
@@ -236,7 +247,7 @@ class PlateauSchedule:
             self.waited = 0
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return rate, best value and epochs waited, for a checkpoint."""
         return {"lr": self.lr, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: StateDict, /) -> None:
@@ -255,7 +266,7 @@ class BestWeights:
         self.weights = dict[str, Tensor]()
 
     def offer(self, value: float, epoch: int, model: torch.nn.Module) -> None:
-        """Keep a copy of the weights if this epoch is the best so far."""
+        """Keep a copy of the model's weights if this epoch's `value` is the best so far."""
         if value > self.value:
             weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
             self.value = value
@@ -263,7 +274,7 @@ class BestWeights:
             self.weights = weights
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return the best value, its epoch and its weights, for a checkpoint."""
         return {"value": self.value, "epoch": self.epoch, "weights": self.weights}
 
     def load_state_dict(self, state: StateDict, /) -> None:

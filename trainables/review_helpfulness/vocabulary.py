@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAD = 0
+"""The number that fills short texts."""
 OOV = 1
+"""The number of a text of which no word is known ("out of vocabulary")."""
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
@@ -56,6 +58,7 @@ def word_vectors(
 
     They are the `known` ones, pairs of word and vector, else uniform on (-.25, .25). The row of `<PAD>` is zero.
     """
+    # All are drawn, known ones too, so that a word's random vector does not depend on which others are known.
     vectors = rng.uniform(-0.25, 0.25, (len(vocabulary), dim)).astype(np.float32)
     for word, vector in known:
         if word in vocabulary.numbers:

@@ -170,6 +170,7 @@ class Texts(DualEncoder[Batch]):
             unit(self.features(self.test.column(name).to_pylist()))
             for name in ("premise", "hypothesis")
         )
+        # Cosines of the two sides of each pair.
         cosines = (first * second).sum(1).double().numpy()
         found = {
             "spearman": spearmanr(cosines, self.expected),

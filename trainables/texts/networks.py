@@ -26,6 +26,7 @@ class ConvolutionEncoder(nn.Module):
         super().__init__()
         self.dim = width
         self.embedding = nn.Embedding(words, width, padding_idx=PADDING)
+        # This fills the row of padding too, which is set back to 0.
         nn.init.normal_(self.embedding.weight, std=0.1)
         with torch.no_grad():
             self.embedding.weight[PADDING] = 0
@@ -103,6 +104,7 @@ class HuggingFaceReader:
                 folder, local_files_only=True
             )
             config = transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
+        # The model masks what its own config calls padding.
         if self.tokenizer.pad_token_id != (padding := config.pad_token_id or 0):
             raise SpecError(
                 "tokenizer and model have the same token for padding",

@@ -60,6 +60,7 @@ class Settings(DualEncoderSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # Losses of two sides have one positive a row; others have the rows of a label, or the views of an instance.
         by_label = (
             self.loss.entry not in OF_TWO_SIDES.values() and self.loss.entry.positives == "labels"
         )

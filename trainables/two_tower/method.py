@@ -43,10 +43,11 @@ class Captions:
                 [prompt.format(classes[label]) for prompt in settings.prompts]
                 for label in part.labels.tolist()
             ]
-        self.distinct = list(dict.fromkeys(text for of_image in texts for text in of_image))
+        # `texts` has a list for each image; distinct texts are numbered in the order in which they first come.
+        self.all = [text for of_image in texts for text in of_image]
+        self.distinct = list(dict.fromkeys(self.all))
         number = {text: i for i, text in enumerate(self.distinct)}
         self.of_image = [[number[text] for text in of_image] for of_image in texts]
-        self.all = [text for of_image in texts for text in of_image]
 
     @property
     def pairs(self) -> Int[Tensor, "p 2"]:
@@ -79,6 +80,7 @@ class TwoTower(DualEncoder[Batch]):
         self.captions, self.test_captions = (
             Captions(part, settings, trial.data.classes) for part in parts
         )
+        # The vocabulary counts each caption as often as it stands; each distinct one is read once.
         texts = self.captions.all
         self.reader = reader_of(
             settings.text_encoder, texts, settings.min_count, settings.max_words

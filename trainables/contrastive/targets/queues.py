@@ -95,7 +95,7 @@ class Moco:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the loss of the queries against keys and queue."""
+        """Compute the loss of first views, as queries, against the keys of second views and the queue."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         # First views are the queries, second ones, by the momentum encoder, the keys; both have the same images.
         half = len(views) // 2
@@ -173,7 +173,7 @@ class CrossBatchMemory:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the loss of all views with each other and against the memory."""
+        """Compute the loss of all views with each other, plus `weight` times that against the memory."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = self.model(views)
         self.memory.to(views.device)
@@ -237,7 +237,7 @@ class Nnclr:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the symmetric loss of both views."""
+        """Compute the mean of both losses: neighbours of one view against the predictions of the other."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
         embeddings = [self.model(half) for half in views.chunk(2)]
         predictions = [self.trained(z) for z in embeddings]

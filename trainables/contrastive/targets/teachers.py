@@ -53,7 +53,7 @@ class Byol:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the symmetric loss of both views."""
+        """Compute the sum of both losses: predictions of one view against projections of the other."""
         first, second = views.chunk(2)
         # Online network and predictor on one side, the momentum encoder on the other: a pair of [b d] each.
         embeddings = [self.model(first), self.model(second)]
@@ -65,7 +65,7 @@ class Byol:
         return Compared(value, torch.cat(embeddings))
 
     def after_step(self, step: int) -> None:
-        """Update the momentum encoder."""
+        """Move the momentum encoder towards the network."""
         self.encoder.update(self.model, rising(self.momentum, step, self.steps))
 
 
@@ -120,6 +120,7 @@ class Dino:
         self.centre_momentum = centre_momentum
         self.trained = Prototypes(prototypes, dim)
         self.centre = Centre(prototypes)
+        # The teacher follows network and prototypes together. `pending` is the mean of a step's scores by the teacher.
         self.student = nn.Sequential(model, self.trained)
         self.teacher = MomentumEncoder(self.student)
         self.pending: Tensor | None = None
@@ -132,7 +133,7 @@ class Dino:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the cross-entropy of the student's views against the teacher's."""
+        """Compute the mean cross-entropy of the student's classes of each view against the teacher's of another."""
         embeddings = self.model(views)
         single_views = views.chunk(self.n_views)
         teacher_scores = [self.teacher(view) for view in single_views[: self.teacher_views]]
@@ -152,7 +153,7 @@ class Dino:
         return Compared(value, embeddings)
 
     def after_step(self, step: int) -> None:
-        """Update the teacher and the centre."""
+        """Move the teacher towards the student, and the centre towards the mean of the step's scores."""
         assert self.pending is not None
         self.teacher.update(self.student, rising(self.momentum, step, self.steps))
         self.centre.value.lerp_(self.pending, 1 - self.centre_momentum)
@@ -200,7 +201,7 @@ class Swav:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the cross-entropy of each view's scores against the codes of the others."""
+        """Compute the mean cross-entropy of each view's scores against the codes of another view."""
         embeddings = self.model(views)
         # `together` has the rows of all processes, because codes are balanced over the whole batch.
         with torch.autocast(views.device.type, enabled=False):

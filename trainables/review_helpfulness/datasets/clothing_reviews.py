@@ -37,6 +37,7 @@ COLUMNS = (
     "Class Name",
 )
 MAX_BYTES = 2**28
+"""The largest CSV that is read out of a zip."""
 
 
 @checked
@@ -55,7 +56,7 @@ def read(source: Path, settings: Settings) -> Content:
     """
     rows = list(_rows(source))
     splits = split_products([row["Clothing ID"] for row in rows], settings.split_seed)
-    # Reversed, so that the first review of a product says what the product is.
+    # Reversed, so that the first review of a product says what the product is. Its class stands for a name.
     products = {
         row["Clothing ID"]: Product(
             row["Clothing ID"],
@@ -96,6 +97,7 @@ def synthetic_features(count: int, dim: int) -> Lookup:
     """Return standard normal features that depend on the item's id alone."""
 
     def draw(split: str, item: str) -> Features:
+        """Draw an item's regions [count, dim] from a generator that its id seeds."""
         seed = int.from_bytes(hashlib.sha256(item.encode()).digest()[:4], "little")
         return np.random.RandomState(seed).standard_normal((count, dim)).astype(np.float16)
 

@@ -32,8 +32,11 @@ from contrasweep.trainables.review_helpfulness.datasets.reviews import (
 )
 
 PER_IMAGE = 32
+"""Regions of an image that are kept, at most."""
 PER_ITEM = 128
+"""Regions of a product or review that are kept, at most."""
 MAX_BYTES = 2**30
+"""The largest pickle that is read out of a file."""
 RELEVANCE_THRESHOLDS = {"amazon": 1, "lazada": 0}
 """Labels above are relevant, by MCR's code."""
 THOUSANDS = {
@@ -93,6 +96,7 @@ def read(source: Path, settings: Settings) -> Content:
 
 def _category(source: Path, wanted: str | None) -> str:
     """Return the category to stage; `DataError` where it is not clear which."""
+    # Each category has a file CATEGORY.prd.train.
     names = sorted(
         {
             match[1]
@@ -113,7 +117,10 @@ def _category(source: Path, wanted: str | None) -> str:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one a line."""
+    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one a line.
+
+    `DataError` where the file is missing or of another form.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         try:
@@ -164,6 +171,7 @@ def _review(row: Row, relation: Row) -> Review:
 
 
 def _text(row: Row, name: str) -> str:
+    """Return a field as text; "" where it is missing, null or NaN (which alone is not equal to itself)."""
     value = row.get(name)
     return "" if value is None or value != value else str(value)
 
@@ -189,7 +197,10 @@ def _check_disjoint(products: list[Product], source: Path) -> None:
 
 
 class _Features:
-    """Region features of an item, at most 32 an image and 128 an item; none where it has no file."""
+    """Gives the region features [n, 2048] of an item, at most 32 an image and 128 an item.
+
+    n is 0 where the item has no file, or a broken one, which is counted as rejected.
+    """
 
     def __init__(self, folder: Path, rejected: Rejected) -> None:
         self.folder = folder
@@ -202,6 +213,7 @@ class _Features:
             if not path.is_file():
                 return none
             images = load(path)
+            # The first regions of each image; `none` stands for an item whose file has no image.
             return np.concatenate(
                 [none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)]
             )[:PER_ITEM]
@@ -219,6 +231,7 @@ def load(path: Path) -> list[Any]:
             if len(inside) != 1:
                 raise DataError(f"{path} is not a file of torch.save")
             data = safety.read_member(archive, inside[0], MAX_BYTES)
+    # Files of Python 2 have bytes for keys.
     try:
         return [image["x" if "x" in image else b"x"] for image in safety.unpickle(data, str(path))]
     except (KeyError, TypeError) as error:
@@ -226,7 +239,10 @@ def load(path: Path) -> list[Any]:
 
 
 def _published(settings: Settings) -> Published | None:
-    """Return the sizes of Lazada-MRHP and Amazon-MRHP; the split is 64, 16 and 20 % of the products."""
+    """Return the sizes of a category of Lazada-MRHP or Amazon-MRHP; None for one that the papers do not have.
+
+    The split is 64, 16 and 20 % of the products, so a fifth of the reviews that are not for tests is for validation.
+    """
     if settings.category not in THOUSANDS[settings.market]:
         return None
     products, reviews, test = (

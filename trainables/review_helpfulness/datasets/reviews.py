@@ -29,6 +29,7 @@ from contrasweep.errors import DataError
 SPLITS = ("train", "dev", "test")
 LABELS = ("0", "1", "2", "3", "4")
 BATCH = 512
+"""Rows of a table, since region features of all reviews do not fit into memory."""
 Features = NDArray[np.float16]
 
 
@@ -64,6 +65,7 @@ Lookup = Callable[[str, str], Features]
 
 def label(votes: int) -> int:
     """Return the helpfulness 0 to 4 of a review with at least one vote: min(4, floor(log2 votes))."""
+    # The bits of n are floor(log2 n) + 1, in whole numbers.
     return min(4, votes.bit_length() - 1)
 
 
@@ -78,7 +80,9 @@ def content(
 ) -> Content:
     """Return the four splits; reviews keep their input order within a product.
 
-    Products without a review of at least one vote stay out, and so do reviews of unknown products (counted).
+    Reviews without a vote, without text, or of unknown products stay out and are counted in `rejected`, and products
+    without a review stay out too. `features` gives region features of `dim` numbers; None: there are no images.
+    `source` goes into the manifest. `DataError` where no review is left.
     """
     known = {product.product_id: product for product in products}
     kept: dict[str, list[Review]] = {}
@@ -93,6 +97,7 @@ def content(
             kept.setdefault(review.product_id, []).append(review)
     if not kept:
         raise DataError(f"no review has both text and a helpful vote; left out: {rejected.counts}")
+    # Products by id; reviews name their product by its row in this order.
     listed = [known[key] for key in sorted(kept)]
     rows = {product.product_id: row for row, product in enumerate(listed)}
     specs = {"roi": columns.spec("float16", [dim], several=True)} if features else {}
@@ -107,12 +112,16 @@ def content(
 def published(
     rows: Mapping[str, int], dim: int, source: Mapping[str, object] | None = None
 ) -> Published:
-    """Return what such a dataset is by its paper; with `dim` 0 its products and reviews have no images."""
+    """Return what such a dataset is by its paper, for plans before it is staged.
+
+    `rows` are those of each split, `dim` the size of a region's features; with 0 there are no images.
+    """
     specs = {"roi": columns.spec("float16", [dim], several=True)} if dim else {}
     return Published("reviews", rows, LABELS, specs, source or {})
 
 
 def _products(listed: list[Product], features: Lookup | None, specs: Any) -> Iterator[pa.Table]:
+    """Yield the products in tables."""
     for start in range(0, len(listed), BATCH):
         chosen = listed[start : start + BATCH]
         roi = [features(p.split, p.product_id) for p in chosen] if features else None
@@ -128,14 +137,14 @@ def _reviews(
     features: Lookup | None,
     specs: Any,
 ) -> Iterator[pa.Table]:
-    # Table by table of BATCH rows, because region features of all reviews do not fit into memory.
-    """Yield the reviews of these products in tables, product by product."""
+    """Yield the reviews of these products in tables, product by product; `rows` are the products' rows."""
     flat = [
         (p, position, review)
         for p in products
         for position, review in enumerate(kept[p.product_id])
     ]
     for start in range(0, len(flat), BATCH):
+        # (product, place among its reviews, review)
         chosen = flat[start : start + BATCH]
         reviews = [review for _, _, review in chosen]
         roi = [features(p.split, review.review_id) for p, _, review in chosen] if features else None
@@ -161,6 +170,7 @@ def _reviews(
 def _images(
     rows: Sequence[Product | Review], roi: list[Features] | None, specs: Any
 ) -> dict[str, pa.Array]:
+    """Return the columns about images; region features are among them where there are any."""
     arrays = {
         "image_urls": pa.array([list(row.image_urls) for row in rows], pa.list_(pa.string())),
         "n_roi": pa.array([len(x) for x in roi] if roi else [0] * len(rows), pa.int32()),
@@ -176,6 +186,7 @@ def split_products(ids: Sequence[str], seed: int) -> dict[str, str]:
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
     first = round(0.64 * len(names))
     second = round(0.8 * len(names))
+    # 0, 1 or 2: how many of both borders a position is past.
     return {
         name: SPLITS[(position >= first) + (position >= second)]
         for position, name in enumerate(shuffled)

@@ -23,7 +23,9 @@ from contrasweep.trainables.review_helpfulness.datasets.reviews import (
 )
 
 INFORMATIVE = [f"detail{i}" for i in range(15)]
+"""Words of which helpful reviews have more."""
 FILLER = [f"word{i}" for i in range(60)]
+"""Words that say nothing."""
 
 
 @checked
@@ -51,6 +53,7 @@ class Planted:
 
 def _read(source: Path, settings: Planted) -> Content:
     """Generate products and reviews of the settings; nothing is read from `source`."""
+    # Products are known by the ids of their regions.
     generator = _Generator(settings)
     splits = split_products(list(generator.product_roi), settings.seed)
     products = [
@@ -75,17 +78,23 @@ def _read(source: Path, settings: Planted) -> Content:
 
 
 class _Generator:
-    """All of the dataset at once: helpfulness is cut into fifths over all reviews."""
+    """All of the dataset at once: helpfulness is cut into fifths over all reviews.
+
+    `topic` is that of each product; `reviews`, and the region features `review_roi` and `product_roi` by id.
+    """
 
     def __init__(self, settings: Planted) -> None:
         self.settings = settings
-        self.random = random = np.random.RandomState(settings.seed)  # its stream is frozen for ever
+        # NumPy's old generator, whose stream never changes: a seed gives the same dataset in any version.
+        self.random = random = np.random.RandomState(settings.seed)
+        # Topics and noise have about the length of the planted direction, which is 1 (and `noise` times that).
         self.direction = _unit(random.normal(size=settings.roi_dim))
         self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(
             settings.roi_dim
         )
         self.topic = random.randint(settings.topics, size=settings.products)
         owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
+        # The two halves of each review's helpfulness; labels are fifths of their sum, and 2^label votes give a label.
         in_text, in_images = random.normal(size=(2, len(owner)))
         helpfulness = in_text + in_images
         label = np.searchsorted(np.quantile(helpfulness, [0.2, 0.4, 0.6, 0.8]), helpfulness)
@@ -104,6 +113,7 @@ class _Generator:
         }
 
     def _text(self, strength: float) -> str:
+        """Return 12 to 29 words, each of them informative with the probability sigmoid(strength - 1)."""
         informative = self.random.rand(self.random.randint(12, 30)) < 1 / (
             1 + np.exp(1.0 - strength)
         )
@@ -112,6 +122,7 @@ class _Generator:
         )
 
     def _regions(self, product: int, strength: float) -> Features:
+        """Return 1 to 4 regions: the product's topic, `strength` along the planted direction, and noise."""
         count = self.random.randint(1, 5)
         dim = self.settings.roi_dim
         noise = self.settings.noise * self.random.normal(size=(count, dim)) / np.sqrt(dim)

@@ -19,12 +19,14 @@ from contrasweep.schema import checked
 from contrasweep.trainables.fields import Count
 
 KIND = "word-vectors"
+"""The kind of staged datasets of word vectors."""
 BATCH = 10_000
+"""Rows of a table."""
 
 
 @checked
 class Settings:
-    """`dim`: the numbers of a vector."""
+    """What can be set as word vectors are staged. `dim`: how many numbers a vector has."""
 
     dim: Count = 300
 
@@ -56,9 +58,11 @@ def read_vectors(path: Path, dim: int) -> Iterator[tuple[str, NDArray[np.float32
     with path.open(encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             parts = line.rstrip().split(" ")
+            # fastText's first line: how many words, and how many numbers each.
             if number == 1 and len(parts) == 2:
                 continue
-            word = " ".join(parts[:-dim])  # a few words of GloVe's larger files hold blanks
+            # All before the last `dim` numbers, since a few words of GloVe's larger files hold blanks.
+            word = " ".join(parts[:-dim])
             if len(parts) <= dim or not word:
                 raise DataError(
                     f"{path}, line {number}: {len(parts) - 1} numbers, the vectors' dimension is {dim}"

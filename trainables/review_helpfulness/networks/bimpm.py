@@ -105,7 +105,7 @@ class Matching(nn.Module):
 
 
 class BiMPM(HelpfulnessModel):
-    """Context BiLSTMs, matching in both directions, an aggregating BiLSTM, a score."""
+    """BiMPM: texts are read by a BiLSTM, matched word by word in both directions, aggregated by another, and scored."""
 
     def __init__(self, options: BiMPMOptions, inputs: Inputs) -> None:
         super().__init__()
@@ -115,6 +115,7 @@ class BiMPM(HelpfulnessModel):
         self.context = Recurrent(self.review_words.dim, options.dim, bidirectional=True)
         self.matching = Matching(options.perspectives, options.dim)
         self.aggregation = Recurrent(8 * options.perspectives, options.dim, bidirectional=True)
+        # Of both sides the last states of both directions.
         self.score = nn.Sequential(
             nn.Linear(4 * options.dim, 2 * options.dim),
             nn.Tanh(),

@@ -76,6 +76,7 @@ class ConvKNRM(HelpfulnessModel):
         """Return scores [b] from the kernel-pooled cosines of all pairs of n-gram lengths."""
         product = self._grams(self.product_words(batch.text_p), batch.mask_p)
         review = self._grams(self.review_words(batch.text_r), batch.mask_r)
+        # Each length of the product's n-grams with each of the review's: the product asks, the review answers.
         pooled = [
             kernel_pooling(
                 cosine_matrix(p, r),

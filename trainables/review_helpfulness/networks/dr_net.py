@@ -58,6 +58,7 @@ class DRNet(HelpfulnessModel):
         self.common, self.own_text, self.own_image = (
             nn.Linear(dim, dim, bias=False) for _ in range(3)
         )
+        # The review's regions with its own words, and with the product's; 7 features of size `dim` are scored.
         self.within = Relation(dim)
         self.across = Relation(dim)
         self.score = nn.Sequential(

@@ -63,6 +63,7 @@ class EGCNN(HelpfulnessModel):
         self.characters = CharacterEncoder(
             inputs.review_characters, inputs.characters, options.char_dim, options.char_filters
         )
+        # A position has the features of its word and of the word's characters; padding keeps as many positions.
         dim = self.words.dim + options.char_filters
         padding = options.kernel // 2
         self.dropout = nn.Dropout(options.dropout)
@@ -73,6 +74,7 @@ class EGCNN(HelpfulnessModel):
             for _ in range(self.categories)
         )
         self.score = nn.Linear(2 * options.filters, 1)
+        # With one category there is nothing to tell apart.
         if self.categories > 1:
             self.shared_domain = nn.Linear(options.filters, self.categories)
             self.private_domain = nn.Linear(options.filters, self.categories)

@@ -159,7 +159,7 @@ class TextChannels(nn.Module):
 
 
 class MCR(HelpfulnessModel):
-    """Matching, product-aware and graph features of both modalities, joined and scored."""
+    """MCR (Liu et al. 2021): matching, product-aware and graph features of texts and images, joined and scored."""
 
     def __init__(self, options: MCROptions, inputs: Inputs) -> None:
         super().__init__()
@@ -178,6 +178,7 @@ class MCR(HelpfulnessModel):
             )
             for _ in range(2)
         )
+        # Nine matrices: each of the product's three text channels with each of the review's. Images have one.
         self.text_match = KernelMaxPooling(9, (1, 2), options.filters, top=16)
         self.image_match = KernelMaxPooling(1, (1, 2, 3, 4), options.image_filters, top=8)
         self.aware = nn.ModuleDict(
@@ -188,11 +189,13 @@ class MCR(HelpfulnessModel):
                 "image_text": ProductAwareAttention(common),
             }
         )
+        # Across modalities text and images are compared in a common space, which is also that of the graphs.
         self.common_text = _to_common(dim, common)
         self.common_image = _to_common(dim, common)
         self.product_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
         self.review_graph = CoherentGraph(common, options.graph_layers, options.graph_hidden)
         self.claim = ClaimPool(common)
+        # Two matchings, two means within modalities (dim), two across and the graph's claim (common).
         total = self.text_match.dim + self.image_match.dim + 2 * dim + 3 * common
         self.score = nn.Sequential(
             nn.Linear(total, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1)

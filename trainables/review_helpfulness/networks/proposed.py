@@ -167,6 +167,7 @@ class Proposed(HelpfulnessModel):
                 for name in ("roi_p", "roi_r")
             }
         )
+        # Without interaction there are no layers, and so no weights of any.
         depth = options.depth if options.interaction else 0
         self.interaction = nn.ModuleDict({name: Interaction(dim, depth) for name in STREAMS})
         self.fusion = Fusion(dim, options.heads, options.fusion_dropout)

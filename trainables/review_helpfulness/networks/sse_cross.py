@@ -72,6 +72,7 @@ def swap_partners(
     partners = np.empty_like(rows)
     draws = rng.random(len(rows))
     same = rng.random(len(rows)) < odds / (1 + odds)
+    # The rows to choose from: the others of the same label, or all of other labels.
     for i, row in enumerate(rows):
         equal = labels == labels[row]
         equal[row] = False
@@ -96,6 +97,7 @@ class SSECross(HelpfulnessModel):
         self, batch: Batch, corpus: Corpus, rows: NDArray[np.int64], rng: np.random.Generator
     ) -> Batch:
         """Swap images or text of some reviews for those of other reviews (stochastic shared embeddings)."""
+        # Images and text are swapped independently, with partners of their own.
         o = self.options
         for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):
             chosen = torch.from_numpy(rng.random(len(rows)) < probability)

@@ -34,6 +34,10 @@ def _study(
     data: str = PLANTED,
     **more: object,
 ) -> AblationGrid:
+    """Return a study whose reference is the first arm. Seeds are added while a comparison is undecided.
+
+    `smallest` is the smallest difference of interest; `more` are settings in place of these.
+    """
     settings: MutableConfig = {
         "metric": "map",
         "reference": next(iter(arms)),

@@ -143,7 +143,7 @@ def model_arms(
 
 
 def called(*data: str) -> dict[str, str]:
-    """Return the labels of these datasets: dotted path -> name for people."""
+    """Return the labels of these datasets: dotted path -> name for people, with the same parameters after it."""
     parts = {name: name.partition("?") for name in data}
     return {
         name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()
@@ -153,6 +153,7 @@ def called(*data: str) -> dict[str, str]:
 def _study(
     name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **more: Any
 ) -> AblationGrid:
+    """Return a study that is judged by test MAP unless `more` says otherwise; {} in `about` is the dataset's name."""
     settings: MutableConfig = {"metric": "map", "mode": "max", "labels": called(data)} | more
     about = about.format(CALLED[data.partition("?")[0]])
     return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, **settings)  # type: ignore[arg-type]
@@ -166,7 +167,10 @@ def main_table(
     seeds: list[int],
     **more: Any,
 ) -> AblationGrid:
-    """Return a study that compares eight models by test MAP with the proposed one."""
+    """Return a study that compares the eight models by test MAP with the proposed one.
+
+    `config` is that of all arms, `models` has what is a model's own.
+    """
     arms = model_arms(config, models)
     about = "The proposed model and its seven baselines on {}, test MAP"
     return _study(name, about, arms, data, seeds, reference="proposed", **more)
