@@ -365,6 +365,7 @@ def _moved(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c
         return F.grid_sample(
             images, grid, mode="bilinear", padding_mode="border", align_corners=False
         )
+    # A copy, since later steps write in place.
     if draws.mirrored is None:
         return images.clone()
     return torch.where(draws.mirrored[:, None, None, None], images.flip(3), images)

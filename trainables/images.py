@@ -476,6 +476,7 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
 
     worker = threading.Thread(target=work, name="prefetch", daemon=True)
     worker.start()
+    # What comes is (item, None), or at the end (_END, error or None).
     try:
         while True:
             item, error = waiting.get()
@@ -515,8 +516,8 @@ def _batches(
         drawn = [views(piece) for piece in _pieces(part, at_once)]
         share_size = size // processes
         for i in range(0, len(rows), share_size):
-            # All first views, then all second ones. One piece may have several batches; of several pieces, made where a
-            # batch is larger than one, each is in the batch as a whole.
+            # All first views, then all second ones. Either one piece has several batches, of which this is one, or one
+            # batch has several pieces, each of which is taken as a whole (i is 0).
             batch = [
                 view[i : i + share_size] for pieces in zip(*drawn, strict=True) for view in pieces
             ]

@@ -40,6 +40,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     from contrasweep.trainables import loop, process_group
     from contrasweep.trainables.contrastive.method import build
 
+    # Further processes of the trial build the same method by its dotted path.
     s = Settings(**trial.config)
     size = s.resources.size
     path = f"{build.__module__}:build"

@@ -170,6 +170,7 @@ class Contrastive:
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
+        # What a trial does not have is no part.
         learned = {} if self.temperature is None else {"temperature": self.temperature}
         average = {} if self.average is None else {"average": self.average}
         loss_weights = {} if self.loss.weights is None else {"loss": self.loss.weights}
@@ -216,6 +217,7 @@ class Contrastive:
         assert last is not None
         loss, norm = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr}
+        # What is learned beside the network, as it is now; then what was counted of negatives.
         learned = {} if self.temperature is None else {"temperature": self.temperature.value}
         if isinstance(self.loss.weights, LearnedNumbers):
             learned |= self.loss.weights.metrics()

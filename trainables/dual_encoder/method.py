@@ -177,6 +177,7 @@ class DualEncoder(abc.ABC, Generic[B]):
             return self.compared(stacked, labels, pairs)
         # A loss of two sides sees the cosines of the first with the second, and with further negatives after it.
         others = second if sides.more is None else torch.cat([second, widened(sides.more)])
+        # Only the embeddings are checked; the numbers stand for labels, of which there are none here.
         check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
         learned = {} if self.learned is None else self.learned.values()
         parameters = {**self.settings.loss.parameters, **learned}

@@ -65,6 +65,7 @@ def sgd_probe(
     bias = x.new_zeros(classes)
     # Momentum's running sum of each parameter's gradients.
     speeds = [torch.zeros_like(weight), torch.zeros_like(bias)]
+    # -(-n // batch) is n / batch rounded up: the last batch of an epoch is smaller.
     generator = torch.Generator().manual_seed(0)
     steps = epochs * -(-len(x) // batch)
     step = 0

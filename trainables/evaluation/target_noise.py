@@ -51,6 +51,7 @@ def histogram(
     counts = []
     missing = []
     for series in (np.asarray(target, dtype=float), np.asarray(noise, dtype=float)):
+        # -inf: there is no such neighbour. Values beyond the span are moved to its ends.
         finite = series[np.isfinite(series)]
         counts.append(np.histogram(np.clip(finite, *span), bins=bins, range=span)[0])
         missing.append(len(series) - len(finite))

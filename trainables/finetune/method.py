@@ -215,6 +215,7 @@ def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
             by_layer.append(parameters)
         else:
             (by_layer[-1] if by_layer else first).extend(parameters)
+    # What stands before the first layer is trained with it.
     return [first + by_layer[0], *by_layer[1:]] if by_layer else [first]
 
 

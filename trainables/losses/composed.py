@@ -98,7 +98,7 @@ class ComposedLoss(BatchLoss):
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
             return self._summed(z, ids, tile, scores, shared)
         temperature = self.params["temperature"]
-        # Scores are inner products of projected rows; the closed form has the value without SupCon's factor.
+        # Scores are inner products of projected rows. SupCon's factor temperature / base is put into the weights.
         z = project(z)
         if (base := self.params.get("base_temperature")) is not None:
             weights = weights * (temperature / base)
@@ -106,7 +106,7 @@ class ComposedLoss(BatchLoss):
             closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally
         )
         total = self._summed(z, ids, tile, scores, shared)
-        # The closed form is the log of the denominator; the positives' mean logit is that of the numerator.
+        # Where the closed form is the log of the denominator alone, the log of the numerator is taken off here.
         if self.loss.closed_is_denominator:
             total = total - tiled.mean_positive_logit(z, ids, temperature) @ weights
         return total

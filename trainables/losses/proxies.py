@@ -56,6 +56,7 @@ def arcface(
     # cos(a + m) = cos a cos m - sin a sin m. The clamp keeps the root's gradient finite where a is 0 or pi.
     sines = (1 - cosines.square()).clamp(min=1e-12).sqrt()
     with_margin = cosines * math.cos(margin) - sines * math.sin(margin)
+    # Beyond a_y = pi - m (cos a_y = -cos m), cos(a_y + m) would rise again.
     if form == "code":
         with_margin = torch.where(
             cosines > -math.cos(margin), with_margin, cosines - margin * math.sin(margin)

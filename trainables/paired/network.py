@@ -125,6 +125,7 @@ class Joint(nn.Module):
         """Return l of both sides' maps; None where the loss has no part for it."""
         if self.settings.beta == 0:
             return None
+        # Both sides went through the encoder one below the other: the halves are pre and post.
         halves = [m.chunk(2) for m in maps]
         return latent(
             [pre for pre, _ in halves],

@@ -49,6 +49,7 @@ def write(
         rows: The number of each test item in the dataset.
         names: The names of the classes.
     """
+    # Cosines of both parts stand in one table, told apart by its column `part`.
     folder.mkdir(parents=True, exist_ok=True)
     cosines = [centres(part, name, len(names)) for part, name in ((test, "test"), (train, "train"))]
     files = [folder / "embeddings.parquet", folder / "centres.parquet"]

@@ -64,6 +64,7 @@ class BasicResNetParameters(ResNetParameters):
     """Channels of the first stage. With 4 the backward pass of torch 2.15 corrupts the heap on CPUs without AVX-512."""
 
     def __post_init__(self) -> None:
+        # GroupNorm's groups have 16 channels or more.
         if self.bn == "groupnorm" and self.width < 16:
             raise SpecError(
                 "groupnorm needs a width of 16 or more",

@@ -68,6 +68,7 @@ class Stages(nn.Module):
 
     def _stage(self, inputs: int, planes: int, depth: int, stride: int) -> nn.Sequential:
         """Return one stage of the ResNet: `depth` blocks, the first of them with the stride."""
+        # Where the first block changes size or channels, its shortcut has to change them too.
         outputs = planes * self.block.expansion
         shortcut = None
         if stride != 1 or inputs != outputs:

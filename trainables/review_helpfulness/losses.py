@@ -72,7 +72,7 @@ def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""
     """
     margin = 0.25
     gamma = 256.0
-    # [6 b b] cosines; `pulled` [6 b] and `pushed` [6 b b] are a (s - 1 + m) with its sign turned, and b (s - m).
+    # [6 b b] cosines, on whose diagonals are the positives. `pulled` [6 b] is -a (s - 1 + m), `pushed` b (s - m).
     similarity = _similarities(*features)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)
     pulled = F.relu(1 + margin - positives).detach() * (1 - margin - positives)

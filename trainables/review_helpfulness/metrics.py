@@ -208,6 +208,7 @@ def distance_metrics(
         raise DataError(
             "distances between text and images need pairs with images on both sides; the test part has none"
         )
+    # The mean of each distance over either group of pairs, where the group has any.
     groups = {"helpful": helpful, "unhelpful": ~helpful}
     return {
         f"{name}_{group}": values[rows].mean().item()

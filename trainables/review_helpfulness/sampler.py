@@ -54,6 +54,7 @@ class GroupSampler:
         self.max_groups = max_groups
         self.candidates: list[_Candidate] = []
         for product in dict.fromkeys(owner.tolist()):
+            # How often each label occurs among the product's reviews.
             rows = np.flatnonzero(owner == product)
             frequency = np.bincount(truth[rows]) / len(rows)
             # Rows of the product's own are numbered from 0 here; `rows` has their numbers in the part.

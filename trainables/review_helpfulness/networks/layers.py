@@ -126,6 +126,7 @@ class SelfAttention(nn.Module):
             .view(rows, length, 3, self.heads, dim // self.heads)
             .permute(2, 0, 3, 1, 4)
         )
+        # softmax(q k^T / sqrt(d of a head)) [b heads t t], in which invalid positions get no weight.
         weights = masked_softmax(
             q @ k.mT / (dim // self.heads) ** 0.5, mask[:, None, None, :], dim=-1
         )
