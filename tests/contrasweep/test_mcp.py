@@ -129,7 +129,7 @@ def ask_here(tools, name, arguments):
 
 @pytest.fixture
 def tools(folder):
-    return Tools(str(folder / "runs"), folder / "studies", None, Allowance({"gpu_hours": 0.01}))
+    return Tools(str(folder / "runs"), folder / "studies", None, Allowance(0.01))
 
 
 @pytest.mark.long
@@ -170,7 +170,7 @@ def test_failures_are_also_those_that_fit_no_host(folder, tmp_path):
     done = next(r for r in records.read(sorted(records.finished())).values() if r.status.counts)
     records.write(dataclasses.replace(done, status=Status.INFEASIBLE, metrics={}))
     _, shown = ask_here(
-        Tools(str(tmp_path / "runs"), folder / "studies", None, Allowance({})),
+        Tools(str(tmp_path / "runs"), folder / "studies", None, Allowance(0.0)),
         "failures",
         {"study": "grid"},
     )
@@ -263,7 +263,7 @@ def test_without_leave_there_is_no_tool_that_spends(folder):
 
     reading = anyio.run(names, None)
     assert reading == dict.fromkeys(Tools.READ, True)
-    assert anyio.run(names, Allowance({"gpu_hours": 1.0})) == {
+    assert anyio.run(names, Allowance(1.0)) == {
         **reading,
         **dict.fromkeys(Tools.SPEND, False),
     }
@@ -285,21 +285,21 @@ def test_a_budget_of_a_hundredth_refuses_before_anything_begins(name, arguments,
         and "0.01 gpu_hours" in shown["hint"]
     )
     assert not {"fresh", "speed"} & {path.name for path in (folder / "runs").iterdir()}
-    assert tools.allowance.spent["gpu_hours"] == 0
+    assert tools.allowance.spent == 0
 
 
 def test_runs_share_one_budget_and_wait_for_each_other():
-    allowance = Allowance({"gpu_hours": 1.0})
-    allowance.take("first", {"gpu_hours": 0.6})
+    allowance = Allowance(1.0)
+    allowance.take("first", 0.6)
     with pytest.raises(SpecError, match="one run at a time"):
-        allowance.take("second", {"gpu_hours": 0.1})
-    allowance.give({"gpu_hours": 0.7})
+        allowance.take("second", 0.1)
+    allowance.give(0.7)
     with pytest.raises(SpecError, match="needs more"):
-        allowance.take("second", {"gpu_hours": 0.4})
-    allowance.take("third", {"gpu_hours": 0.2})
-    allowance.give({"gpu_hours": 0.5})
+        allowance.take("second", 0.4)
+    allowance.take("third", 0.2)
+    allowance.give(0.5)
     with pytest.raises(SpecError, match="needs more"):
-        allowance.take("nothing to do", {"gpu_hours": 0.0})
+        allowance.take("nothing to do", 0.0)
 
 
 def test_trials_that_run_are_counted_beside_those_that_have_ended(tools, monkeypatch):
@@ -307,7 +307,7 @@ def test_trials_that_run_are_counted_beside_those_that_have_ended(tools, monkeyp
     monkeypatch.setattr(mcp_server, "study_names", lambda storage: ["speed.1", "speedy.1"])
     monkeypatch.setattr(mcp_server, "read_live", lambda records: live)
     monkeypatch.setattr(Ledger, "spent", Spent(4, 1.5, 6.0))
-    assert tools._spent_by("speed") == {"gpu_hours": 3.5}
+    assert tools._spent_by("speed") == 3.5
 
 
 def test_what_is_long_is_cut_and_said_to_be():

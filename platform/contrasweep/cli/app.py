@@ -471,16 +471,15 @@ def mcp(
     """
     from contrasweep.cli.mcp_server import Allowance, Tools, make_server
 
-    limits = {} if gpu_hours is None else {"gpu_hours": gpu_hours}
-    if (allow == "run") != bool(limits):  # one without the other
+    if (allow == "run") != (gpu_hours is not None):  # one without the other
         hint = "--allow run --gpu-hours 2"
         raise SpecError(
             "`--allow run` and a budget go together", place="--allow", value=allow, hint=hint
         )
     if not folder.is_dir():
         raise SpecError("a folder that is there", place="--folder", value=str(folder))
-    tools = Tools(storage, folder, tracking, Allowance(limits) if limits else None)
-    make_server(tools).run("stdio")
+    allowance = None if gpu_hours is None else Allowance(gpu_hours)
+    make_server(Tools(storage, folder, tracking, allowance)).run("stdio")
 
 
 for command in (

@@ -13,11 +13,12 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from contrasweep.cli.watching import known_study
 from contrasweep.data.yaml_text import read_yaml
 from contrasweep.errors import ContrasweepError, SpecError, error_members
 from contrasweep.live import logs as trial_logs
@@ -48,28 +49,29 @@ UNKNOWN_TRIAL_S = 60.0
 """What a trial is taken to need of which nothing is known, when a run is refused or not."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-BUDGETS = {"gpu_hours": "budget_gpu_hours"}
-"""A budget of the server, as in a forecast -> the field of a study that holds a run within it, as in a plan."""
+BUDGET = "budget_gpu_hours"
+"""The field of a study that holds a run within the GPU-hours of the server."""
 
 
 @dataclass
 class Allowance:
-    """Budgets of the server: limits, what was spent, and whether a run is going on.
+    """The GPU-hours that the server may spend, those that were spent, and which run is going on.
 
     A running one holds all that is left.
     """
 
-    limits: Mapping[str, float]
-    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(BUDGETS, 0.0))
+    limit: float
+    spent: float = 0.0
     running: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def left(self) -> dict[str, float]:
-        """Return what is left of each budget."""
-        return {name: max(0.0, limit - self.spent[name]) for name, limit in self.limits.items()}
+    @property
+    def left(self) -> float:
+        """What is left of the GPU-hours."""
+        return max(0.0, self.limit - self.spent)
 
-    def take(self, study: str, needed: Mapping[str, float]) -> None:
-        """Begin a run that needs these amounts, by budget.
+    def take(self, study: str, needed: float) -> None:
+        """Begin a run that needs so many GPU-hours.
 
         Raises `SpecError` where another run goes on, or too little is left.
         """
@@ -77,33 +79,26 @@ class Allowance:
             if self.running:
                 hint = "ask for its status, or stop it"
                 raise SpecError("one run at a time", place="budget", value=self.running, hint=hint)
-            for name, left in self.left().items():
-                if left <= 0 or needed[name] > left:
-                    hint = f"{left:.3g} of {self.limits[name]:g} {name} are left; who started the server may give more"
-                    value = f"{needed[name]:.3g} {name}"
-                    raise SpecError(
-                        "the run needs more than the server may spend",
-                        place="budget",
-                        value=value,
-                        hint=hint,
-                    )
+            if self.left <= 0 or needed > self.left:
+                raise SpecError(
+                    "the run needs more than the server may spend",
+                    place="budget",
+                    value=f"{needed:.3g} gpu_hours",
+                    hint=f"{self.left:.3g} of {self.limit:g} gpu_hours are left; who started the server may give more",
+                )
             self.running = study
 
-    def give(self, spent: Mapping[str, float]) -> None:
-        """End the run, and count the amounts that it has spent, by budget."""
+    def give(self, spent: float) -> None:
+        """End the run, and count the GPU-hours that it has spent."""
         with self.lock:
             self.running = ""
-            for name, amount in spent.items():
-                self.spent[name] += amount
+            self.spent += spent
 
     def to_dict(self) -> Answer:
         """Return limits and what is spent and left."""
-        return {
-            "limits": dict(self.limits),
-            "spent": dict(self.spent),
-            "left": self.left(),
-            "running": self.running,
-        }
+        amounts = {"limits": self.limit, "spent": self.spent, "left": self.left}
+        budgets = {name: {"gpu_hours": hours} for name, hours in amounts.items()}
+        return budgets | {"running": self.running}
 
 
 class Tools:
@@ -172,7 +167,7 @@ class Tools:
 
     def logs(self, study: str, trial: str) -> Answer:
         """Return the end of what a trial printed, and its traceback where it failed; `trial` begins its id."""
-        records = self._records(study)
+        records = known_study(self._study(study), self.storage)
         trial_id = trial_logs.find_trial(records, self._name(trial, "trial"))
         text = trial_logs.read_log(records, trial_id)
         ending = trial_logs.ending(records, trial_id, records.read_one(trial_id))
@@ -180,7 +175,7 @@ class Tools:
 
     def failures(self, study: str) -> Answer:
         """Return the trials of a study that failed, with cause and the last line of the error of each."""
-        records = self._records(study)
+        records = known_study(self._study(study), self.storage)
         broken = list[Any]()
         rows = [
             {
@@ -202,7 +197,7 @@ class Tools:
         name_words = [] if name is None else [self._name(name, "name")]
         if kind == "studies" and name_words:
             raise SpecError("studies are listed without a name", place="name", value=name)
-        return self._command("list", self._name(kind, "kind"), *name_words, storage=None)
+        return self._command("list", self._name(kind, "kind"), *name_words)
 
     def decide_dry_run(self, campaign: str, candidate: str) -> Answer:
         """Return what a decision on a candidate would train, and the level that its confirmation would get."""
@@ -220,17 +215,13 @@ class Tools:
         """
         study = self._declared(study)
         flags = ["--extend"] if extend else []
-        needed, before, limits = self._forecast(study, flags)
+        needed, before, limit = self._forecast(study, flags)
 
-        def begin(left: Mapping[str, float]) -> "subprocess.Popen[bytes]":
-            """Start the run with budgets that end it where what is left of the server's budget is used up."""
-            caps = {
-                name: min(before[name] + more, limits.get(name, math.inf))
-                for name, more in left.items()
-            }
-            sets = [f"--set={BUDGETS[name]}={cap:.9f}" for name, cap in caps.items()]
+        def begin(left: float) -> "subprocess.Popen[bytes]":
+            """Start the run with a budget that ends it where what is left of the server's is used up."""
+            cap = f"--set={BUDGET}={min(before + left, limit):.9f}"
             again = ["--retry-failed"] if retry_failed else []
-            return self._begin("run", "--quiet", *flags, *again, *sets, "--", study)
+            return self._begin("run", "--quiet", *flags, *again, cap, "--", study)
 
         return self._spend(
             study, needed, begin, lambda: self._forecast(study, flags)[1], wait_seconds
@@ -254,7 +245,7 @@ class Tools:
             gpu_hours = 0.0
         return self._spend(
             outlook["campaign"],
-            {"gpu_hours": gpu_hours},
+            gpu_hours,
             lambda left: self._begin("decide", f"--by={by}", f"--why={why}", "--", *words),
             lambda: self._spent_by(outlook["campaign"]),
             wait_seconds,
@@ -264,24 +255,20 @@ class Tools:
     def stop(self, study: str) -> Answer:
         """Stop the run of a study; its finished trials are kept, and the next run goes on from there."""
         name = self._study(study)
-        process = self._start(
-            "stop", "--", name, json_=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        printed, _ = process.communicate(timeout=READ_S)
+        process = self._start("stop", f"--storage={self.storage}", "--", name)
+        printed = b"".join(process.communicate(timeout=READ_S))
         return {"exit_status": process.returncode, "said": printed.decode("utf-8", "replace")}
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
-        return self._start(
-            command, *tracking, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        return self._start(command, "--json", f"--storage={self.storage}", *tracking, *words)
 
     def _spend(
         self,
         name: str,
-        needed: Mapping[str, float],
-        begin: "Callable[[Mapping[str, float]], subprocess.Popen[bytes]]",
-        measure: Callable[[], Mapping[str, float]],
+        needed: float,
+        begin: "Callable[[float], subprocess.Popen[bytes]]",
+        measure: Callable[[], float],
         wait_seconds: int,
         *,
         watched: bool = False,
@@ -299,15 +286,14 @@ class Tools:
         allowance.take(name, needed)
         try:
             before = measure()
-            left = allowance.left()
+            left = allowance.left
             process = begin(left)
         except BaseException:
-            allowance.give({})
+            allowance.give(0.0)
             raise
 
-        def used() -> dict[str, float]:
-            now = measure()
-            return {budget: max(0.0, now[budget] - before[budget]) for budget in left}
+        def used() -> float:
+            return max(0.0, measure() - before)
 
         def settle() -> None:
             """Wait for the process, stop it where a budget is used up, and count what it has spent."""
@@ -318,9 +304,7 @@ class Tools:
                         printed.extend(process.communicate(timeout=POLL_S))
                         break
                     except subprocess.TimeoutExpired:
-                        if watched and any(
-                            amount >= left[budget] for budget, amount in used().items()
-                        ):
+                        if watched and used() >= left:
                             process.terminate()
                 spent = used()
             # whatever is wrong with the storage, the process ends before the next may begin
@@ -344,10 +328,8 @@ class Tools:
         state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
         return state | {"document": document, "said": output}
 
-    def _forecast(
-        self, study: str, flags: list[str]
-    ) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-        """Return what a run needs of each budget, what the study has spent, and its own limits."""
+    def _forecast(self, study: str, flags: list[str]) -> tuple[float, float, float]:
+        """Return the GPU-hours that a run needs, those that the study has spent, and its own limit."""
         document = self._command("plan", study, flags=flags)
         if "table" not in document:
             missing = "; ".join(dataset["command"] for dataset in document["missing"])
@@ -357,24 +339,18 @@ class Tools:
                 value=study,
                 hint=missing,
             )
-        limits = {
-            name: document["budget"][key]["limit"]
-            for name, key in BUDGETS.items()
-            if key in document["budget"]
-        }
-        assert self.allowance is not None
-        sets = [f"--set={BUDGETS[name]}=1000000000" for name in self.allowance.limits]
-        counted = self._command("plan", study, flags=[*flags, *sets])["budget"]
-        spent = {name: counted[BUDGETS[name]]["spent"] for name in self.allowance.limits}
+        # What is spent is counted where there is a budget.
+        counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
         to_run = document.get("to_run", (document["trials"] or 1) - document.get("ended", 0))
         makespan = document["makespan"]
         hours = (
             max(0, to_run) * UNKNOWN_TRIAL_S / 3600 if makespan is None else makespan["gpu_hours"]
         )
-        return {"gpu_hours": hours}, spent, limits
+        limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
+        return hours, counted["budget"][BUDGET]["spent"], limit
 
-    def _spent_by(self, campaign: str) -> dict[str, float]:
-        """Return what the trials of a campaign's studies have taken, those that run too."""
+    def _spent_by(self, campaign: str) -> float:
+        """Return the GPU-hours that the trials of a campaign's studies have taken, those that run too."""
         running = 0.0
         for name in study_names(self.storage):
             if name.startswith(f"{campaign}."):
@@ -382,19 +358,7 @@ class Tools:
                 if live is not None and not live.ended:
                     for trial in live.running.values():
                         running += max(0.0, live.updated - trial.started) / 3600
-        return {"gpu_hours": Ledger(self.storage, campaign).read().spent.gpu_hours + running}
-
-    def _records(self, study: str) -> StudyRecords:
-        """Return the records of a stored study; `SpecError` where the storage has none of this name."""
-        name = self._study(study)
-        if name not in (names := study_names(self.storage)):
-            raise SpecError(
-                "there is no such study in the storage",
-                place="study",
-                value=study,
-                hint=", ".join(names),
-            )
-        return StudyRecords(self.storage, name)
+        return Ledger(self.storage, campaign).read().spent.gpu_hours + running
 
     def _study(self, study: str) -> str:
         """The argument STUDY of a command: a name, or what the folder declares; `SpecError` for anything else."""
@@ -429,25 +393,13 @@ class Tools:
         return text
 
     def _command(
-        self,
-        command: str,
-        *words: str,
-        flags: list[str] | None = None,
-        storage: str | None = "",
-        **options: str | None,
+        self, command: str, *words: str, flags: Sequence[str] = (), **options: str | None
     ) -> Answer:
         """Return the document that a command prints; its error, as one, becomes a `_CommandError`."""
-        options_text = [f"--{name}={value}" for name, value in options.items() if value is not None]
-        process = self._start(
-            command,
-            *options_text,
-            *flags or (),
-            "--",
-            *words,
-            storage=storage,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        if command != "list":  # which alone is of no storage
+            options["storage"] = self.storage
+        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        process = self._start(command, "--json", *given, *flags, "--", *words)
         try:
             printed, errors = process.communicate(timeout=READ_S)
         except subprocess.TimeoutExpired:
@@ -464,26 +416,15 @@ class Tools:
             raise _CommandError(document)
         return dict(document)
 
-    def _start(
-        self,
-        command: str,
-        *words: str,
-        storage: str | None = "",
-        json_: bool = True,
-        stdout: int | IO[bytes],
-        stderr: int | IO[bytes],
-    ) -> "subprocess.Popen[bytes]":
-        """Start a command of contrasweep on the server's storage, in the server's folder, as a process of its own."""
-        common = ["--json"] if json_ else []
-        if storage is not None:
-            common.append(f"--storage={self.storage}")
+    def _start(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
+        """Start a command of contrasweep in the server's folder, as a process of its own."""
         try:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "contrasweep", command, *common, *words],
+                [sys.executable, "-P", "-m", "contrasweep", command, *words],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except (ValueError, OSError) as error:  # a NUL, a lone surrogate, too many characters
@@ -540,12 +481,11 @@ def make_server(tools: Tools) -> Any:
             cut: list[str] = []
             try:
                 answer: Answer = bounded(tool(**arguments), cut)
-            except _CommandError as error:
-                raise ToolError(json.dumps(bounded(error.document, cut))) from None
             except ContrasweepError as error:
-                raise ToolError(
-                    json.dumps(bounded({"error": str(error), **error_members(error)}, cut))
-                ) from None
+                document = {"error": str(error), **error_members(error)}
+                if isinstance(error, _CommandError):
+                    document = error.document
+                raise ToolError(json.dumps(bounded(document, cut))) from None
             answer |= {"cut": cut} if cut else {}
             if len(json.dumps(answer)) > MAX_ANSWER:
                 raise ToolError(
