@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, Unpack
@@ -53,7 +53,7 @@ from contrasweep.storage.names import as_label
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.arm import Arm
 from contrasweep.study.base import Alpha, Difference, Folds, check_metric
-from contrasweep.study.file import load_declared, to_plain, with_sets
+from contrasweep.study.file import built, load_declared, to_plain, with_sets
 from contrasweep.study.grid import DATA_AXIS, AblationGrid
 from contrasweep.study.metric_range import metric_range
 from contrasweep.study.replicates import Above0, Positive
@@ -192,16 +192,12 @@ class Campaign:
 
         With `simpler`, the candidate need not be better, only not worse.
         """
-        seeds = self.seeds
-        margin = self.smallest_difference
         return Rule(
             self.alpha,
             self.error,
-            seeds.first,
-            seeds.step,
-            seeds.most,
-            margin,
-            self.mode,
+            **vars(self.seeds),
+            margin=self.smallest_difference,
+            mode=self.mode,
             simpler=simpler,
         )
 
@@ -287,7 +283,7 @@ def plain_arm(arm: Arm) -> MutableConfig:
 
 def load_campaign(name: str) -> Campaign:
     """Return the campaign at `module:NAME` or in a YAML file."""
-    return load_declared(name, (Campaign,), partial(_checked, Campaign), "CAMPAIGN")
+    return load_declared(name, (Campaign,), partial(built, Campaign), "CAMPAIGN")
 
 
 def stored_history(name: str, storage: str) -> History:
@@ -314,16 +310,8 @@ def stored_history(name: str, storage: str) -> History:
 def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
     """Return the arm at `module:NAME` or in a YAML file; `incumbent` is the incumbent of now, for `sets` to change."""
     if name == INCUMBENT:
-        return _checked(Arm, with_sets(plain_arm(incumbent), sets), name)
-    return load_declared(name, (Arm,), partial(_checked, Arm), "CANDIDATE", sets)
-
-
-def _checked(cls: type[T], fields: MutableConfig, file: str) -> T:
-    try:
-        value: T = validate(cls, fields)
-        return value
-    except SpecError as error:
-        raise error.within(file) from None
+        return built(Arm, with_sets(plain_arm(incumbent), sets), name)
+    return load_declared(name, (Arm,), partial(built, Arm), "CANDIDATE", sets)
 
 
 @dataclass
@@ -338,20 +326,18 @@ class Referee:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.storage, self.campaign.name).read()
-        began = self.ledger.began
-        declared = self.campaign.declared()
-        if began is not None and canonical.dumps(began.declared) != canonical.dumps(declared):
-            differ = [
-                k
-                for k in {**began.declared, **declared}
-                if began.declared.get(k) != declared.get(k)
-            ]
-            raise SpecError(
-                "a campaign of this name is declared otherwise in this storage, and its level holds for that one",
-                place=differ[0],
-                value=declared.get(differ[0]),
-                hint=f"there it is {began.declared.get(differ[0])}; declare another campaign for another question",
-            )
+        if self.ledger.began is None:
+            return
+        there = self.ledger.began.declared
+        here = self.campaign.declared()
+        for name in {**there, **here}:
+            if not canonical.same(there.get(name), here.get(name)):
+                raise SpecError(
+                    "a campaign of this name is declared otherwise in this storage, and its level holds for that one",
+                    place=name,
+                    value=here.get(name),
+                    hint=f"there it is {there.get(name)}; declare another campaign for another question",
+                )
 
     def arm(self, number: int) -> Arm:
         """The incumbent or candidate with this number."""
@@ -362,8 +348,7 @@ class Referee:
         if self.candidate is not None:
             arms.append(plain_arm(self.candidate))
         check_named(stored, arms, "incumbent", "name it in the candidate")
-        arm: Arm = validate(Arm, stored)
-        return arm
+        return validate(Arm, stored)  # type: ignore[no-any-return]
 
     def digest(self, name: str, arm: Arm) -> str:
         """The digest of a candidate's settings and code. Raises `SpecError` where it cannot be planned."""
@@ -390,6 +375,7 @@ class Referee:
         # whose code has to be somebody's, before anything is trained
         self.arm(self.ledger.incumbent)
         rule = self.campaign.rule()
+        most = rule.looks()[-1]
         ledger = self.ledger
         digest = self.digest(name, candidate)
         number = ledger.number_of(digest)
@@ -397,7 +383,6 @@ class Referee:
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
         spent = ledger.spent
-        budgets_left = self._left()
         a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
         # More seeds for an undecided candidate belong to its confirmation; any other is screened before.
         if decided is not None and decided.verdict == "undecided" and more:
@@ -406,31 +391,28 @@ class Referee:
             confirmation = self._compared(incumbent) * self._rounded(more) * a_seed
         else:
             # The incumbent is trained on the screening seeds once for all candidates.
-            shared = (
-                0
-                if any(isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries)
-                else 1
+            is_trained = any(
+                isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries
             )
-            screening = rule.screens()[2] * a_seed * (1 + shared)
-            confirmation = self._compared(incumbent) * rule.looks()[-1] * a_seed
+            screening = rule.screens()[2] * a_seed * (1 if is_trained else 2)
+            confirmation = self._compared(incumbent) * most * a_seed
         # GPU-hours and cost are those of the campaign's trials so far, at the same length.
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
-        seeds = rule.looks()[-1]
         expected = Outlook(
             self.campaign.name,
             name,
             digest,
-            called(self.ledger, incumbent),
+            called(ledger, incumbent),
             decided,
             screening,
             confirmation,
-            None if takes is None else takes.gpu_hours,
-            None if takes is None else takes.cost,
+            takes.gpu_hours if takes else None,
+            takes.cost if takes else None,
             level,
-            None if budgets_left["trials"] is None else int(budgets_left["trials"]),
-            budgets_left["gpu_hours"],
-            noise.detectable(seeds, 2 * level)[1] if noise and level else None,
+            self._left("trials"),
+            self._left("gpu_hours"),
+            noise.detectable(most, 2 * level)[1] if noise and level else None,
         )
         if decided is None:
             self._check(expected, takes)
@@ -461,12 +443,11 @@ class Referee:
             self.ledger.append(
                 Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why))
             )
-        arm = candidate
         while True:
             incumbent = self.ledger.incumbent
             # Training takes hours, in which another candidate may become the incumbent: then this one is compared anew.
             before = self.ledger.decision(number)
-            decided, ruling = self._against(number, arm, incumbent, more)
+            decided, advice = self._against(number, candidate, incumbent, more)
             while True:
                 # A gain over the former incumbent says nothing of the present one; a loss to it stands.
                 if self.ledger.incumbent != incumbent and decided.verdict != "discard":
@@ -480,17 +461,15 @@ class Referee:
             if not decided.superseded:
                 found = self._known(number)
                 assert found is not None
-                if ruling is None or found.verdict != "undecided":
-                    return found
-                return self._advised(found, ruling)
+                return replace(found, more=advice)
             now = called(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more = 0
 
     def _against(
         self, number: int, arm: Arm, incumbent: int, more: int
-    ) -> tuple[Decided, "_Confirmed | None"]:
-        """Screen and confirm a candidate against one incumbent."""
+    ) -> tuple[Decided, More | None]:
+        """Screen and confirm a candidate against one incumbent; return also what would decide an undecided one."""
         grant = self.ledger.granted(number, incumbent)
         rule = self.campaign.rule()
         if grant is None:
@@ -527,22 +506,32 @@ class Referee:
                 pass
             grant = self.ledger.granted(number, incumbent) or grant
         rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
-        confirmed = self._confirm(number, arm, incumbent, rule, grant)
-        ruling = confirmed.ruling
-        decided = self._decided(
-            number, incumbent, ruling.verdict, "confirm", ruling.seeds, ruling, confirmed.kept
+        differences, ruling, is_kept = self._confirm(number, arm, incumbent, rule, grant)
+        decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds)
+        estimate, low, high = map(_finite, (ruling.estimate, ruling.low, ruling.high))
+        decided = replace(
+            decided,
+            kept=is_kept,
+            estimate=estimate,
+            low=low,
+            high=high,
+            confidence=ruling.confidence,
+            p=ruling.p,
+            reason=as_label(ruling.why),
+            fell=Gains(differences).fell
+            or Gains(self._screened_differences(number, incumbent)).fell,
+            allowed=(rule.simpler and rule.margin) or 0.0,
         )
-        fell = (
-            Gains(confirmed.differences).fell
-            or Gains(self._screened_differences(number, incumbent)).fell
-        )
-        allowed = self.campaign.smallest_difference if rule.simpler else None
-        return replace(decided, fell=fell, allowed=allowed or 0.0), confirmed
+        undecided = ruling.verdict == "undecided"
+        return decided, self._advice(rule, grant, differences) if undecided else None
 
     def _confirm(
         self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted
-    ) -> "_Confirmed":
-        """Train both on fresh seeds until a look decides."""
+    ) -> tuple[list[float], Ruling, bool]:
+        """Train both on fresh seeds until a look decides.
+
+        Return their differences, the ruling, and whether the candidate is kept.
+        """
         name = self.ledger.confirmation_study(number, incumbent)
         candidate = self.ledger.asked(number).candidate
         candidate = f"{candidate}.candidate" if candidate in (INCUMBENT, BETTER) else candidate
@@ -603,7 +592,7 @@ class Referee:
             # of an extended one more looks follow an undecided one
             if ruling.verdict not in ("more", "undecided"):
                 break
-        return _Confirmed(rule, grant, differences, ruling, is_kept)
+        return differences, ruling, is_kept
 
     def _of_screen(
         self, number: int, incumbent: int, metric: str = ""
@@ -683,14 +672,10 @@ class Referee:
         for _ in range(2):
             results = self._run(self._within_budget(study), retry_failed)
             if results.stopped:
-                used_up = min(
-                    self._left().items(),
-                    key=lambda entry: math.inf if entry[1] is None else entry[1],
-                )[0]
                 raise SpecError(
                     "the campaign's budget is used up, and nothing is decided",
-                    place=f"budget_{used_up}",
-                    value=getattr(self.campaign, f"budget_{used_up}"),
+                    place="budget_gpu_hours",
+                    value=self.campaign.budget_gpu_hours,
                     hint="raise it, and the same command goes on from here",
                 )
             if not (missing := [r for r in results.trial_records.values() if r.missing]):
@@ -702,19 +687,14 @@ class Referee:
             )
         return results
 
-    def _left(self) -> dict[str, float | None]:
-        """Return budget -> what is left of it; None for a budget without a limit."""
-        campaign = self.campaign
-        spent = self.ledger.spent
-        limits = {name: getattr(campaign, f"budget_{name}") for name in ("trials", "gpu_hours")}
-        return {
-            name: None if limit is None else limit - getattr(spent, name)
-            for name, limit in limits.items()
-        }
+    def _left(self, budget: str) -> Any:
+        """Return what is left of a budget, of `trials` or `gpu_hours`; None without a limit."""
+        limit = getattr(self.campaign, f"budget_{budget}")
+        return limit and limit - getattr(self.ledger.spent, budget)
 
     def _within_budget(self, study: AblationGrid) -> AblationGrid:
         """A study that stops where the campaign's GPU-hours end."""
-        if (left := self._left()["gpu_hours"]) is None:
+        if (left := self._left("gpu_hours")) is None:
             return study
         return replace(
             study, budget_gpu_hours=max(1e-9, left + self.ledger.measured(study.name).gpu_hours)
@@ -744,11 +724,9 @@ class Referee:
         metric = metric or self.campaign.metric
         frame = results.to_frame()
         frame = frame[frame["arm"] == arm]
-        if metric not in frame:
-            return dict.fromkeys(map(int, frame["seed"]), math.nan)
-        values = frame[metric].where(np.isfinite(frame[metric].astype(float)))
-        by_seed = values.groupby(frame["seed"]).agg(lambda scores: scores.mean(skipna=False))
-        return dict(zip(map(int, by_seed.index), map(float, by_seed), strict=True))
+        values = frame.reindex(columns=[metric])[metric].astype(float)
+        by_seed = values.where(np.isfinite(values)).groupby(frame["seed"])
+        return by_seed.agg(lambda scores: scores.mean(skipna=False)).to_dict()  # type: ignore[return-value]
 
     def _differences(
         self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]
@@ -782,55 +760,29 @@ class Referee:
         verdict: Any,
         stage: Any,
         seeds: int,
-        ruling: Ruling | None = None,
-        kept: bool = False,
     ) -> Decided:
-        """Return the ledger's entry for a verdict, with what the candidate has spent and what the `ruling` says."""
+        """Return the ledger's entry for a verdict that keeps nothing, with what the candidate has spent."""
         spent = self.ledger.spent_on(number)
-        decided = Decided(
-            number,
-            incumbent,
-            verdict,
-            stage,
-            kept,
-            seeds,
-            spent.trials,
-            spent.gpu_hours,
-            spent.cost,
-        )
-        if ruling is None:
-            return decided
-        estimate, low, high = map(_finite, (ruling.estimate, ruling.low, ruling.high))
-        return replace(
-            decided,
-            estimate=estimate,
-            low=low,
-            high=high,
-            confidence=ruling.confidence,
-            p=ruling.p,
-            reason=as_label(ruling.why),
-        )
+        return Decided(number, incumbent, verdict, stage, kept=False, seeds=seeds, **asdict(spent))
 
     def _known(self, number: int) -> Decision | None:
         return decision_of(self.ledger, number, self.campaign.metric)
 
-    def _advised(self, decision: Decision, confirmed: "_Confirmed") -> Decision:
-        """The decision with what would decide it."""
-        rule = confirmed.rule
-        seeds_so_far = len(confirmed.differences)
+    def _advice(self, rule: Rule, grant: Granted, differences: Sequence[float]) -> More | None:
+        """Return the fewest seeds more that decide an undecided candidate with a chance of `ENOUGH`, or the most."""
         a_seed = (
-            self._compared(self.ledger.incumbent)
+            self._compared(grant.incumbent)
             * len(self.campaign.datasets)
             * (self.campaign.folds or 1)
         )
-        for seeds in range(rule.step, MOST_TIMES * seeds_so_far + 1, rule.step):
-            chance = rule.chance(confirmed.differences, confirmed.grant.level, seeds)
-            if chance >= ENOUGH or seeds + rule.step > MOST_TIMES * seeds_so_far:
-                takes = self.ledger.spent.of_trials(seeds * a_seed)
-                return replace(
-                    decision, more=More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
-                )
-        return decision
+        advice = None
+        for seeds in range(rule.step, MOST_TIMES * len(differences) + 1, rule.step):
+            chance = rule.chance(differences, grant.level, seeds)
+            takes = self.ledger.spent.of_trials(seeds * a_seed)
+            advice = More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
+            if chance >= ENOUGH:
+                break
+        return advice
 
     def _check(self, expected: Outlook, takes: Spent | None) -> None:
         """Raise `SpecError` for the incumbent itself, or a decision that may keep nothing or exceeds the budget."""
@@ -848,10 +800,10 @@ class Referee:
                 hint="change a setting, or put changed code into another file or function",
             )
         rule = self.campaign.rule()
-        last = len(self.campaign.rule().looks()) - 1
-        if 0.5 ** rule.looks()[last] > rule.look_level(expected.level, last):
+        *_, most = looks = rule.looks()
+        if 0.5**most > rule.look_level(expected.level, len(looks) - 1):
             raise SpecError(
-                f"no result of {rule.looks()[last]} seeds reaches the level of the next confirmation, "
+                f"no result of {most} seeds reaches the level of the next confirmation, "
                 f"{expected.level:.2g}",
                 place="seeds.most",
                 value=self.campaign.seeds.most,
@@ -866,7 +818,7 @@ class Referee:
                 hint=f"at least {trials_needed - expected.trials_left} more",
             )
         hours_left = expected.gpu_hours_left
-        needs = 0.0 if takes is None else takes.gpu_hours
+        needs = takes.gpu_hours if takes else 0.0
         if hours_left is not None and needs > hours_left:
             raise SpecError(
                 f"a decision takes up to {needs:.3g}, and {max(0.0, hours_left):.3g} are left",
@@ -883,14 +835,3 @@ def _finite(value: float) -> float | None:
 def _say(line: str) -> None:
     """Tell whoever waits what goes on; the answer alone is on standard output."""
     print(line, file=sys.stderr, flush=True)
-
-
-@dataclass(frozen=True)
-class _Confirmed:
-    """A confirmation as far as it went."""
-
-    rule: Rule
-    grant: Granted
-    differences: Sequence[float]
-    ruling: Ruling
-    kept: bool

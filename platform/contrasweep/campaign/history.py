@@ -90,9 +90,9 @@ class History:
     @cached_property
     def table(self) -> list[list[str]]:
         """Head and rows as text. A column that is empty in all rows is left out."""
-        rows = [HEAD, *map(_texts, self.rows)]
-        columns = [i for i in range(len(HEAD)) if any(row[i] for row in rows[1:])]
-        return [[row[i] for i in columns] for row in rows]
+        rows = list(map(_texts, self.rows))
+        columns = [name for name in HEAD if any(row.get(name) for row in rows)]
+        return [columns, *([row.get(name, "") for name in columns] for row in rows)]
 
     def lines(self, width: int) -> list[str]:
         """Return the table for a terminal."""
@@ -135,12 +135,9 @@ class History:
         for i, row in enumerate(self.rows, 1):
             decision = row.decision
             if decision is None:
-                gain = None
-            elif decision.estimate is None:
-                gain = decision.screened
-            else:
-                gain = decision.estimate
-            if decision is None or gain is None:
+                continue
+            gain = decision.screened if decision.estimate is None else decision.estimate
+            if gain is None:
                 continue
             base = levels.get(decision.incumbent, 0.0)
             points.append((float(i), base + gain, decision))
@@ -173,41 +170,32 @@ class History:
         )
 
 
-def _texts(row: Line) -> tuple[str, ...]:
-    """The texts of a row, in the order of `HEAD`."""
+def _texts(row: Line) -> dict[str, str]:
+    """The texts of a row by column of `HEAD`."""
+    texts = {
+        "number": str(row.number),
+        "candidate": row.candidate,
+        "asked by": row.by,
+        "studies": ", ".join(row.studies),
+        "why": row.why,
+    }
     decision = row.decision
-    studies = ", ".join(row.studies)
     if decision is None:
-        return (
-            str(row.number),
-            row.candidate,
-            row.by,
-            "not decided",
-            "",
-            "",
-            "",
-            "",
-            "",
-            studies,
-            row.why,
-        )
+        return {**texts, "verdict": "not decided"}
     gain = "" if decision.screened is None else f"{decision.screened:+.3g} in the screen"
     if decision.estimate is not None:
         low = -math.inf if decision.low is None else decision.low
         gain = span(decision.estimate, low, math.inf if decision.high is None else decision.high)
-    return (
-        str(row.number),
-        row.candidate,
-        row.by,
-        decision.verdict + (", kept" if decision.kept and decision.verdict != "keep" else ""),
-        gain,
-        "" if decision.p is None else p_text(decision.p).removeprefix("= "),
-        "" if decision.level is None else f"{decision.level:.2g}",
-        str(decision.seeds),
-        str(decision.trials),
-        studies,
-        row.why,
-    )
+    return {
+        **texts,
+        "verdict": decision.verdict
+        + (", kept" if decision.kept and decision.verdict != "keep" else ""),
+        "gain [interval]": gain,
+        "p": "" if decision.p is None else p_text(decision.p).removeprefix("= "),
+        "level": "" if decision.level is None else f"{decision.level:.2g}",
+        "seeds": str(decision.seeds),
+        "trials": str(decision.trials),
+    }
 
 
 def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
@@ -231,19 +219,15 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
     ]
     incumbent = ledger.incumbent
     called = f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked(incumbent).candidate
-    level = rule.granted(confirmations(ledger))
-    spent = ledger.spent
     return History(
         ledger.campaign,
         metric,
         rule.alpha,
         rule.error,
         called,
-        level,
-        spent.trials,
-        spent.gpu_hours,
-        spent.cost,
-        tuple(rows),
+        rule.granted(confirmations(ledger)),
+        **asdict(ledger.spent),
+        rows=tuple(rows),
     )
 
 

@@ -8,10 +8,9 @@ from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError, check_known
 from contrasweep.running.driver import run
 from contrasweep.running.session import session
-from contrasweep.schema import validate
 from contrasweep.shell import command_line
 from contrasweep.statistics.noise import Noise
-from contrasweep.study.file import load_declared
+from contrasweep.study.file import built, load_declared
 from contrasweep.study.grid import AblationGrid
 
 KINDS: tuple[type[AblationGrid | Campaign], ...] = (AblationGrid, Campaign)
@@ -87,10 +86,7 @@ def train_twice(
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
     """Return the grid or campaign of a file's fields; `SpecError` names the file."""
-    try:
-        declared: AblationGrid | Campaign = validate(
-            Campaign if fields.get("type") == "campaign" else AblationGrid, fields
-        )
-    except SpecError as error:
-        raise error.within(file) from None
-    return declared
+    kind: type[AblationGrid | Campaign] = (
+        Campaign if fields.get("type") == "campaign" else AblationGrid
+    )
+    return built(kind, fields, file)

@@ -271,6 +271,15 @@ def _starts(key: str, path: list[str]) -> bool:
     return path[: len(names)] == names
 
 
+def built(cls: type[T], fields: MutableConfig, file: str) -> T:
+    """Return the object of these fields; `SpecError` names the file, or what else has them."""
+    try:
+        value: T = validate(cls, fields)
+    except SpecError as error:
+        raise error.within(file) from None
+    return value
+
+
 def _build_all(fields: MutableConfig, name: str) -> list[Study]:
     """Return the studies of a file: those under `studies`, each with the fields beside it, or the one."""
     if SEVERAL not in fields:
@@ -300,8 +309,4 @@ def _build(fields: MutableConfig, name: str) -> Study:
         "type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid"
     )
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
-    try:
-        study: Study = validate(kinds[kind], fields)
-    except SpecError as error:
-        raise error.within(name) from None
-    return study
+    return built(kinds[kind], fields, name)
