@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 
 from contrasweep import canonical
-from contrasweep.config import Config, MutableConfig
+from contrasweep.config import MutableConfig
 from contrasweep.errors import SpecError
 from contrasweep.schema import checked
 from contrasweep.study import dotted
@@ -58,8 +58,8 @@ class CellConfig(NamedTuple):
 
 Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
-Grid = tuple[str, list[str], dict[str, set[dotted.Leaf]], Config]
-"""Its place in the study, the names of its arms, what each axis sets, and what it adds to the config."""
+Grid = tuple[str, list[str], "AblationGrid | SubGrid", MutableConfig]
+"""A grid or sub-grid: its place in the study, the names of its arms, itself, and what it adds to the config."""
 
 
 @checked
@@ -151,8 +151,9 @@ class AblationGrid(StudyBase):
                     "an AblationGrid searches nothing", place=f"arms.{arm_name}.start_points"
                 )
         check_metric(self.metric)
-        for place, names, axes, extra in self._grids():
+        for place, names, grid, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
+            axes = axis_leaves(grid.axes, grid.zipped)
             for axis in axes:
                 self._check_axis(axis, f"{where}.{axis}")
             check_axes(axes, where)
@@ -238,19 +239,31 @@ class AblationGrid(StudyBase):
     @property
     def axis_names(self) -> list[str]:
         """All axes in order of declaration: the product's, the zips', then the sub-grids'."""
-        return list(dict.fromkeys(axis for _, _, axes, _ in self._grids() for axis in axes))
+        groups = (group for _, _, grid, _ in self._grids() for group in (grid.axes, *grid.zipped))
+        return list(dict.fromkeys(axis for group in groups for axis in group))
 
     def _grids(self) -> Iterator[Grid]:
-        """Yield the grid and its sub-grids, each as (place, arm names, what each axis sets, extra config)."""
+        """Yield the grid and its sub-grids, in table order."""
         return flattened(self, "", list(self.arms), {})
 
     def cell_count(self) -> int:
         """Return how many cells the grid has; a cell that comes twice is counted twice."""
-        return count(len(self.arms), self)
+        total = 0
+        for _, names, grid, _ in self._grids():
+            lengths = [
+                *map(len, grid.axes.values()),
+                *(min(map(len, group.values()), default=0) for group in grid.zipped),
+            ]
+            if lengths or not grid.subgrids:
+                total += len(names) * math.prod(lengths)
+        return total
 
     def cells(self) -> Iterator[Cell]:
-        """Return each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
-        return cells_of(list(self.arms), self, {})
+        """Yield each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
+        for _, names, grid, extra in self._grids():
+            if grid.axes or grid.zipped or not grid.subgrids:
+                points = list(_product(grid.axes, grid.zipped))
+                yield from ((arm, point, extra) for arm in names for point in points)
 
     def configs(self) -> Iterator[CellConfig]:
         """Yield each different cell once, in table order: sub-grids may repeat cells of the product."""
@@ -272,18 +285,6 @@ class AblationGrid(StudyBase):
                 yield CellConfig(
                     arm, data, shown | ({DATA_AXIS: data} if DATA_AXIS in names else {}), config
                 )
-
-
-def count(arms: int, grid: AblationGrid | SubGrid) -> int:
-    """Return how many cells so many arms make in a grid; a cell that comes twice is counted twice."""
-    lengths = [
-        *map(len, grid.axes.values()),
-        *(min(map(len, group.values()), default=0) for group in grid.zipped),
-    ]
-    product = arms * math.prod(lengths) if lengths or not grid.subgrids else 0
-    return product + sum(
-        count(arms if inner.arms is None else len(inner.arms), inner) for inner in grid.subgrids
-    )
 
 
 def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
@@ -323,27 +324,15 @@ def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
 
 
 def flattened(
-    grid: AblationGrid | SubGrid, place: str, arms: list[str], config: Config
+    grid: AblationGrid | SubGrid, place: str, arms: list[str], config: MutableConfig
 ) -> Iterator[Grid]:
     """Yield a grid and the sub-grids inside it; `place` is where it is declared."""
-    yield place, arms, axis_leaves(grid.axes, grid.zipped), config
+    yield place, arms, grid, config
     for i, inner in enumerate(grid.subgrids):
         names = inner.arms if inner.arms is not None else arms
         yield from flattened(
             inner, f"{place}.subgrids.{i}".lstrip("."), names, dotted.merge(config, inner.config)
         )
-
-
-def cells_of(
-    arms: list[str], grid: AblationGrid | SubGrid, config: MutableConfig
-) -> Iterator[Cell]:
-    """Yield the cells of `arms` in a grid, in table order; a cell may come more than once."""
-    if grid.axes or grid.zipped or not grid.subgrids:
-        points = list(_product(grid.axes, grid.zipped))
-        yield from ((arm, point, config) for arm in arms for point in points)
-    for inner in grid.subgrids:
-        names = inner.arms if inner.arms is not None else arms
-        yield from cells_of(names, inner, dotted.merge(config, inner.config))
 
 
 def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
@@ -22,8 +22,42 @@ When = Config
 """Dotted config key -> value, or list of values, under which a parameter exists."""
 
 
+class _Range:
+    """What a range of real numbers and one of integers have in common."""
+
+    low: Any
+    high: Any
+    log: bool
+    step: Any
+    numbers: ClassVar[Any]
+    at: Callable[[float], Any]
+    value: Callable[[int], Any]
+    index: Callable[[Any], int]
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise SpecError("low must not exceed high", place="low", value=(self.low, self.high))
+        if self.log and self.low <= 0:
+            raise SpecError("a logarithmic range must start above 0", place="low", value=self.low)
+        if self.step is not None and self.step <= 0:
+            raise SpecError("step must be above 0", place="step", value=self.step)
+        if self.log and self.step is not None:
+            raise SpecError("a logarithmic range takes no step", place="step", value=self.step)
+
+    def grid(self, n: int) -> list[Any]:
+        """Return at most `n` different values, evenly spread on the parameter's own scale, with both ends."""
+        return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is a number in the range, and after whole steps where there are any."""
+        if not isinstance(value, self.numbers) or isinstance(value, bool):
+            return False
+        is_within = self.low <= value <= self.high
+        return is_within and (self.step is None or value == self.value(self.index(value)))
+
+
 @checked
-class Float:
+class Float(_Range):
     """A real number in [low, high].
 
     Args:
@@ -49,9 +83,7 @@ class Float:
     step: float | None = None
     when: MutableConfig | None = None
     type: Literal["float"] = "float"
-
-    def __post_init__(self) -> None:
-        _check_range(self.low, self.high, self.log, self.step)
+    numbers: ClassVar[Any] = (int, float)
 
     def at(self, u: float) -> float:
         """Return the value at the relative place `u`, from 0 to 1, of the scale."""
@@ -70,23 +102,9 @@ class Float:
         steps = (Fraction(value) - Fraction(str(self.low))) / Fraction(str(self.step))
         return min((levels(self) or 1) - 1, max(0, round(steps)))
 
-    def grid(self, n: int) -> list[float]:
-        """Return `n` values, evenly spread on the parameter's own scale, with both ends."""
-        return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
-
-    def holds(self, value: object) -> bool:
-        """Whether `value` is a number in the range, and after whole steps where there are any."""
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or not self.low <= value <= self.high
-        ):
-            return False
-        return self.step is None or value == self.value(self.index(value))
-
 
 @checked
-class Int:
+class Int(_Range):
     """An integer in [low, high], both included.
 
     Args:
@@ -112,9 +130,7 @@ class Int:
     step: int | None = None
     when: MutableConfig | None = None
     type: Literal["int"] = "int"
-
-    def __post_init__(self) -> None:
-        _check_range(self.low, self.high, self.log, self.step)
+    numbers: ClassVar[Any] = int
 
     def at(self, u: float) -> int:
         """Return the integer at the relative place `u`, from 0 to 1; every integer has the same share of the scale."""
@@ -130,20 +146,6 @@ class Int:
     def index(self, value: int) -> int:
         """Return after how many whole steps `value` is reached."""
         return (value - self.low) // (self.step or 1)
-
-    def grid(self, n: int) -> list[int]:
-        """Return at most `n` distinct values, evenly spread on the parameter's own scale."""
-        return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
-
-    def holds(self, value: object) -> bool:
-        """Whether `value` is an integer in the range, after whole steps."""
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not self.low <= value <= self.high
-        ):
-            return False
-        return value == self.value(self.index(value))
 
 
 @checked
@@ -307,18 +309,6 @@ def _place(u: float, count: int | None) -> int:
 
 def _between(low: float, high: float, u: float) -> float:
     return low + (high - low) * u
-
-
-def _check_range(low: float, high: float, log: bool, step: float | None) -> None:
-    """Raise `SpecError` for a range that has no values, or a scale that it cannot have."""
-    if low > high:
-        raise SpecError("low must not exceed high", place="low", value=(low, high))
-    if log and low <= 0:
-        raise SpecError("a logarithmic range must start above 0", place="low", value=low)
-    if step is not None and step <= 0:
-        raise SpecError("step must be above 0", place="step", value=step)
-    if log and step is not None:
-        raise SpecError("a logarithmic range takes no step", place="step", value=step)
 
 
 FINITE = 20_000  # a space of more configurations than this counts as infinite

@@ -77,15 +77,8 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
         )
     commands = [(name, arm) for name, arm in study.arms.items() if arm.trainable == PATH]
     notes += [_untrained(study), _unasked(study)]
-    notes += [_unplaced(name, arm, axes, study) for name, arm in commands]
-    notes += [_unreported(name, arm) for name, arm in commands]
-    notes += [_unnamed(name, arm) for name, arm in commands]
-    notes += [
-        f"the command of arm {name} names {word}, which is not on this machine"
-        for name, arm in commands
-        for word in placeholders.scripts(arm.config[COMMAND])
-        if word.startswith("/") and not Path(word).exists()
-    ]
+    for name, arm in commands:
+        notes += _of_command(name, arm, axes, study)
     return tuple(filter(None, notes))
 
 
@@ -135,54 +128,44 @@ def _untrained(study: Study) -> str:
     )
 
 
-def _unplaced(name: str, arm: Arm, axes: Collection[str], study: Study) -> str:
-    """Return the settings of an arm with a command that none of its placeholders names, its seed and fold too."""
+def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
+    """Yield what is doubtful of an arm with a command.
+
+    Settings that no placeholder names, its seed and fold too; that nothing in its code or words looks like a report; what
+    it runs or reads and nobody has named (scripts of a wrapper, a configuration of Hydra); what is not on this machine.
+    """
     command = arm.config[COMMAND]
+    options = arm.config.get(OPTIONS, {})
+    placed = placeholders.names(command)
     keys = placeholders.unplaced(
         command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
     )
-    placed = placeholders.names(command)
     if "seed" not in placed and len(study.all_seeds) > 1:
         keys.append("seed")
     if "fold" not in placed and "data" not in placed and study.folds is not None:
         keys.append("fold")
     if keys:
-        return (
+        yield (
             f"the command of arm {name} has no placeholder for {', '.join(keys)}: whether it reads "
             f"{'it' if len(keys) == 1 else 'them'} from CONTRASWEEP_TRIAL cannot be checked"
         )
-    return ""
-
-
-def _unnamed(name: str, arm: Arm) -> str:
-    """Return what a command runs or reads and nobody has named: scripts of a wrapper, a configuration of Hydra."""
-    if "code" in arm.config.get(OPTIONS, {}):
-        return ""
-    for source in code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values():
-        runs = (
-            {"runpy", "subprocess", "hydra"} & set(parsed(source.data)[1])
-            if source.file.endswith(".py")
-            else ()
-        )
+    sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
+    texts = [*(source.data for source in sources), " ".join(command).encode()]
+    reports = any(word.encode() in text for text in texts for word in REPORTING)
+    if not (reports or "metrics" in options or "metrics" in placed):
+        yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
+    for source in () if "code" in options else sources:
+        runs = {"runpy", "subprocess", "hydra"}
+        runs &= set(parsed(source.data)[1]) if source.file.endswith(".py") else set()
         if source.module.startswith(FILE) and runs and not named_files(source.data):
-            return (
+            yield (
                 f"{source.file} of arm {name} uses {min(runs)}, and names no file: a change of what it runs or reads "
                 "is not noticed, unless `code` of the arm names it (code: [conf/, main.py])"
             )
-    return ""
-
-
-def _unreported(name: str, arm: Arm) -> str:
-    """Return what is known of a command that can hardly report: nothing in its code or its words looks like it."""
-    if "metrics" in arm.config.get(OPTIONS, {}) or "metrics" in placeholders.names(
-        arm.config[COMMAND]
-    ):
-        return ""
-    sources = code_of(PATH, sorted(set(dotted_paths(arm.config)))).sources.values()
-    texts = [*(source.data for source in sources), " ".join(arm.config[COMMAND]).encode()]
-    if any(word.encode() in text for text in texts for word in REPORTING):
-        return ""
-    return f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
+            break
+    for word in placeholders.scripts(command):
+        if word.startswith("/") and not Path(word).exists():
+            yield f"the command of arm {name} names {word}, which is not on this machine"
 
 
 class SettingsOfArms:

@@ -108,27 +108,19 @@ class _Files:
         raise DataError(f"{self.source} has no {name} (nor {self.folder}/{name})")
 
 
-def _fetch(name: str) -> Any:
-    """Return the function that downloads the archive into a folder, checked by torchvision's digest."""
-
-    def fetch(folder: Path) -> Path:
-        """Download the archive into the folder, and return its path."""
-        from torchvision import datasets
-        from torchvision.datasets.utils import download_url
-
-        dataset = getattr(datasets, name)
-        download_url(dataset.url, str(folder), dataset.filename, dataset.tgz_md5)
-        return folder / str(dataset.filename)
-
-    return fetch
-
-
 _LICENCE = "free for research, cite Krizhevsky 2009"
 
 
 def _importer(classes: int, settings: Any, about: str) -> Importer:
     source = f"{FOLDERS[classes]} (folder or the published tar.gz), or an npz with x_train, y_train, x_test, y_test"
-    return Importer(_read(classes), about, _LICENCE, source, settings, _fetch(f"CIFAR{classes}"))
+    return Importer(
+        _read(classes),
+        about,
+        _LICENCE,
+        source,
+        settings,
+        labelled_images.download(f"CIFAR{classes}"),
+    )
 
 
 CIFAR10 = _importer(10, NoSettings, "colour photographs 32x32 of 10 classes, 50,000 + 10,000")

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,8 +103,7 @@ def spec(size: int | None) -> dict[str, ColumnSpec]:
 def content(
     splits: Mapping[str, Iterable[Encoded]],
     classes: Iterable[str],
-    size: int | None,
-    longest_side: int | None = None,
+    settings: Settings,
     kind: str = "image",
     rejected: Rejected | None = None,
     together: bool = False,
@@ -115,14 +114,29 @@ def content(
     their own sizes, but that those with a longer side than `longest_side` are scaled down to it. Equal files are
     counted, and with `together` they are a group each, which folds do not part.
     """
-    specs = spec(size)
+    specs = spec(settings.size)
     rejected = rejected or Rejected()
     copies = Copies()
 
     def tables(split: str, files: Iterable[Encoded]) -> Iterator[pa.Table]:
-        return _tables(
-            files, specs, size, longest_side, rejected, partial(copies.add, split=split), together
-        )
+        """Yield readable images in tables.
+
+        Without a `size` the column's spec gets the shape of the first image, or that sizes differ.
+        """
+        waiting = iter(files)
+        load = partial(_load, longest=settings.longest_side)
+        with ThreadPoolExecutor() as pool:
+            while batch := list(islice(waiting, BATCH)):
+                items = []
+                for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
+                    if problem:
+                        rejected.add(problem, readable(file.name))
+                        continue
+                    if not settings.size and specs["image"].setdefault("shape", shape) != shape:
+                        specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
+                    items.append((data, file, copies.add(data, split, file.label)))
+                if items:
+                    yield columns.table(_columns(items, together), specs)
 
     return Content(
         kind,
@@ -135,51 +149,19 @@ def content(
     )
 
 
-def _tables(
-    files: Iterable[Encoded],
-    specs: dict[str, ColumnSpec],
-    size: int | None,
-    longest: int | None,
-    rejected: Rejected,
-    counted: Callable[..., str],
-    together: bool,
-) -> Iterator[pa.Table]:
-    """Yield readable images in tables; those that cannot be read are counted as rejected.
-
-    Without a `size` the column's spec gets the shape of the first image, or that sizes differ.
-    """
-    waiting = iter(files)
-    load = partial(_load, longest=longest)
-    with ThreadPoolExecutor() as pool:
-        while batch := list(islice(waiting, BATCH)):
-            readable_items = []
-            for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
-                if problem:
-                    rejected.add(problem, readable(file.name))
-                    continue
-                if size is None and specs["image"].setdefault("shape", shape) != shape:
-                    specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
-                readable_items.append((data, file))
-            if readable_items:
-                labels = [file.label for _, file in readable_items]
-                captions = [file.captions for _, file in readable_items]
-                groups = [counted(data, label=file.label) for data, file in readable_items]
-                yield columns.table(
-                    {
-                        "image": pa.array([data for data, _ in readable_items], pa.binary()),
-                        **({} if None in labels else {"label": pa.array(labels, pa.int32())}),
-                        "path": pa.array(
-                            [readable(file.name) for _, file in readable_items], pa.string()
-                        ),
-                        **({"group": pa.array(groups, pa.string())} if together else {}),
-                        **(
-                            {"captions": pa.array(captions, pa.list_(pa.string()))}
-                            if all(captions)
-                            else {}
-                        ),
-                    },
-                    specs,
-                )
+def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[str, pa.Array]:
+    """Return the columns of images, each with its bytes and the digest of these."""
+    images, files, digests = zip(*items, strict=True)
+    labels = [file.label for file in files]
+    captions = [file.captions for file in files]
+    every = {
+        "image": pa.array(images, pa.binary()),
+        "label": None if None in labels else pa.array(labels, pa.int32()),
+        "path": pa.array([readable(file.name) for file in files], pa.string()),
+        "group": pa.array(digests, pa.string()) if together else None,
+        "captions": pa.array(captions, pa.list_(pa.string())) if all(captions) else None,
+    }
+    return {name: column for name, column in every.items() if column is not None}
 
 
 def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
@@ -220,13 +202,11 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
         raise DataError(
             f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_name)))} and none of train"
         )
-    test = "test" if "test" in by_name else "val"
-    left_out = [
-        file for split, files in by_name.items() if split not in ("train", test) for file in files
-    ]
-    if left_out:
-        say_left_out(source, [file.name for file in left_out])
-    return {"train": by_name["train"], **({"test": by_name[test]} if test in by_name else {})}
+    test = by_name.get("test", by_name.get("val", []))
+    chosen = {*by_name["train"], *test}
+    if left_out := [file.name for file in files if file not in chosen]:
+        say_left_out(source, left_out)
+    return {"train": by_name["train"], **({"test": test} if test else {})}
 
 
 def say_left_out(source: Path, names: list[str]) -> None:

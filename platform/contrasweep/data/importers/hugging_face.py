@@ -49,7 +49,7 @@ def read(source: Path, settings: Settings) -> Content:
         for split, parts in files.items()
     }
     kind = "image-text" if caption else "image"
-    return encoded_images.content(splits, classes, settings.size, settings.longest_side, kind)
+    return encoded_images.content(splits, classes, settings, kind)
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:

@@ -36,7 +36,7 @@ def read(source: Path, settings: Settings) -> Content:
         split: (Encoded(file, file.name, None, tuple(lines)) for file, lines in texts.items())
         for split, texts in captions.items()
     }
-    return encoded_images.content(splits, (), settings.size, settings.longest_side, "image-text")
+    return encoded_images.content(splits, (), settings, "image-text")
 
 
 def _captions(folder: Path) -> dict[Path, list[str]]:

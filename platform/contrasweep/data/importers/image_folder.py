@@ -31,7 +31,7 @@ def read(source: Path, settings: FolderSettings) -> Content:
     """Return the image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
-    present = split_folders(_root(source), lambda folder: bool(_visible(folder)[0]))
+    present = split_folders(_root(source), lambda folder: bool(_folders(folder)))
     class_folders = {split: _class_folders(folder) for split, folder in present.items()}
     classes = sorted({name for folders in class_folders.values() for name in folders})
     # Class folders called train and test mean that a level was missed.
@@ -46,9 +46,7 @@ def read(source: Path, settings: FolderSettings) -> Content:
         split: _files(present[split], class_folders[split], classes, rejected) for split in present
     }
     together = settings.copies == "together"
-    return encoded_images.content(
-        splits, classes, settings.size, settings.longest_side, rejected=rejected, together=together
-    )
+    return encoded_images.content(splits, classes, settings, rejected=rejected, together=together)
 
 
 def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) -> dict[str, Path]:
@@ -58,7 +56,7 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
     name; folders beside them are left out, which is said. `DataError` where there is a test split alone, or two.
     """
     by_name: dict[str, Path] = {}
-    children = _visible(source)[0]
+    children = _folders(source)
     for folder in children:
         split = encoded_images.SPLITS.get(folder.name.lower())
         if split is not None and is_split(folder):
@@ -82,10 +80,10 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
 
 def _root(source: Path) -> Path:
     """Return the folder in which splits or classes stand: of folders with nothing but a folder of folders, the last."""
-    while len(children := _visible(source)[0]) == 1 and not _images(source):
+    while len(children := _folders(source)) == 1 and not _images(source):
         if (
             children[0].name.lower() in encoded_images.SPLITS
-            or not _visible(children[0])[0]
+            or not _folders(children[0])
             or _images(children[0])
         ):
             break
@@ -93,26 +91,27 @@ def _root(source: Path) -> Path:
     return source
 
 
-def _visible(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders and the files in a folder, without hidden ones and those of the system."""
-    inside = sorted(
+def _visible(folder: Path) -> list[Path]:
+    """Return what is in a folder, without hidden files and folders and those of the system."""
+    return sorted(
         path
         for path in folder.iterdir()
         if not path.name.startswith(".") and path.name not in SYSTEM
     )
-    return [path for path in inside if path.is_dir()], [
-        path for path in inside if not path.is_dir()
-    ]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in _visible(folder) if path.is_dir()]
 
 
 def _images(folder: Path) -> list[Path]:
-    return [path for path in _visible(folder)[1] if path.suffix.lower() in SUFFIXES]
+    return [p for p in _visible(folder) if p.suffix.lower() in SUFFIXES and not p.is_dir()]
 
 
 def _class_folders(folder: Path) -> dict[str, list[Path]]:
     """Return the folders of each class: names that differ in the form of an accent alone, as a Mac's do, are one."""
     folders: dict[str, list[Path]] = {}
-    for child in _visible(folder)[0]:
+    for child in _folders(folder):
         folders.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
     return folders
 
@@ -122,7 +121,7 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
     train = found["train"]
     # The same folders in each "class" mean that the level below has the classes: cameras/cat, cameras/dog, ...
     inner = [
-        [child.name for child in _visible(folder)[0]]
+        [child.name for child in _folders(folder)]
         for folders in train.values()
         for folder in folders
     ]
@@ -191,9 +190,7 @@ def read_unlabelled(source: Path, settings: Settings) -> Content:
     images = [
         Encoded(p, p.relative_to(source).as_posix(), None) for p in _below(source, source, rejected)
     ]
-    return encoded_images.content(
-        {"train": images}, (), settings.size, settings.longest_side, rejected=rejected
-    )
+    return encoded_images.content({"train": images}, (), settings, rejected=rejected)
 
 
 IMAGES = Importer(

@@ -25,6 +25,8 @@ from contrasweep.schema import checked
 
 T = TypeVar("T")
 Image = NDArray[np.uint8]
+Colours = dict[tuple[str, str], NDArray[np.float64]]
+"""Group and side -> sums [3, c] over its pixels."""
 SIDES = ("pre", "post")
 BATCH = 512
 NUMBERS = ("x", "y", "size", "fold")
@@ -257,7 +259,7 @@ def _pairs(
     size: int | None,
     specs: dict[str, ColumnSpec],
     rejected: Rejected,
-    colours: "_GroupColours | None",
+    colours: Colours | None,
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
     """Yield the rows whose images can be read, with both; `specs` gets the shape of the first."""
     # Neighbouring rows crop the same pair, so that few images are open at a time.
@@ -283,9 +285,8 @@ def _pairs(
                 f"{list(post.shape)}, those before {shape}: {cure}"
             )
         if colours is not None:
-            group = row["group"]
-            pre = colours.normalised((group, "pre"), pre)
-            post = colours.normalised((group, "post"), post)
+            pre = _normalised(pre, colours[row["group"], "pre"])
+            post = _normalised(post, colours[row["group"], "post"])
         yield (row, label), pre, post
 
 
@@ -324,51 +325,39 @@ def _crop(image: Image | str, row: Row, size: int | None) -> Image:
     return image if size is None else images.resize(image, size, size)
 
 
-def _group_colours(path: Path, rows: list[Row], size: int | None) -> "_GroupColours":
-    """Return the mean and deviation of the colours of each group's crops; broken images count nowhere."""
+def _group_colours(path: Path, rows: list[Row], size: int | None) -> Colours:
+    """Return number of pixels, sum and sum of squares of each channel over the crops of each group and side.
+
+    Broken images count nowhere.
+    """
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))
-    colours = _GroupColours()
+    colours: Colours = {}
     for row in rows:
         try:
             sides = {side: _crop(open_image(row[side]), row, size) for side in SIDES}
         except images.BrokenImage:
             continue  # listed as rejected where the tables are built
         for side, image in sides.items():
-            colours.add((row["group"], side), image)
+            pixels = image.reshape(-1, image.shape[-1]).astype(np.float64)
+            sums = np.stack([np.ones_like(pixels), pixels, pixels**2]).sum(axis=1)
+            key = row["group"], side
+            colours[key] = colours[key] + sums if key in colours else sums
     return colours
 
 
-class _GroupColours:
-    """Sums over images by group and side, to bring every group's colours to one mean and deviation.
+def _normalised(image: Image, sums: NDArray[np.float64]) -> Image:
+    """Return `image` [h w c] with its group's mean at `MEAN` and its deviation at `DEVIATION`, clipped to a byte.
 
     Each side and channel is treated by itself. What another scene, season or sensor adds to all images of a group goes;
     what differs within the group stays. No label is read, so a group that is held out may be treated so too, once its
-    images are there.
+    images are there. A channel that never varies in the group is `MEAN` everywhere.
     """
-
-    def __init__(self) -> None:
-        # (group, side) -> [3, c]: number of pixels, sum, and sum of squares of each channel
-        self._sums: dict[tuple[str, str], NDArray[np.float64]] = {}
-
-    def add(self, key: tuple[str, str], image: Image) -> None:
-        """Count an image [h w c] of this group and side."""
-        pixels = image.reshape(-1, image.shape[-1]).astype(np.float64)
-        sums = np.stack([np.full(pixels.shape[1], len(pixels)), pixels.sum(0), (pixels**2).sum(0)])
-        self._sums[key] = self._sums[key] + sums if key in self._sums else sums
-
-    def normalised(self, key: tuple[str, str], image: Image) -> Image:
-        """Return `image` [h w c] with the group's mean at `MEAN` and its deviation at `DEVIATION`, clipped to a byte.
-
-        A channel that never varies in the group is `MEAN` everywhere.
-        """
-        count, total, squares = self._sums[key]
-        mean = total / count
-        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
-        scale = np.divide(
-            DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6
-        )
-        pixels: Image = np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
-        return pixels
+    count, total, squares = sums
+    mean = total / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 1e-6)
+    pixels: Image = np.clip(np.rint(MEAN + (image - mean) * scale), 0, 255).astype(np.uint8)
+    return pixels
 
 
 IMAGE_PAIRS = Importer(

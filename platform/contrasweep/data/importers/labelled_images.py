@@ -4,7 +4,7 @@ They are read from arrays or from a NumPy archive, and long-tailed subsets of th
 """
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,19 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
         split: (arrays[f"x_{split}"], arrays[f"y_{split}"].reshape(-1).astype(np.int64))
         for split in ("train", "test")
     }
+
+
+def download(name: str) -> Callable[[Path], Path]:
+    """Return the function that downloads torchvision's dataset `name`, checked by torchvision's digests."""
+
+    def fetch(folder: Path) -> Path:
+        """Download the dataset into the folder, and return it."""
+        from torchvision import datasets
+
+        getattr(datasets, name)(folder, download=True)
+        return folder
+
+    return fetch
 
 
 def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:

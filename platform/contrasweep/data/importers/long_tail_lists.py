@@ -39,7 +39,9 @@ def _read(names: dict[str, str], classes: int) -> Any:
                 f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
             )
         splits = {split: _files(source, lists / name, classes) for split, name in names.items()}
-        return encoded_images.content(splits, map(str, range(classes)), settings.size)
+        return encoded_images.content(
+            splits, map(str, range(classes)), encoded_images.Settings(size=settings.size)
+        )
 
     return read
 

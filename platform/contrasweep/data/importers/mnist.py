@@ -83,46 +83,18 @@ def _read(classes: tuple[str, ...], look: str) -> Any:
     return read
 
 
-def _fetch(name: str) -> Any:
-    """Return the function that downloads the dataset's files into a folder, checked by torchvision's digests."""
-
-    def fetch(folder: Path) -> Path:
-        """Download the dataset's files into the folder, and return it."""
-        from torchvision import datasets
-
-        dataset = getattr(datasets, name)
-        for file, md5 in dataset.resources:
-            _download(dataset.mirrors, file, folder, md5)
-        return folder
-
-    return fetch
-
-
-def _download(mirrors: list[str], file: str, folder: Path, md5: str) -> None:
-    """Download a file from the first mirror that gives it; the last one's error is raised."""
-    from torchvision.datasets.utils import download_url
-
-    for position, mirror in enumerate(mirrors):
-        try:
-            download_url(f"{mirror}{file}", str(folder), file, md5)
-            return
-        except (OSError, RuntimeError):
-            if position == len(mirrors) - 1:
-                raise
-
-
 _SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
 MNIST = Importer(
     _read(DIGITS, "glyphs"),
     "handwritten digits 28x28, 60,000 + 10,000",
     "CC BY-SA 3.0 (LeCun et al. 1998)",
     _SOURCE,
-    fetch=_fetch("MNIST"),
+    fetch=labelled_images.download("MNIST"),
 )
 FASHION_MNIST = Importer(
     _read(FASHION, "photos"),
     "clothing articles 28x28, 60,000 + 10,000",
     "MIT (Xiao et al. 2017)",
     _SOURCE,
-    fetch=_fetch("FashionMNIST"),
+    fetch=labelled_images.download("FashionMNIST"),
 )

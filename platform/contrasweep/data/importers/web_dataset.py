@@ -44,7 +44,7 @@ def read(source: Path, settings: Settings) -> Content:
         )
     classes = _classes(source, most, samples) if labelled else ()
     splits = {split: _members(files, settings.label) for split, files in tars.items()}
-    return encoded_images.content(splits, classes, settings.size, settings.longest_side)
+    return encoded_images.content(splits, classes, settings)
 
 
 def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ CLASSES = ("no-damage", "minor-damage", "major-damage", "destroyed")
 PAPER_COUNTS = (47_305, 7_456, 8_791, 4_230)
 MOMENTS = ("pre", "post")
 SPLITS = ("train", "tier3", "test", "hold")
-NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-POINT = re.compile(rf"({NUMBER.pattern})\s+({NUMBER.pattern})")
+_NUMBER = r"(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
+POINT = re.compile(rf"{_NUMBER}\s+{_NUMBER}")
 
 
 @checked
@@ -163,27 +163,21 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
     A building without its images is not drawn, since it would be missing from that number.
     """
     random = np.random.RandomState(seed)
-    tiles = {(building.folder, building.tile) for building in buildings}
-    present_tiles = {
-        (folder, tile)
-        for folder, tile in tiles
-        if all(_image(folder, tile, moment).is_file() for moment in MOMENTS)
-    }
-    complete = [(building.folder, building.tile) in present_tiles for building in buildings]
+    tiles = dict.fromkeys((building.folder, building.tile) for building in buildings)
+    present = {tile for tile in tiles if all(_image(*tile, moment).is_file() for moment in MOMENTS)}
+    has_images = [(building.folder, building.tile) in present for building in buildings]
     # Buildings without both images stay, so that reading the images counts them as left out.
-    kept_numbers = {i for i, has_images in enumerate(complete) if not has_images}
+    kept = [i for i, both in enumerate(has_images) if not both]
     for label, count in enumerate(PAPER_COUNTS):
-        members = [
-            i for i, building in enumerate(buildings) if complete[i] and building.label == label
-        ]
+        members = [i for i, b in enumerate(buildings) if has_images[i] and b.label == label]
         drawn = random.permutation(len(members))
-        kept_numbers.update(members[i] for i in drawn[:count])
+        kept += [members[i] for i in drawn[:count]]
         for building in (buildings[members[i]] for i in sorted(drawn[count:])):
             rejected.add(
                 f"beyond the paper's {count:,} of {CLASSES[label]}",
                 f"{building.tile} {building.uid}",
             )
-    return [buildings[i] for i in sorted(kept_numbers)]
+    return [buildings[i] for i in sorted(kept)]
 
 
 def _image(folder: Path, tile: str, moment: str) -> Path:
