@@ -59,11 +59,12 @@ class Requirement:
 
 
 class Estimate(NamedTuple):
-    """The memory of a training in GiB before calibration, the work of one step, and the GiB of a checkpoint.
+    """The memory of a training of an architecture in GiB before calibration, the work of a step, a checkpoint's GiB.
 
     A checkpoint holds the network and what the optimiser keeps.
     """
 
+    architecture: str
     gib: float
     work: Work = NO_WORK
     checkpoint_gib: float = 0.0
@@ -143,7 +144,7 @@ class Footprints:
         """Return what the record of `trial` must contain so that the memory model can learn from it."""
         if (counted := self._counted(trial)) is None:
             return TrialNotes()
-        return TrialNotes(architecture=counted[0], counted_gib=round(counted[1], 4))
+        return TrialNotes(architecture=counted.architecture, counted_gib=round(counted.gib, 4))
 
     def grow(self, inventory: Inventory) -> None:
         """Place trials on the hosts of `inventory` from now on."""
@@ -163,7 +164,7 @@ class Footprints:
         """
         if (counted := self._counted(trial)) is not None:
             self.learned.gpu.observe_out_of_memory(
-                calibration_key(gpu, counted[0]), counted[1], limit_gib
+                calibration_key(gpu, counted.architecture), counted.gib, limit_gib
             )
             self._requirements.clear()
 
@@ -224,8 +225,8 @@ class Footprints:
                 gpu, there.gpu_memory_gib, there.margin, max(there.gpu_busy, base.gpu_busy)
             ), MEASURED
         if (counted := self._counted(trial)) is not None:
-            key = calibration_key(gpu, counted[0])
-            predicted = self.learned.gpu.predict(key, counted[1])
+            key = calibration_key(gpu, counted.architecture)
+            predicted = self.learned.gpu.predict(key, counted.gib)
             return OnType(gpu, predicted, self.learned.gpu.margin(key), base.gpu_busy), ESTIMATED
         if measured:
             most = max(peak.gpu_memory_gib for peak in measured.values())
@@ -237,7 +238,8 @@ class Footprints:
         if seen:
             return replace(base, host_memory_gib=_rounded(seen.host_memory_gib * MARGIN)), MEASURED
         if (counted := self._counted(trial)) is not None:
-            predicted = self.learned.host.predict(calibration_key(CPU, counted[0]), counted[1])
+            key = calibration_key(CPU, counted.architecture)
+            predicted = self.learned.host.predict(key, counted.gib)
             return replace(base, host_memory_gib=_rounded(predicted)), ESTIMATED
         return base, DEFAULT
 
@@ -265,7 +267,7 @@ class Footprints:
         has.
         """
         work = self._workload(trial)
-        counted = self._count_of(trial)
+        counted = self._counted(trial)
         if work is None or counted is None or not work.steps:
             return None
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
@@ -280,21 +282,15 @@ class Footprints:
     def operations(self, trial: Trial) -> float | None:
         """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
         work = self._workload(trial)
-        counted = self._count_of(trial)
+        counted = self._counted(trial)
         return work.steps * counted.work.operations or None if work and counted else None
 
     def checkpoint_gib(self, trial: Trial) -> float | None:
         """The counted size of a checkpoint of `trial`: network and optimiser; None where it cannot be counted."""
-        counted = self._count_of(trial)
+        counted = self._counted(trial)
         return None if counted is None else counted.checkpoint_gib
 
-    def _counted(self, trial: Trial) -> tuple[str, float] | None:
-        """Return the architecture of a trial's workload and the count of its memory in GiB; None where it has none."""
-        work = self._workload(trial)
-        counted = self._count_of(trial)
-        return (work.architecture, counted.gib) if work and counted else None
-
-    def _count_of(self, trial: Trial) -> Estimate | None:
+    def _counted(self, trial: Trial) -> Estimate | None:
         """Return what a trial's training keeps in memory, counted once for each shape."""
         work = self._workload(trial)
         if work is None:
@@ -314,7 +310,9 @@ class Footprints:
                 if work.step or is_installed(TRAINING):
                     count = work.count()
                     checkpoint = count.parameters * (1 + count.optimizer_states) / work.gpus / GIB
-                    self._counts[shape] = Estimate(count.gib, count.work, checkpoint)
+                    self._counts[shape] = Estimate(
+                        work.architecture, count.gib, count.work, checkpoint
+                    )
             except ClusterError as error:
                 self._whys[cell_of(trial)] = str(error)
             except SystemExit as error:  # a part of the user's, as it is built

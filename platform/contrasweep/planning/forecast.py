@@ -454,19 +454,16 @@ def _on_gpu(capacity: Capacity) -> list[str]:
     """Return the columns of a row on a GPU: memory, share, types, and how many run at once."""
     first = capacity.first
     on = capacity.footprint
-    memory_text = (
-        f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
-        if round(on.gpu_memory_gib, 3)
-        else "unknown"
-    )
-    memory = memory_text if on.wants_gpu else "-"
+    memory = f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
+    if not round(on.gpu_memory_gib, 3):
+        memory = "unknown" if on.wants_gpu else "-"
     if first is None or first.gpu is None:
         return [memory, "-", "none" if first else "fits none", "-"]
     types = [place.gpu for place in capacity.placements if place.gpu]
     return [
         memory,
         str(first.share),
-        " or ".join([types[0], *filter(None, [", ".join(types[1:])])]),
+        " or ".join(filter(None, [types[0], ", ".join(types[1:])])),
         str(first.per_gpu or "-"),
     ]
 

@@ -108,14 +108,11 @@ class GridPlan(PlanDisplay):
     def summary(self) -> dict[str, object]:
         """Return the names of the datasets, and the folds and seeds, by what a reader calls them."""
         study = self.study
-        facts: dict[str, object] = {
-            "data": ", ".join(data.name for data in self.table_datasets),
-            "folds": study.folds,
-        }
         repeats = {"repeats": study.repeats} if study.repeats else {}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
         return {
-            **facts,
+            "data": ", ".join(data.name for data in self.table_datasets),
+            "folds": study.folds,
             **repeats,
             "seeds": [seed for seed in study.seeds if seed not in study.excluded],
             **replicates,
@@ -126,14 +123,13 @@ class GridPlan(PlanDisplay):
 
         In a study with interim analyses, whether its last look was taken.
         """
-        if self.study.replicates is not None and not stage(self, records).over:
-            return False
-        return all(trial.id in finished for trial in self._granted(records))
+        granted = stage(self, records)
+        return granted.over and all(trial.id in finished for trial in granted.trials)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
         """Return the frame of the trials that may run before the next look."""
         frame = self.to_frame()
-        granted = {trial.id for trial in self._granted(records)}
+        granted = {trial.id for trial in stage(self, records).trials}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
@@ -149,10 +145,8 @@ class GridPlan(PlanDisplay):
 
         In a study with interim analyses, these are the trials before the next one.
         """
-        return FixedSource(trial for trial in self._granted(records) if trial.id not in finished)
-
-    def _granted(self, records: StudyRecords) -> tuple[Trial, ...]:
-        return self.trials if self.study.replicates is None else stage(self, records).trials
+        granted = stage(self, records).trials
+        return FixedSource(trial for trial in granted if trial.id not in finished)
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
         """Return the same cells, with each trial's dataset as `resolve` finds it by its name in the study."""

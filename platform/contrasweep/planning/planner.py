@@ -19,7 +19,6 @@ from contrasweep.planning.power import study_power
 from contrasweep.planning.starts import Sources
 from contrasweep.planning.sweep import check_arms, make_sweep_plan
 from contrasweep.study.file import as_study
-from contrasweep.study.replicates import Replicates
 from contrasweep.study.sweep import Study, Sweep
 
 
@@ -50,8 +49,7 @@ def plan(
         (10, ['trial_id', 'arm', 'fold', 'seed'])
     """
     declared = as_study(study)
-    if declared.replicates is not None:
-        _check_looks(declared, declared.replicates)
+    _check_looks(declared)
     resolve = functools.cache(
         functools.partial(data.resolve, folds=declared.folds, storage=storage)
     )
@@ -65,12 +63,12 @@ def plan(
     return planned
 
 
-def _check_looks(study: Study, replicates: Replicates) -> None:
+def _check_looks(study: Study) -> None:
     """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
 
     Without SciPy nothing is checked, which a forecast says.
     """
-    if (power := study_power(study)) is None:
+    if study.replicates is None or (power := study_power(study)) is None:
         return
     from contrasweep.statistics.power_of_designs import HARDLY
 
@@ -78,7 +76,7 @@ def _check_looks(study: Study, replicates: Replicates) -> None:
         raise SpecError(
             "even the last look can decide hardly anything",
             place="replicates.most",
-            value=replicates.most,
+            value=study.replicates.most,
             hint=f"{power.sentence}; {power.remedy}",
         )
 
@@ -152,8 +150,7 @@ def plan_staged(
     All settings are checked, those of the cells that are left out too. A missing dataset whose rows and shapes are
     published is planned for by these. What `run` will plan for it once it is staged has other trial ids.
     """
-    if study.replicates is not None:
-        _check_looks(study, study.replicates)
+    _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
     cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
     cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)

@@ -3,6 +3,7 @@
 What finished trials of a storage say of the noise of a metric serves plans in its units, and folds of one seed.
 """
 
+import contextlib
 import math
 import statistics as stats
 from collections.abc import Collection, Iterator, Mapping
@@ -227,18 +228,12 @@ def known_noise(
     if not is_installed("scipy"):
         return None
     per_cell = isinstance(study, AblationGrid) and study.question == "cells"
-    try:
-        noise = (
-            noise_of(
-                study.name, read_planned(records), known, study.metric, plan.table_folds, per_cell
-            )
-            if known
-            else None
-        )
-    except StorageError:
-        noise = None
-    if noise is not None:
-        return noise
+    if known:
+        with contextlib.suppress(StorageError):
+            planned = read_planned(records)
+            noise = noise_of(study.name, planned, known, study.metric, plan.table_folds, per_cell)
+            if noise is not None:
+                return noise
     data = {manifest.digest for manifest in plan.table_datasets}
     others = earlier_noise(
         records.storage,

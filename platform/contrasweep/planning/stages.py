@@ -39,28 +39,24 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
     """
     declared = plan.study.replicates
     if declared is None:
-        return Stage(in_turns([cell.trials for cell in plan.cells]), ())
+        return Stage(plan.trials, ())
     return stage_after(plan, declared, read_looks(records))
 
 
 def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
     """Return which trials may run after the looks in `log`; see `stage`."""
-    # Cell -> at how many replicates a look stopped it; None: it goes on.
-    stopped = {
-        cell_name(c.arm, c.axes): None if log is None else log.granted(cell_name(c.arm, c.axes))
-        for c in plan.cells
-    }
+    # At how many replicates a look stopped each cell; None: it goes on.
+    stops = [None if log is None else log.granted(cell_name(c.arm, c.axes)) for c in plan.cells]
     last = log.looks[-1].replicates if log and log.looks else 0
     to_come = [n for n in declared.looks if n > last]
-    open_ = tuple(cell for cell in plan.cells if stopped[cell_name(cell.arm, cell.axes)] is None)
+    open_ = tuple(cell for cell, at in zip(plan.cells, stops, strict=True) if at is None)
     over = not open_ or not to_come or (log is not None and log.over)
     due = last if over else to_come[0]
     # A stopped cell keeps the replicates that it had, an open one runs to the next look.
-    counts = [stopped[cell_name(cell.arm, cell.axes)] or due for cell in plan.cells]
     trials = in_turns(
         [
-            cell.trials[: n * block(cell, declared)]
-            for cell, n in zip(plan.cells, counts, strict=True)
+            cell.trials[: (at or due) * block(cell, declared)]
+            for cell, at in zip(plan.cells, stops, strict=True)
         ]
     )
     if over:

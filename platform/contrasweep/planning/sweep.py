@@ -105,13 +105,14 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def summary(self) -> dict[str, object]:
         """Return the name of the dataset, the folds, the searcher and the seeds of the confirmation, by name."""
         study = self.study
-        facts: dict[str, object] = {
+        replicates = {"replicates": str(study.replicates)} if study.replicates else {}
+        return {
             "data": self.data.name,
             "folds": study.folds,
             "searcher": study.searcher,
+            "confirmed on seeds": study.confirm_seeds,
+            **replicates,
         }
-        replicates = {"replicates": str(study.replicates)} if study.replicates else {}
-        return {**facts, "confirmed on seeds": study.confirm_seeds, **replicates}
 
     @property
     def declared_search(self) -> DeclaredSearch:
@@ -126,9 +127,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         False until a run of this very declaration has found the best of every arm: the stored plan has no trials of the
         other arms before that.
         """
-        if self.study.replicates is not None and not stage(self, records).over:
-            return False
-        return is_whole(records, self.digest, finished)
+        return stage(self, records).over and is_whole(records, self.digest, finished)
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
         """Return the confirmation's trials as a frame, in a study with looks those up to the first look.

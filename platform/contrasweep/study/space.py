@@ -45,8 +45,8 @@ class _Range:
             raise SpecError("a logarithmic range takes no step", place="step", value=self.step)
 
     def grid(self, n: int) -> list[Any]:
-        """Return at most `n` different values, evenly spread on the parameter's own scale, with both ends."""
-        return sorted({self.at(i / (n - 1)) for i in range(n)}) if n > 1 else [self.at(0.5)]
+        """Return `n` values, evenly spread on the parameter's own scale, with both ends."""
+        return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
         """Whether `value` is a number in the range, and after whole steps where there are any."""
@@ -146,6 +146,10 @@ class Int(_Range):
     def index(self, value: int) -> int:
         """Return after how many whole steps `value` is reached."""
         return (value - self.low) // (self.step or 1)
+
+    def grid(self, n: int) -> list[int]:
+        """Return at most `n` distinct values, evenly spread on the parameter's own scale."""
+        return sorted(set(super().grid(n)))
 
 
 @checked

@@ -131,8 +131,8 @@ def _untrained(study: Study) -> str:
 def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
     """Yield what is doubtful of an arm with a command.
 
-    Settings that no placeholder names, its seed and fold too; that nothing in its code or words looks like a report; what
-    it runs or reads and nobody has named (scripts of a wrapper, a configuration of Hydra); what is not on this machine.
+    These are settings that no placeholder names, its seed and fold too; that nothing in its code or words looks like a
+    report; what it runs or reads and nobody has named (scripts, configurations); what is not on this machine.
     """
     command = arm.config[COMMAND]
     options = arm.config.get(OPTIONS, {})

@@ -108,6 +108,9 @@ class ArmSearch:
         self.of: dict[str, Candidate] = {}
         self.waiting: deque[Trial] = deque()
         self.infeasible = set(infeasible)
+        self.folder = (
+            f"{records.study}/search/{plan.search_digest(arm)}/"  # of its candidates' files
+        )
         self.stopped: set[str] = set()  # trials without a record whose reports stop them
         self.closed = False  # there will be no more candidates
         self.starts = study.arms[arm].start_points or []  # tried before the searcher is asked
@@ -175,11 +178,6 @@ class ArmSearch:
         finite = {number: value for number, value in values.items() if math.isfinite(value)}
         return self.candidates[max(finite, key=finite.__getitem__)] if finite else None
 
-    def best_config(self) -> MutableConfig | None:
-        """Return the whole config of the best configuration's trials; None where there is none to confirm."""
-        best = self.best()
-        return dict(best.trials[0].config) if best else None
-
     @property
     def _running(self) -> list[str]:
         """Trials that were handed out, or will be, and have not ended."""
@@ -205,7 +203,9 @@ class ArmSearch:
             self._close()
             return True
         content = {"config": canonical.Config(config)}
-        CANDIDATE_FILE.write(self.records.store, self._key(len(self.candidates)), content)
+        CANDIDATE_FILE.write(
+            self.records.store, f"{self.folder}{len(self.candidates):06d}.json", content
+        )
         candidate = self._add(config)
         recorded = self._recorded([candidate])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in recorded)
@@ -231,15 +231,16 @@ class ArmSearch:
 
     def _restore(self) -> None:
         """The candidates and their outcomes, from the storage. Trials without a record run again."""
-        for key in sorted(self.records.store.list(self._key(None)))[: self.study.arm_budget.trials]:
+        in_order = self.study.slots is not None
+        for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
             config = read_candidate(self.records, key, self.study.arms[self.arm].space)
-            if self.study.slots is not None:
+            if in_order:
                 self._tell()
             self.searcher.replay(config)
             candidate = self._add(config)
-            if self.study.slots is not None:
+            if in_order:
                 self._hear_again([candidate])
-        if self.study.slots is None:
+        if not in_order:
             self._hear_again(self.candidates)
         self._leave_infeasible()
         self._tell()
@@ -259,10 +260,10 @@ class ArmSearch:
                     else []
                 )
                 going = [self.keep_going(trial.id, [row]) for row in rows]
-                if trial.id not in recorded and going and not going[-1]:
-                    self.stopped.add(trial.id)
                 if trial.id in recorded:
                     self._take(recorded[trial.id])
+                elif going and not going[-1]:
+                    self.stopped.add(trial.id)
         still_waiting = (trial for trial in self.waiting if trial.id not in recorded)
         self.waiting = deque(sorted(still_waiting, key=lambda trial: trial.id not in self.stopped))
 
@@ -362,7 +363,3 @@ class ArmSearch:
         self.closed = True
         self.pruner.on_search_end(len(self.candidates))
         self._tell()
-
-    def _key(self, number: int | None) -> str:
-        folder = f"{self.records.study}/search/{self.plan.search_digest(self.arm)}/"
-        return folder if number is None else f"{folder}{number:06d}.json"

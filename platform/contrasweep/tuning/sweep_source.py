@@ -107,18 +107,14 @@ class SweepSource(Source):
 
     def _begin(self) -> None:
         """Start the confirmations of arms whose search is over."""
-        study = self.plan.study
         if over := [
             arm
             for arm, tried in self.searches.items()
             if tried.over and arm not in self.confirmation
         ]:
-            winners = {
-                arm: self.searches[arm].best_config()
-                for arm in study.arms
-                if arm in {*over, *self.confirmation}
-            }
-            best = {arm: config for arm, config in winners.items() if config is not None}
+            done = {*over, *self.confirmation}
+            winners = {arm: self.searches[arm].best() for arm in self.searches if arm in done}
+            best = {arm: dict(won.trials[0].config) for arm, won in winners.items() if won}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)
             finished = self.records.finished() - self.infeasible

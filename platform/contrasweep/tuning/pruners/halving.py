@@ -4,7 +4,15 @@ import math
 import statistics
 from collections import defaultdict
 
-from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, at_least, first_from
+from contrasweep.tuning.pruners.pruner import (
+    CONTINUE,
+    PAUSE,
+    STOP,
+    Decision,
+    History,
+    at_least,
+    first_from,
+)
 
 
 class FoldHalving:
@@ -39,15 +47,11 @@ class FoldHalving:
         self.configs = math.inf if budget is None else budget
         self.config_of: dict[str, int] = {}
         self.trials: dict[int, list[str]] = defaultdict(list)
-        self.histories: dict[str, dict[int, float]] = defaultdict(dict)
+        self.histories: dict[str, History] = defaultdict(dict)
         self.ended: dict[str, bool] = {}  # trial -> whether it failed
         self.alive: dict[int, list[int]] = {}
         self.level: dict[int, int] = defaultdict(int)
         self.stopped: set[str] = set()
-
-    def bracket(self, config: int) -> int:
-        """Return the bracket of a configuration: each `size` of them in their order are one."""
-        return config // self.size
 
     def add(self, trial: str, config: int, fold: int) -> None:
         """Note the configuration of `trial`; a trial that goes on keeps its own, and has not ended."""
@@ -96,7 +100,7 @@ class FoldHalving:
         return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
-        return self.bracket(self.config_of[trial])
+        return self.config_of[trial] // self.size
 
     def _alive(self, bracket: int) -> list[int]:
         if bracket not in self.alive:

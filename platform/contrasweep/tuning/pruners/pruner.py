@@ -9,6 +9,9 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import build_part
 from contrasweep.tuning.users_part import UsersPart
 
+History = dict[int, float]
+"""Step -> value."""
+
 
 class Decision(Enum):
     """What a trial does after a report. With `PAUSE` it stops, and may be resumed once its peers have reported."""
@@ -50,7 +53,7 @@ class Pruner(Protocol):
         """Whether `trial` has stopped and may still be resumed."""
 
 
-def first_from(history: dict[int, float], rung: float) -> float | None:
+def first_from(history: History, rung: float) -> float | None:
     """Return the value at the first step that is not below `rung`; None where no step is that late.
 
     `history` is step -> value.

@@ -5,7 +5,14 @@ import statistics
 from abc import ABC, abstractmethod
 from collections import defaultdict
 
-from contrasweep.tuning.pruners.pruner import CONTINUE, STOP, Decision, at_least, first_from
+from contrasweep.tuning.pruners.pruner import (
+    CONTINUE,
+    STOP,
+    Decision,
+    History,
+    at_least,
+    first_from,
+)
 
 
 class StoppingRule(ABC):
@@ -14,7 +21,7 @@ class StoppingRule(ABC):
     def __init__(self, mode: str) -> None:
         self.sign = 1.0 if mode == "max" else -1.0
         self.folds: dict[str, int] = {}
-        self.histories: dict[str, dict[int, float]] = defaultdict(dict)
+        self.histories: dict[str, History] = defaultdict(dict)
 
     def add(self, trial: str, config: int, fold: int) -> None:
         """Note the fold of `trial`, because it is compared with trials of its fold only."""
@@ -51,9 +58,7 @@ class StoppingRule(ABC):
         return CONTINUE if self.should_continue(self.histories[trial], step, peers) else STOP
 
     @abstractmethod
-    def should_continue(
-        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
-    ) -> bool:
+    def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
         """Whether a trial goes on past `step`.
 
         `values` is step -> value of the trial, `peers` trial -> step -> value of the others of its fold; larger is
@@ -68,9 +73,7 @@ class NoPruner(StoppingRule):
         """Return `CONTINUE`."""
         return CONTINUE
 
-    def should_continue(
-        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
-    ) -> bool:
+    def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
         """Return True: this rule stops no trial."""
         return True
 
@@ -91,20 +94,15 @@ class Asha(StoppingRule):
         self.reduction = reduction
         self.min_step = min_step
 
-    def should_continue(
-        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
-    ) -> bool:
+    def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
         """Return False at the first `step` at or past a rung if the trial is not among the best 1/reduction there."""
         rung = self.min_step
         while rung <= step:
             before = [s for s in values if s >= rung]
             # Only the first report at or past a rung decides at it.
             if min(before) == step:
-                at_rung = sorted(
-                    (v for h in peers.values() if (v := first_from(h, rung)) is not None),
-                    reverse=True,
-                )
-                at_rung = sorted([*at_rung, values[step]], reverse=True)
+                there = (first_from(history, rung) for history in peers.values())
+                at_rung = sorted([values[step], *(v for v in there if v is not None)], reverse=True)
                 if (
                     len(at_rung) >= self.reduction
                     and values[step] < at_rung[len(at_rung) // self.reduction - 1]
@@ -129,9 +127,7 @@ class Median(StoppingRule):
         self.grace_steps = grace_steps
         self.min_trials = min_trials
 
-    def should_continue(
-        self, values: dict[int, float], step: int, peers: dict[str, dict[int, float]]
-    ) -> bool:
+    def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
         """Whether the trial's best value reaches the median of the others' running means.
 
         True as well where it is too early to tell.
