@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic.fields import FieldInfo
+
 from contrasweep.components import Declared, Table, declared
 from contrasweep.data.names import own_importer
-from contrasweep.errors import SpecError, check_known, choose_from
+from contrasweep.errors import check_known
 from contrasweep.imports import import_from_here, import_module, import_path, installed, path_of
 from contrasweep.schema import JsonSchema, field_help, json_schema
 
@@ -88,19 +90,13 @@ def settings(kind: str, name: str) -> list[Setting]:
     table = _table(kind)
     if isinstance(table, Table):
         return list(_fields_of(table.takes(table.entry(name, f"list {kind}"), {})))
-    entry = name if ":" in name else table.get(name)
-    if entry is None:
-        raise SpecError(
-            "there is no such entry",
-            place=f"list {kind}",
-            value=name,
-            hint=choose_from(kind, list(table), name),
-        )
-    return _settings_of(
-        import_path(entry, f"list {kind}", kind.removesuffix("s"))
-        if isinstance(entry, str)
-        else entry
-    )
+    place = f"list {kind}"
+    if ":" not in name:
+        check_known(name, kind, table, "there is no such entry", place=place)
+    entry = table.get(name, name)
+    if isinstance(entry, str):
+        entry = import_path(entry, place, kind.removesuffix("s"))
+    return _settings_of(entry)
 
 
 def with_method_settings(schema: JsonSchema) -> JsonSchema:
@@ -147,10 +143,11 @@ def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
         package,
         *(f"{package}.{info.name}" for info in pkgutil.iter_modules(getattr(root, "__path__", ()))),
     ]
-    for module in (import_module(name, place="list studies", kind="study") for name in names):
-        for name, value in vars(module).items():
+    for module in names:
+        found = vars(import_module(module, place="list studies", kind="study"))
+        for name, value in found.items():
             if isinstance(value, AblationGrid | Sweep):
-                yield f"{module.__name__}:{name}", value
+                yield f"{module}:{name}", value
 
 
 def _description(entry: object) -> str:
@@ -213,11 +210,11 @@ def _of_component(component: Declared, name: str, description: str) -> Iterator[
 
 def _default_of(field: "dataclasses.Field[Any]") -> str | None:
     """Return a field's default as text; None where the field is required."""
-    default = field.default
-    if type(default).__name__ == "FieldInfo":  # pydantic.Field(...) in place of a value
-        factory = getattr(default, "default_factory", None)
-        default = factory() if factory else getattr(default, "default", dataclasses.MISSING)
-        return None if type(default).__name__ == "PydanticUndefinedType" else repr(default)
+    default: Any = field.default
+    if isinstance(default, FieldInfo):  # pydantic.Field(...) in place of a value
+        return (
+            None if default.is_required() else repr(default.get_default(call_default_factory=True))
+        )
     if field.default_factory is not dataclasses.MISSING:
         return repr(field.default_factory())
     return None if default is dataclasses.MISSING else repr(default)

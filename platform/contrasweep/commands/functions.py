@@ -16,7 +16,7 @@ from unittest import mock
 import pydantic
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trial import Report, RevisedReport, Trainable, Trial
@@ -140,14 +140,8 @@ class _Asked:
 
     def _suggested(self, name: str, *_: Any, **__: Any) -> Any:
         """Return the trial's value of the setting `name`, whatever range the objective suggests it from."""
-        if name not in self.params:
-            hint = choose_from("settings", self.params, name)
-            raise SpecError(
-                "an objective suggests what the arm's space has",
-                place="space",
-                value=name,
-                hint=hint,
-            )
+        rule = "an objective suggests what the arm's space has"
+        check_known(name, "settings", self.params, rule, place="space")
         return self.params[name]
 
     def report(self, value: float, step: int) -> None:

@@ -52,7 +52,9 @@ def decode_split(
     """Read every shard of `split`, checked against its digest, into `folder`; the columns `encoded` as they are."""
     rows = manifest.rows(split)
     writers = {
-        name: _writer(folder, name, spec, rows, name in encoded)
+        name: EncodedWriter(folder / f"{name}.npy")
+        if name in encoded
+        else (_Ragged if spec.get("list") else _Array)(folder / f"{name}.npy", spec, rows)
         for name, spec in manifest.columns.items()
     }
     others: list[pa.Table] = []
@@ -93,7 +95,9 @@ def _decode_shard(
                 "stage the dataset again"
             )
         arrays = [name for name in writers if name in opened.schema_arrow.names]
-        other_columns = _read_rest(opened, arrays)
+        others = opened.read(columns=[n for n in opened.schema_arrow.names if n not in arrays])
+        if not others.num_columns:
+            others = pa.table({"row": np.arange(shard.rows)})
         step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
         if arrays:
             for batch in opened.iter_batches(step, columns=arrays):
@@ -102,7 +106,7 @@ def _decode_shard(
                         batch.column(name), specs[name], f"{where}, column {name!r}"
                     )
                     writers[name].add(batch.column(name), where)
-    return other_columns
+    return others.replace_schema_metadata(None)
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:
@@ -133,20 +137,6 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
         yield shard, file
         if not local:
             file.unlink()
-
-
-def _read_rest(opened: pq.ParquetFile, arrays: list[str]) -> pa.Table:
-    """Return all columns but the arrays, dictionaries as plain text so that shards join."""
-    table = opened.read(columns=[name for name in opened.schema_arrow.names if name not in arrays])
-    if not table.num_columns:
-        table = pa.table({"row": np.arange(opened.metadata.num_rows)})
-    return table.replace_schema_metadata(None)
-
-
-def _writer(folder: Path, name: str, spec: ColumnSpec, rows: int, encoded: bool) -> "Writer":
-    if encoded:
-        return EncodedWriter(folder / f"{name}.npy")
-    return (_Ragged if spec.get("list") else _Array)(folder / f"{name}.npy", spec, rows)
 
 
 class _Array:

@@ -334,15 +334,11 @@ def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     """
     arrays = {}
     for file in sorted(folder.glob("*.npy")):
-        empty = (
-            np.lib.format.open_memmap(file, "r").size == 0 if file.stat().st_size < 4096 else False
-        )
-        mapped = (
-            np.load(file, allow_pickle=False)
-            if empty
-            else np.load(file, mmap_mode="c", allow_pickle=False)
-        )
-        arrays[file.stem] = np.asarray(mapped)
+        # What has no items cannot be mapped.
+        is_small = file.stat().st_size < 4096
+        empty = is_small and np.load(file, allow_pickle=False).size == 0
+        mode: Any = None if empty else "c"
+        arrays[file.stem] = np.asarray(np.load(file, mmap_mode=mode, allow_pickle=False))
     return arrays
 
 

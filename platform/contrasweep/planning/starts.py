@@ -10,7 +10,7 @@ from contrasweep import canonical
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
-from contrasweep.errors import ContrasweepError, NotTrainedError, SpecError, choose_from
+from contrasweep.errors import ContrasweepError, NotTrainedError, SpecError, check_known
 from contrasweep.planning.code_comparison import compare_code
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
@@ -256,13 +256,7 @@ class Sources:
 
 def _check_arm(start: Start, arms: Collection[str]) -> None:
     """Raise `SpecError` where the study has no arm that `start` names."""
-    if start.arm not in arms:
-        raise SpecError(
-            f"{start.study} has no such arm",
-            place="start.arm",
-            value=start.arm,
-            hint=choose_from("arms", arms, start.arm),
-        )
+    check_known(start.arm, "arms", arms, f"{start.study} has no such arm", place="start.arm")
 
 
 def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:

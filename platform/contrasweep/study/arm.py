@@ -11,7 +11,7 @@ from contrasweep.commands import COMMAND, OPTIONS, PATH
 from contrasweep.commands.functions import ADAPTERS, CALLS
 from contrasweep.commands.placeholders import Options
 from contrasweep.config import MutableConfig
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path, installed, path_of
 from contrasweep.schema import JsonSchema, checked
 from contrasweep.study import dotted
@@ -134,13 +134,8 @@ class Arm:
             object.__setattr__(self, "trainable", adapter)
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
             known_methods = methods()
-            if self.trainable not in known_methods:
-                raise SpecError(
-                    "a trainable is a dotted path package.module:function, or the short name of a shipped method",
-                    place="trainable",
-                    value=self.trainable,
-                    hint=choose_from("methods", known_methods, self.trainable),
-                )
+            rule = "a trainable is a dotted path package.module:function, or the short name of a shipped method"
+            check_known(self.trainable, "methods", known_methods, rule, place="trainable")
             object.__setattr__(self, "trainable", known_methods[self.trainable])
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         canonical.canonical(self.config, "config")

@@ -11,7 +11,7 @@ import pydantic
 
 from contrasweep.canonical import canonical
 from contrasweep.delivery import check_declared
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.schema import checked
 from contrasweep.secrets import redacted
 from contrasweep.storage.checkpoints import Keep
@@ -258,10 +258,7 @@ class StudyBase(ABC):
 
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
         """Check that `name` is an arm of the study. Raises `SpecError` at `place`."""
-        if name not in self.arms:
-            raise SpecError(
-                rule, place=place, value=name, hint=choose_from("arms", list(self.arms), name)
-            )
+        check_known(name, "arms", self.arms, rule, place=place)
 
 
 def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:

@@ -256,19 +256,15 @@ def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any
     """
     if isinstance(where, dict):
         name = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
-        beginnings = [key for key in where if isinstance(key, str) and _starts(key, path)]
-        key = max(beginnings, key=len, default=name)
+        whole = f"{'.'.join(path)}."
+        keys = [key for key in where if isinstance(key, str) and whole.startswith(f"{key}.")]
+        key = max(keys, key=len, default=name)
         return key, path[key.count(".") + 1 :]
     if isinstance(where, list) and path[0].isdigit() and int(path[0]) < len(where):
         return int(path[0]), path[1:]
     if isinstance(where, list):
         raise SpecError("there is no such place in the study", place=place, value=path[0])
     raise SpecError("a plain value has no fields", place=place, value=where)
-
-
-def _starts(key: str, path: list[str]) -> bool:
-    names = key.split(".")
-    return path[: len(names)] == names
 
 
 def built(cls: type[T], fields: MutableConfig, file: str) -> T:
@@ -301,12 +297,10 @@ def _build(fields: MutableConfig, name: str) -> Study:
             place=name,
             hint=f"name one: {name}:NAME",
         )
-    kinds: dict[str, type[AblationGrid] | type[Sweep]] = {
-        "ablation_grid": AblationGrid,
-        "sweep": Sweep,
-    }
+    kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get(
         "type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid"
     )
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
-    return built(kinds[kind], fields, name)
+    study: Study = built(kinds[kind], fields, name)
+    return study

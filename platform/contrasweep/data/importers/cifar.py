@@ -41,7 +41,7 @@ Split = tuple[NDArray[np.uint8], NDArray[np.int64]]
 class LongTailed:
     """Settings; `imbalance_factor` is the largest class over the smallest in the training split."""
 
-    imbalance_factor: float = 100.0
+    imbalance_factor: labelled_images.ImbalanceFactor = 100.0
 
 
 def _read(classes: int) -> Any:

@@ -25,7 +25,7 @@ CLASSES = tuple("0123456789")
 class LongTailed:
     """Settings; `imbalance_factor` is the largest class over the smallest in the training split."""
 
-    imbalance_factor: float = 10.0
+    imbalance_factor: labelled_images.ImbalanceFactor = 10.0
 
 
 def _read(source: Path, settings: Any) -> Content:

@@ -6,9 +6,10 @@ They are read from arrays or from a NumPy archive, and long-tailed subsets of th
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
 from contrasweep.data import columns, safety
@@ -21,6 +22,8 @@ Labels = NDArray[np.int64]
 BATCH = 4096
 MOST_BYTES = 2**31
 """Of an array, packed or not."""
+ImbalanceFactor = Annotated[float, pydantic.Field(ge=1)]
+"""The largest class over the smallest."""
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -116,12 +119,6 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
     Cao et al. 2019 (LDAM-DRW): class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), so that the last class has
     `n_max / imbalance_factor`.
     """
-    if imbalance_factor < 1:
-        raise SpecError(
-            "imbalance_factor is the largest class over the smallest, at least 1",
-            place="imbalance_factor",
-            value=imbalance_factor,
-        )
     return [
         int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)
     ]

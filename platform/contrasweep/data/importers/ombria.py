@@ -31,7 +31,7 @@ class Settings:
     deviation.
     """
 
-    classes: int = 5
+    classes: Literal[5, 4] = 5
     events: Literal["blocks", "all", "split"] = "blocks"
     normalise: bool = False
 
@@ -41,8 +41,6 @@ def _read(source: Path, settings: Settings) -> Content:
 
     With other `events` than blocks each event is a group, and every other one is for test.
     """
-    if settings.classes not in (4, 5):
-        raise DataError(f"OMBRIA's pairs are labelled in 4 or 5 classes, not {settings.classes}")
     path = source / f"pairs_{settings.classes}class.csv"
     rows = image_pairs.list_rows(path)
     if settings.events != "blocks":

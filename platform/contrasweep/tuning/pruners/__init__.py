@@ -12,7 +12,7 @@ the mode, the number of configurations (None: not known) and its options as keyw
 from collections.abc import Callable
 from typing import Any, cast
 
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import check_known
 from contrasweep.imports import build_part, import_path
 from contrasweep.tuning.pruners.halving import FoldHalving
 from contrasweep.tuning.pruners.pruner import CONTINUE, PAUSE, STOP, Decision, OwnPruner, Pruner
@@ -40,16 +40,11 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
 
     `budget` is the number of its configurations (None: not known), `folds` how many trials each of them has.
     """
-    if pruner not in PRUNERS and ":" not in pruner:
-        raise SpecError(
-            "there is no such pruner",
-            place="pruner",
-            value=pruner,
-            hint=choose_from("pruners", [*PRUNERS, "package.module:Class"], pruner),
-        )
-    if pruner not in PRUNERS:
+    if ":" in pruner:
         users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
         return cast(Pruner, users)  # by its methods
+    names = [*PRUNERS, "package.module:Class"]
+    check_known(pruner, "pruners", names, "there is no such pruner", place="pruner")
     if pruner == "halving":
         options = {**options, "folds": folds}
     rule: Pruner = build_part("pruner", pruner, PRUNERS[pruner], mode, budget, options=options)

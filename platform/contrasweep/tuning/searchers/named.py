@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from contrasweep.config import Config, MutableConfig
-from contrasweep.errors import SpecError, choose_from
+from contrasweep.errors import SpecError, check_known
 from contrasweep.imports import import_path
 from contrasweep.study.space import Choice, Space, product, sample
 from contrasweep.tuning.searchers.optuna_searcher import optuna_searcher
@@ -138,27 +138,22 @@ def build(
     on an unknown name or option.
     """
     problem = Problem(space, fixed or {}, seed, mode, budget)
-    if searcher in SEARCHERS:
-        try:
-            return SEARCHERS[searcher](problem, **options)
-        except TypeError as error:
-            raise SpecError(
-                "the searcher does not take these options",
-                place="searcher_options",
-                value=options,
-                hint=str(error),
-            ) from None
     if ":" in searcher:
         target = import_path(searcher, "searcher", "searcher")
         if hasattr(target, "sample_relative"):
             return optuna_searcher(target, problem, options, fresh=False)
         return cast(Searcher, OwnSearcher(searcher, target, problem, options))  # by its methods
-    raise SpecError(
-        "there is no such searcher",
-        place="searcher",
-        value=searcher,
-        hint=choose_from("searchers", [*SEARCHERS, "package.module:Class"], searcher),
-    )
+    names = [*SEARCHERS, "package.module:Class"]
+    check_known(searcher, "searchers", names, "there is no such searcher", place="searcher")
+    try:
+        return SEARCHERS[searcher](problem, **options)
+    except TypeError as error:
+        raise SpecError(
+            "the searcher does not take these options",
+            place="searcher_options",
+            value=options,
+            hint=str(error),
+        ) from None
 
 
 def _startup(problem: Problem) -> int:
