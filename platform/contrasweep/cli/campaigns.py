@@ -25,6 +25,7 @@ from contrasweep.cli.options import (
 )
 from contrasweep.defaults import OF_STUDY, STORAGE
 from contrasweep.errors import SpecError
+from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
 
 Campaign = Annotated[str, typer.Argument(metavar="CAMPAIGN", help="module:NAME, or a .yaml file")]
@@ -106,8 +107,7 @@ def decide(
         print_json("decide", decision.to_dict() | {"required": required(require, outcome)})
     else:
         print(decision)
-    if outcome:
-        end_as(require, outcome)
+    end_as(require, outcome)
 
 
 def _called(candidate: str, sets: list[str]) -> str:
@@ -140,7 +140,6 @@ def ledger(
     from contrasweep.campaign.campaign import load_campaign, stored_history
     from contrasweep.campaign.history import comparisons_of
     from contrasweep.study.file import is_declaration
-    from contrasweep.terminal_text import write
 
     if campaign is None:
         if format == "html":

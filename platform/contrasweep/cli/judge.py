@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from contrasweep.cli.documents import dumps
 from contrasweep.cli.options import (
     Json,
     MaxConcurrent,
@@ -18,6 +19,7 @@ from contrasweep.cli.options import (
 )
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, check_known
+from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
@@ -116,7 +118,6 @@ def judge(
     from contrasweep.judging.judged import judge as judge_table
     from contrasweep.judging.judged import rank
     from contrasweep.results.requirement import Requirement
-    from contrasweep.terminal_text import write
 
     check_known(format, "formats", FORMATS, "there is no such format", place="--format")
     requirement = Requirement.parse(require) if require else None
@@ -133,8 +134,6 @@ def judge(
         judged = judge_table(source, margin=margin, alpha=alpha, over=over, **options)
     outcome = judged.required(requirement) if requirement else None
     if json:
-        from contrasweep.cli.documents import dumps
-
         document = judged.to_dict() | ({} if board else {"required": required(require, outcome)})
         write((dumps("board" if board else "judge", document) + "\n").encode(), output)
     else:
@@ -145,8 +144,7 @@ def judge(
             ).encode(),
             output,
         )
-    if outcome:
-        end_as(require, outcome)
+    end_as(require, outcome)
 
 
 def noise(
@@ -181,10 +179,8 @@ def noise(
     It says whether a seed alone decides a result, how far runs spread, and what 4, 8 and 16 seeds can detect. It ends
     with 5 where the arm differs surely from itself. `plan --noise` and a campaign's `noise` take what --json writes.
     """
-    from contrasweep.cli.documents import dumps
     from contrasweep.judging.sources import SERVICES
     from contrasweep.study.file import YAML
-    from contrasweep.terminal_text import write
 
     kind = source.partition(":")[0]
     if source.endswith(YAML) or (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli import completion
+from contrasweep.cli.documents import dumps
 from contrasweep.errors import SpecError
 from contrasweep.imports import check_no_imports
 from contrasweep.storage.names import local_path
@@ -151,10 +152,12 @@ def required(require: str, outcome: "Outcome | None") -> dict[str, str] | None:
     return {"of": require, "outcome": outcome} if outcome else None
 
 
-def end_as(require: str, outcome: "Outcome") -> None:
-    """Print whether the requirement holds, and exit with the status for that."""
+def end_as(require: str, outcome: "Outcome | None") -> None:
+    """Print whether the requirement holds, and exit with the status for that; do nothing without one."""
     from contrasweep.results.requirement import STATUS
 
+    if outcome is None:
+        return
     words = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[
         outcome
     ]
@@ -164,15 +167,11 @@ def end_as(require: str, outcome: "Outcome") -> None:
 
 def print_json(name: str, value: Mapping[str, object]) -> None:
     """Print the document `name` (see `contrasweep.cli.documents`) on standard output."""
-    from contrasweep.cli.documents import dumps
-
     print(dumps(name, value))
 
 
 def whole(name: str, value: Mapping[str, object]) -> object:
     """Return the document `name` as a value that can be a member of another document."""
-    from contrasweep.cli.documents import dumps
-
     return loads(dumps(name, value))
 
 

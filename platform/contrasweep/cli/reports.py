@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from contrasweep.cli import completion
+from contrasweep.cli.documents import dumps
 from contrasweep.cli.options import (
     Json,
     Output,
@@ -19,6 +20,7 @@ from contrasweep.cli.options import (
     width,
 )
 from contrasweep.defaults import STORAGE
+from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH, text_table
 
 if TYPE_CHECKING:
@@ -133,11 +135,9 @@ def compare(
 
     Overall and in each cell, and what it would take to know.
     """
-    from contrasweep.cli.documents import dumps
     from contrasweep.reporting import render_comparison
     from contrasweep.results.requirement import Requirement
     from contrasweep.study.file import parse_set
-    from contrasweep.terminal_text import write
 
     requirement = Requirement.parse(require) if require else None
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
@@ -148,8 +148,7 @@ def compare(
         write((dumps("compare", document) + "\n").encode(), output)
     else:
         write(render_comparison(versus, format), output)
-    if outcome:
-        end_as(require, outcome)
+    end_as(require, outcome)
 
 
 def diff(
@@ -175,7 +174,6 @@ def diff(
     Declaration, settings with their defaults, code, data, versions.
     """
     from contrasweep.results.difference import study_difference
-    from contrasweep.text_table import text_table
 
     differences = study_difference(a, b, storage)
     if json:
@@ -198,9 +196,7 @@ def bundle(
     """
     import hashlib
 
-    from contrasweep.cli.documents import dumps
     from contrasweep.reporting.bundle import VERIFIER, pack_bundle
-    from contrasweep.terminal_text import write
 
     results = load(study, storage)
     content = pack_bundle(results, (dumps("report", summary(results)) + "\n").encode())

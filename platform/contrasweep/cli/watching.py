@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contrasweep.cli import reports
+from contrasweep.cli.documents import polled
 from contrasweep.cli.options import Address, Json, Since, Storage, StoredStudy, print_json, width
 from contrasweep.defaults import STORAGE
-from contrasweep.errors import SpecError, plural
+from contrasweep.errors import SpecError, choose_from, plural
 from contrasweep.shell import command_line
 from contrasweep.text_table import text_table
 
@@ -106,7 +107,6 @@ def known_study(study: str, storage: str) -> "StudyRecords":
 
     Raises `SpecError` with the names of existing studies where this one was never run in the storage.
     """
-    from contrasweep.errors import choose_from
     from contrasweep.live.overview import study_names
     from contrasweep.storage.records import StudyRecords
 
@@ -127,8 +127,6 @@ def print_polled(
     watched: Mapping[str, object] | None = None,
 ) -> None:
     """Print the document `name` with its token, and what of it (or of `watched`) has changed `since` an earlier one."""
-    from contrasweep.cli.documents import polled
-
     print_json(name, {**members, **polled(members if watched is None else watched, since)})
 
 
