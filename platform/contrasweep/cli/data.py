@@ -118,11 +118,9 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
         )
         raise typer.Exit(2 if findings else 0)
     if not findings:
-        shards = sum(len(shards) for shards in manifest.splits.values())
-        print(
-            f"{manifest.name}: {plural(shards, 'shard')} as the manifest says, digest {manifest.digest[:12]}"
-        )
-    if findings:
+        shards = plural(len(manifest.shards), "shard")
+        print(f"{manifest.name}: {shards} as the manifest says, digest {manifest.digest[:12]}")
+    else:
         lines = "; ".join(f"{finding.object} {finding.problem}" for finding in findings)
         raise DataError(
             f"{manifest.name}: {len(findings)} of its objects are not what the manifest says: {lines}"

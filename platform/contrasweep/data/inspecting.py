@@ -40,7 +40,7 @@ def summary(manifest: Manifest) -> DatasetRow:
     `classes` is their number, `rows` those of each split, `mib` the size of the shards, `synthetic` whether any of the
     data was generated.
     """
-    size = sum(shard.bytes for shards in manifest.splits.values() for shard in shards)
+    size = sum(shard.bytes for shard in manifest.shards)
     return {
         "name": manifest.name,
         "uri": manifest.uri,
@@ -73,7 +73,7 @@ def verify(manifest: Manifest) -> list[Finding]:
     store = open_store(manifest.uri)
     findings = []
     with tempfile.TemporaryDirectory(prefix="contrasweep-verify-") as scratch:
-        for shard in (s for shards in manifest.splits.values() for s in shards):
+        for shard in manifest.shards:
             name = f"{store.uri}/{shard.file}"
             if problem := _problem(store, shard, name, Path(scratch) / "shard"):
                 findings.append(Finding(name, problem))

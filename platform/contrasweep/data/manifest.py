@@ -157,6 +157,11 @@ class Manifest:
             }
         )
 
+    @property
+    def shards(self) -> list[Shard]:
+        """The shards of all splits."""
+        return [shard for shards in self.splits.values() for shard in shards]
+
     def rows(self, split: str = "train") -> int:
         """Return the number of rows of `split`; 0 if there is no such split."""
         return sum(shard.rows for shard in self.splits.get(split, ()))

@@ -125,15 +125,12 @@ def _whole(folder: Path) -> Manifest | None:
     Digests are checked when shards are read.
     """
     manifest = read_manifest(str(folder))
-    shards = [
-        shard for shards in (manifest.splits.values() if manifest else ()) for shard in shards
-    ]
-    files = {folder / shard.file: shard.bytes for shard in shards}
-    plain = {file: file.is_file() and not file.is_symlink() for file in files}
-    wrong = [file for file, size in files.items() if not plain[file] or file.stat().st_size != size]
-    for file in wrong:  # staging skips what is there
-        discard(file)
-    return None if wrong else manifest
+    for shard in manifest.shards if manifest else ():
+        file = folder / shard.file
+        if file.is_symlink() or not file.is_file() or file.stat().st_size != shard.bytes:
+            discard(file)  # staging skips what is there
+            manifest = None
+    return manifest
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:

@@ -131,7 +131,7 @@ def copy(manifest: Manifest, to: str) -> Manifest:
     if store.exists(MANIFEST):
         return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
     with tempfile.TemporaryDirectory(prefix="contrasweep-copy-") as scratch:
-        for shard in (s for shards in manifest.splits.values() for s in shards):
+        for shard in manifest.shards:
             if not store.exists(shard.file):
                 source.get_file(shard.file, file := Path(scratch) / "shard")
                 shard.check(file, f"{source.uri}/{shard.file}")

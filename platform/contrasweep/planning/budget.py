@@ -76,9 +76,8 @@ class Budget:
         self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None
     ) -> None:
         """Read what is spent. `known` are the study's records; None: they are read where there is a budget."""
-        limits = {name: getattr(study, name) for name in UNITS}
         self.limits: dict[str, float] = {
-            name: limit for name, limit in limits.items() if limit is not None
+            name: getattr(study, name) for name in UNITS if getattr(study, name) is not None
         }
         self.gpu_hours = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
         # Of trials without a record: training seconds as last heard, and the share of a GPU.
@@ -126,22 +125,20 @@ class Budget:
         """Which budget is used up, and how to go on, in one line; empty while none is."""
         spent = self.spent() if self.limits else {}
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
+        if not over:
+            return ""
         spending = ", ".join(
             f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over
         )
         set_flags = " ".join(
             f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over
         )
-        return (
-            f"used up: {spending}; raise it to go on from here, for example with {set_flags}"
-            if over
-            else ""
-        )
+        return f"used up: {spending}; raise it to go on from here, for example with {set_flags}"
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
         """Return a warning for each budget that the spent and the expected amounts exceed together."""
         if to_come is None or not self.limits:
-            return [self.used_up()] if self.used_up() else []
+            return list(filter(None, [self.used_up()]))
         ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours}
         spent = self.spent()
         return [
@@ -171,7 +168,7 @@ class Budget:
         } - ended:
             if saved := Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest():
                 extra = saved.extra
-                started = saved.extra.started or 0.0
+                started = extra.started or 0.0
                 self.open[trial_id] = (extra.seconds, extra.gpus or 1.0)
                 times.append((started, started + extra.seconds))
         self.hours = covered(times) / 3600

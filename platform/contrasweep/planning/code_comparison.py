@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from contrasweep.code import KEPT, Code, CodeVersion, CurrentCode, difference
 from contrasweep.planning.plan import Plan
@@ -141,11 +141,7 @@ def compare_code(
 def checkpoint_code(records: StudyRecords, trial_id: str) -> str | None:
     """The digest of the code that wrote a trial's newest checkpoint; None where there is no checkpoint."""
     saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
-    if saved is None:
-        return None
-    if saved.extra.code is None:
-        return UNKNOWN
-    return saved.extra.code
+    return None if saved is None else saved.extra.code or UNKNOWN
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
@@ -238,11 +234,7 @@ def compare_plan(
         if not (record.status.failed or record.status.infeasible)
     ]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
-    notes = version_notes(
-        scored, [current.of(t.trainable, t.config).version for t in plan.sample_trials]
-    )
-    comparison = compare_code(records, scored, trials, current, plan.total)
-    comparison = replace(
-        comparison, others=(*comparison.others, *_retrained(plan.trials, records, scored))
-    )
-    return comparison, notes
+    versions = [current.of(t.trainable, t.config).version for t in plan.sample_trials]
+    found = compare_code(records, scored, trials, current, plan.total)
+    others = (*found.others, *_retrained(plan.trials, records, scored))
+    return CodeComparison(found.total, others), version_notes(scored, versions)

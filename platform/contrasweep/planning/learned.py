@@ -52,29 +52,27 @@ class Calibration:
     def observe(self, key: str, counted_gib: float, peak_gib: float, times: int = 1) -> None:
         """Record the highest peak, `peak_gib`, of `times` trials whose count was `counted_gib`."""
         rows = self.peaks.setdefault(key, {})
-        highest, before = rows.get(_rounded(counted_gib), (0.0, 0))
-        rows[_rounded(counted_gib)] = (max(highest, peak_gib), before + times)
+        count = _rounded(counted_gib)
+        highest, before = rows.get(count, (0.0, 0))
+        rows[count] = (max(highest, peak_gib), before + times)
 
     def observe_out_of_memory(self, key: str, counted_gib: float, limit_gib: float) -> None:
         """Record that a trial whose count was `counted_gib` did not fit into `limit_gib`."""
         rows = self.overflows.setdefault(key, {})
-        rows[_rounded(counted_gib)] = max(rows.get(_rounded(counted_gib), 0.0), limit_gib)
+        count = _rounded(counted_gib)
+        rows[count] = max(rows.get(count, 0.0), limit_gib)
 
     def constants(self, key: str) -> tuple[float, float]:
         """Return a (GiB) and b of peak = a + b * count for a key.
 
         The fit to a key's peaks is drawn towards the fit to all other keys, which is drawn towards `prior`.
         """
-        others = [
-            row
-            for other, rows in sorted(self.peaks.items())
-            if other != key
-            for row in rows.items()
-        ]
-        start = _fit([(counted, peak) for counted, (peak, _) in others], self.prior)
-        return _fit(
-            [(counted, peak) for counted, (peak, _) in self.peaks.get(key, {}).items()], start
-        )
+        others = [rows for other, rows in sorted(self.peaks.items()) if other != key]
+        start = self.prior
+        for rows in (others, [self.peaks.get(key, {})]):
+            peaks = [(counted, peak) for row in rows for counted, (peak, _) in row.items()]
+            start = _fit(peaks, start)
+        return start
 
     def predict(self, key: str, counted_gib: float) -> float:
         """Return the predicted peak in GiB, without margin: at least any peak that was measured at the same count."""
@@ -225,13 +223,13 @@ def peaks_key(records: StudyRecords) -> str:
 def write(records: StudyRecords, known: Iterable[Record]) -> None:
     """Write the study's file from its records."""
     every = list(known)
-    rows = Learned(peak for peak in map(peak_of, every) if peak).peaks
+    rows = Learned(filter(None, map(peak_of, every))).peaks
     PEAKS_FILE.write(records.store, peaks_key(records), asdict(StudyPeaks(len(every), tuple(rows))))
 
 
 def forget(records: StudyRecords) -> None:
     """Drop the study's file, because trials were archived; the next run writes it again from the records."""
-    records.store.delete(f"{_FOLDER}{records.study}.json")
+    records.store.delete(peaks_key(records))
 
 
 def read(records: StudyRecords, finished: set[str]) -> Learned:
@@ -257,12 +255,10 @@ def learned_of(
     for key in records.store.list(_FOLDER):
         if key != peaks_key(records) and "/" not in key.removeprefix(_FOLDER):
             other = _file(records.store, key)
-            if other:
-                for peak in other.peaks:
-                    learned.add(peak)
-    for row in map(peak_of, known):
-        if row is not None:
-            learned.add(row)
+            for peak in other.peaks if other else ():
+                learned.add(peak)
+    for row in filter(None, map(peak_of, known)):
+        learned.add(row)
     return learned
 
 

@@ -59,21 +59,12 @@ class EarlierNoise:
         """The variance of a mean over the folds between seeds: the largest of its pairs; None without several seeds."""
         from contrasweep.statistics.design import SeedPart
 
-        estimates = [
-            estimate
-            for estimate in self.contrasts
-            if estimate.design.folds and estimate.design.seeds > 1
-        ]
-        if not estimates:
-            return None
         parts = [
-            (
-                estimate.components.seed + estimate.components.residual / estimate.n,
-                estimate.design.seeds - 1.0,
-            )
-            for estimate in estimates
+            (e.components.seed + e.components.residual / e.n, e.design.seeds - 1.0)
+            for e in self.contrasts
+            if e.design.folds and e.design.seeds > 1
         ]
-        return SeedPart(*max(parts), self.study)
+        return SeedPart(*max(parts), self.study) if parts else None
 
 
 def own_methods(trainables: Collection[str]) -> set[str]:
@@ -149,14 +140,11 @@ def earlier_noise(
         try:
             records = StudyRecords(storage, name)
             document = records.document() if name != study else None
-            shared = (
-                {dataset.digest for dataset in document.datasets} & set(data)
-                if document is not None
-                else ()
-            )
         except StorageError:  # broken: it teaches nothing, and `verify` names it
             continue
-        if document is not None and shared and (document.metric, document.folds) == (metric, folds):
+        if document is None or (document.metric, document.folds) != (metric, folds):
+            continue
+        if not set(data).isdisjoint(dataset.digest for dataset in document.datasets):
             others.append((document.created, records, document))
     for _, records, document in sorted(others, key=lambda other: -other[0]):
         try:

@@ -10,6 +10,7 @@ from contrasweep import canonical
 from contrasweep.code import CurrentCode
 from contrasweep.config import Config
 from contrasweep.data.manifest import Manifest
+from contrasweep.defaults import STORAGE
 from contrasweep.errors import ContrasweepError, NotTrainedError, SpecError, check_known
 from contrasweep.planning.code_comparison import compare_code
 from contrasweep.planning.plan import Plan
@@ -47,7 +48,7 @@ class Sources:
     Studies in `before` need not have run: their trials are known without it, unless the best is asked for.
     """
 
-    storage: str = ""
+    storage: str = STORAGE
     before: Sequence[Plan] = ()
     _known: dict[tuple[str, str], list[SourceTrial]] = field(default_factory=dict)
     _fitting: dict[tuple[str, str, str], list[SourceTrial]] = field(default_factory=dict)
@@ -147,13 +148,11 @@ class Sources:
         if start.trial == "best":
             document = self._document(start.study)
             sign = 1 if document.mode == "max" else -1
-            values = [
-                (trial.record.value(document.metric), trial)
-                for trial in fitting
-                if trial.record is not None
-            ]
-            ended = [(sign * value, trial) for value, trial in values if value is not None]
-            fitting = [trial for _, trial in sorted(ended, key=lambda pair: pair[0])[-1:]]
+            values = {
+                trial.id: trial.record.value(document.metric) for trial in fitting if trial.record
+            }
+            ended = [trial for trial in fitting if values.get(trial.id) is not None]
+            fitting = sorted(ended, key=lambda trial: sign * (values[trial.id] or 0.0))[-1:]
         else:
             fitting = [trial for trial in fitting if trial.seed == seed]
         replicate = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
@@ -237,21 +236,20 @@ class Sources:
         ]
 
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
-        if not self.storage:
-            return {}
         records = StudyRecords(self.storage, study)
         return compact.read_records(records, records.etags(), only=ids)
 
     def _document(self, study: str) -> StudyDocument:
-        document = StudyRecords(self.storage, study).document() if self.storage else None
+        document = StudyRecords(self.storage, study).document()
         if document is None:
             raise NotTrainedError(study, self._command(study), 0)
         return document
 
     def _command(self, study: str) -> str:
-        document = StudyRecords(self.storage, study).document() if self.storage else None
-        last_command = document.commands[-1] if document and document.commands else ""
-        return last_command or f"contrasweep run FILE, where FILE declares {study}"
+        document = StudyRecords(self.storage, study).document()
+        if document and document.commands:
+            return document.commands[-1]
+        return f"contrasweep run FILE, where FILE declares {study}"
 
 
 def _check_arm(start: Start, arms: Collection[str]) -> None:
@@ -283,15 +281,10 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         # others run before, and keep theirs
         sources = sorted({start.trial for start in starts_left if start.ended})
 
-        def has_none(trial_id: str, source: StudyRecords = source) -> bool:
-            return Checkpoints(source.store, source.key(trial_id, "checkpoint")).latest() is None
-
+        checkpoints = [Checkpoints(source.store, source.key(i, "checkpoint")) for i in sources]
         with ThreadPoolExecutor(16) as pool:
-            gone = [
-                trial_id
-                for trial_id, none in zip(sources, pool.map(has_none, sources), strict=True)
-                if none
-            ]
+            found = pool.map(Checkpoints.latest, checkpoints)
+            gone = [i for i, latest in zip(sources, found, strict=True) if latest is None]
         if gone:
             raise ContrasweepError(
                 f"{plan.study.name} starts from checkpoints of {study}, and {len(gone)} of {len(sources)} are "
