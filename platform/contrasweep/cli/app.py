@@ -274,14 +274,15 @@ def evaluate(
     """
     from contrasweep.running import driver
 
-    names = [name.strip() for name in on.split(",") if name.strip()]
     options: Any = {
+        "on": [name.strip() for name in on.split(",") if name.strip()],
+        "function": function,
+        "storage": storage,
         "tracking": tracking,
         "max_concurrent": max_concurrent,
         "cluster": cluster,
         "quiet": quiet,
     }
-    options |= {"on": names, "function": function, "storage": storage}
     if (checkpoint is not None) != bool(model) or not (study or model):  # one without the other
         hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
         raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
@@ -291,11 +292,7 @@ def evaluate(
         )
     else:
         results, evaluated = driver.evaluate(study or "", **options)
-    metrics = [
-        str(name)
-        for name in evaluated.done
-        if "/" in str(name) and evaluated.done[name].notna().any()
-    ]
+    metrics = [str(n) for n in evaluated.done.dropna(axis=1, how="all") if "/" in str(n)]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
         print_json("report", reports.summary(results, tables[0] if tables else None))
@@ -522,10 +519,6 @@ def _settings_text(name: str, settings: list["Setting"]) -> str:
     for setting in settings:
         default = "required" if setting.default is None else f"default {setting.default}"
         lines.append(f"{setting.name:<{wide}}  {', '.join(filter(None, [setting.type, default]))}")
-        if setting.help:
-            lines.append(
-                textwrap.indent(
-                    textwrap.fill(" ".join(setting.help.split()), 100), " " * (wide + 2)
-                )
-            )
+        text = textwrap.fill(" ".join(setting.help.split()), 100)
+        lines += [textwrap.indent(text, " " * (wide + 2))] if text else []
     return "\n".join(lines)

@@ -223,22 +223,18 @@ def _default_of(field: "dataclasses.Field[Any]") -> str | None:
 def _type_name(hint: Any) -> str:
     """A type as a person writes it: `float`, `one of 'sgd', 'adamw'`, `int | None`."""
     origin = typing.get_origin(hint)
+    parts = typing.get_args(hint)
     if origin is typing.Annotated:
-        inner, *marks = typing.get_args(hint)
-        schemas = [getattr(mark, "json_schema", None) or {} for mark in marks]
-        names = next((s["enum"] for s in schemas if "enum" in s), None)
-        names = names or next((s["examples"] for s in schemas if "examples" in s), None)
-        return _type_name(typing.Literal[tuple(names)] if names else inner)
+        schemas = [getattr(mark, "json_schema", None) or {} for mark in parts[1:]]
+        names = [s[key] for key in ("enum", "examples") for s in schemas if key in s]
+        return _type_name(typing.Literal[tuple(names[0])] if names else parts[0])
     if origin is typing.Literal:
-        return "one of " + ", ".join(map(repr, typing.get_args(hint)))
+        return "one of " + ", ".join(map(repr, parts))
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(_type_name, typing.get_args(hint)))
+        return " | ".join(map(_type_name, parts))
     if origin is tuple:
-        return f"tuple of {', '.join(map(_type_name, typing.get_args(hint)))}"
+        return f"tuple of {', '.join(map(_type_name, parts))}"
     if isinstance(hint, type) and origin is None:
-        if hint is type(None):
-            return "None"
-        if hint is inspect.Parameter.empty:
-            return ""
-        return hint.__name__
+        special: dict[type, str] = {type(None): "None", inspect.Parameter.empty: ""}
+        return special.get(hint, hint.__name__)
     return str(hint).replace("typing.", "").replace("collections.abc.", "")

@@ -83,18 +83,10 @@ def list_(
     elif not rows:
         print(f"nothing is staged in {storage}; `contrasweep data list --known` tells what can be")
     else:
-        listed = (
-            rows
-            if known
-            else [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
-        )
-        print(
-            "\n".join(
-                text_table(
-                    [list(listed[0]), *(list(map(str, r.values())) for r in listed)], width=width()
-                )
-            )
-        )
+        if not known:
+            rows = [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
+        cells = [list(rows[0]), *(list(map(str, row.values())) for row in rows)]
+        print("\n".join(text_table(cells, width=width())))
 
 
 @app.command()

@@ -103,14 +103,11 @@ def submit(
         sizes = sent(study, sets=sets or [], cluster=cluster)
         total = sum(sizes.values())
         if json:
-            print_json(
-                "submit",
-                {"files": [{"file": name, "bytes": sizes[name]} for name in sizes], "bytes": total},
-            )
+            files = [{"file": name, "bytes": size} for name, size in sizes.items()]
+            print_json("submit", {"files": files, "bytes": total})
             return
-        rows = [(f"{size:,}", name) for name, size in sizes.items()]
-        wide = max(len(size) for size, _ in rows)
-        print("\n".join(f"{size:>{wide}}  {name}" for size, name in rows))
+        wide = len(f"{max(sizes.values()):,}")
+        print("\n".join(f"{size:>{wide},}  {name}" for name, size in sizes.items()))
         print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
         return
     if address is None:
@@ -224,16 +221,12 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
     study = reports.name(name)
     if study in campaign_names(storage):
-        running = []
-        for other in study_names(storage):
-            if other.startswith(f"{study}."):
-                records = StudyRecords(storage, other)
-                live = read_live(records)
-                if live is not None and is_living(live):
-                    running.append(records)
-        if not running:
+        names = (other for other in study_names(storage) if other.startswith(f"{study}."))
+        every = [StudyRecords(storage, other) for other in names]
+        living = [records for records in every if (live := read_live(records)) and is_living(live)]
+        if not living:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
-        records = running[-1]
+        records = living[-1]
     else:
         records = watching.known_study(study, storage)
     print(f"asked {stop_driver(records)} to stop")
@@ -246,7 +239,5 @@ def _job(name: str, address: str) -> "Job":
     if JOB_ID.fullmatch(name):
         return Job(name, address)
     study = reports.name(name)
-    return Job(
-        next((job["id"] for job in Dashboard(address).jobs() if job["study"] == study), name),
-        address,
-    )
+    ids = (job["id"] for job in Dashboard(address).jobs() if job["study"] == study)
+    return Job(next(ids, name), address)

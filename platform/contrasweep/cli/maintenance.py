@@ -124,13 +124,13 @@ def clean(
 
     records = known_study(name(study), storage)
     plan = publish.plan_cleaning(load(records.study, storage), keep)
-    lines = [
-        f"{records.study}: {plan.gib:.3g} GiB of checkpoints of {plural(len(plan.trials), 'finished trial')} go, "
-        f"those of {plural(plan.kept, 'trial')} stay",
-        *plan.lost,
-    ]
     if not json:
-        print("\n".join(lines))
+        print(
+            f"{records.study}: {plan.gib:.3g} GiB of checkpoints of {plural(len(plan.trials), 'finished trial')} go, "
+            f"those of {plural(plan.kept, 'trial')} stay",
+            *plan.lost,
+            sep="\n",
+        )
     if plan.trials and not dry_run:
         _ask(f"Delete {plan.gib:.3g} GiB? They cannot be restored.", yes)
         with exclusive_driver(records):
@@ -138,14 +138,8 @@ def clean(
             plan = publish.plan_cleaning(results, keep)
             publish.clean(results, plan)
     if json:
-        deleted = bool(plan.trials) and not dry_run
-        document = {
-            "study": plan.study,
-            "kept": plan.kept,
-            "trials": list(plan.trials),
-            "gib": plan.gib,
-        }
-        print_json("clean", {**document, "lost": list(plan.lost), "deleted": deleted})
+        document = {name: value for name, value in vars(plan).items() if name != "keys"}
+        print_json("clean", {**document, "deleted": bool(plan.trials) and not dry_run})
 
 
 def remove(
@@ -293,53 +287,42 @@ def _print_difference(
     """Print what differs between two codes; `pair` names each by its digest, a beginning of it, or `NOW`."""
     from contrasweep.code import difference
 
-    sides = [
-        _resolved(by_code, word, other) for word, other in ((pair[0], pair[1]), (pair[1], pair[0]))
-    ]
-    changes = difference(
-        _texts(records, by_code, *sides[0]), _texts(records, by_code, *sides[1]), (pair[0], pair[1])
-    )
+    a, b = pair
+    changes = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), pair)
     if json:
-        print_json(
-            "code", {"a": pair[0], "b": pair[1], "changes": changes.changes, "diff": changes.diff}
-        )
+        print_json("code", {"a": a, "b": b, "changes": changes.changes, "diff": changes.diff})
     else:
         sys.stdout.write(changes.diff)
         print(f"{changes}")
 
 
-def _resolved(by_code: "dict[str, list[Record]]", word: str, other: str) -> tuple[str, str]:
-    """Return the digest that begins with `word`; `now` means the present code of its trials."""
-    digests = [digest for digest in by_code if digest]
-
-    def digest_of(text: str) -> str:
-        """Return the whole digest that begins with `text`; `SpecError` where none or several do."""
-        matches = [digest for digest in digests if digest.startswith(text)]
-        if len(matches) != 1:
-            raise SpecError(
-                "this is no code of the study's trials",
-                place="--diff",
-                value=text,
-                hint=f"known: {', '.join([*digests, NOW])}",
-            )
-        return matches[0]
-
-    return (NOW, digest_of(other)) if word == NOW else (digest_of(word), "")
-
-
 def _texts(
-    records: "StudyRecords", by_code: "dict[str, list[Record]]", digest: str, like: str
+    records: "StudyRecords", by_code: "dict[str, list[Record]]", word: str, other: str
 ) -> dict[str, str]:
-    """Return file -> text of the code `digest`; for `now`, of the code that the trials which ran `like` would run."""
+    """Return file -> text of the code whose digest begins with `word`.
+
+    For `now` it is the code that the trials which ran the code `other` would run.
+    """
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
     from contrasweep.imports import import_from_here
     from contrasweep.planning.code_comparison import texts
     from contrasweep.storage.code_files import read_sources
 
-    if digest == NOW:
+    text = other if word == NOW else word
+    digests = [digest for digest in by_code if digest]
+    matches = [digest for digest in digests if digest.startswith(text)]
+    if len(matches) != 1:
+        raise SpecError(
+            "this is no code of the study's trials",
+            place="--diff",
+            value=text,
+            hint=f"known: {', '.join([*digests, NOW])}",
+        )
+    (digest,) = matches
+    if word == NOW:
         import_from_here()  # the trials' package is found where `run` finds it
-        record = by_code[like][0]
+        record = by_code[digest][0]
         return texts(CurrentCode({}).of(record.trainable, record.config))
     sources = read_sources(records, digest)
     if sources is None:

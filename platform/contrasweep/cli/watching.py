@@ -89,17 +89,12 @@ def jobs(address: Address, json: Json = False) -> None:
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
-        rows = [
-            [job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])]
-            for job in listed
-        ]
-        print(
-            "\n".join(
-                text_table(
-                    [["job", "study", "status", "began", "ended"], *rows], rule=True, width=width()
-                )
+        rows = [["job", "study", "status", "began", "ended"]]
+        for job in listed:
+            rows.append(
+                [job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])]
             )
-        )
+        print("\n".join(text_table(rows, rule=True, width=width())))
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":
