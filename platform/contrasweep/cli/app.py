@@ -39,6 +39,7 @@ from contrasweep.cli.options import (
     Tracking,
     changed_code,
     print_json,
+    print_table,
     whole,
     width,
 )
@@ -46,7 +47,7 @@ from contrasweep.defaults import OF_STUDY, STORAGE, TRACKING
 from contrasweep.errors import SpecError, StorageError
 from contrasweep.secrets import redacted
 from contrasweep.shell import command_line
-from contrasweep.text_table import WIDTH, text_table
+from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
     from contrasweep.cli.catalogue import Setting
@@ -392,7 +393,7 @@ def list_(
         if json:
             print_json("list", {"entries": entries})
             return
-        print("\n".join(text_table(list(entries.items()), width=width())))
+        print_table(list(entries.items()))
         if signature := catalogue.SIGNATURES.get(kind):
             print(f"\nyour own, by package.module:name: {signature}")
         return

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contrasweep.cli.options import Json, Storage, print_json, width
+from contrasweep.cli.options import Json, Storage, print_json, print_table
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import DataError, plural
-from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -86,7 +85,7 @@ def list_(
         if not known:
             rows = [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
         cells = [list(rows[0]), *(list(map(str, row.values())) for row in rows)]
-        print("\n".join(text_table(cells, width=width())))
+        print_table(cells)
 
 
 @app.command()

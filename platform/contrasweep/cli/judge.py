@@ -14,6 +14,7 @@ from contrasweep.cli.options import (
     Sets,
     Storage,
     end_as,
+    print_json,
     required,
     width,
 )
@@ -135,15 +136,11 @@ def judge(
     outcome = judged.required(requirement) if requirement else None
     if json:
         document = judged.to_dict() | ({} if board else {"required": required(require, outcome)})
-        write((dumps("board" if board else "judge", document) + "\n").encode(), output)
+        print_json("board" if board else "judge", document, output)
     else:
         wide = (width() if output is None else None) or WIDTH
-        write(
-            (
-                judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()
-            ).encode(),
-            output,
-        )
+        text = judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()
+        write(text.encode(), output)
     end_as(require, outcome)
 
 

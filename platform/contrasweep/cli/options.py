@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +15,8 @@ from contrasweep.cli.documents import dumps
 from contrasweep.errors import SpecError
 from contrasweep.imports import check_no_imports
 from contrasweep.storage.names import local_path
+from contrasweep.terminal_text import write
+from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
     from contrasweep.results.requirement import Outcome
@@ -165,9 +167,14 @@ def end_as(require: str, outcome: "Outcome | None") -> None:
     raise typer.Exit(STATUS[outcome])
 
 
-def print_json(name: str, value: Mapping[str, object]) -> None:
-    """Print the document `name` (see `contrasweep.cli.documents`) on standard output."""
-    print(dumps(name, value))
+def print_json(name: str, value: Mapping[str, object], output: Path | None = None) -> None:
+    """Write the document `name` (see `contrasweep.cli.documents`) to the file `output`, or to standard output."""
+    write((dumps(name, value) + "\n").encode(), output)
+
+
+def print_table(rows: Sequence[Sequence[str]], *, rule: bool = False) -> None:
+    """Print rows in columns that fit the terminal, with `rule` the first of them as a head."""
+    print("\n".join(text_table(rows, rule=rule, width=width())))
 
 
 def whole(name: str, value: Mapping[str, object]) -> object:

@@ -16,12 +16,13 @@ from contrasweep.cli.options import (
     StoredStudy,
     end_as,
     print_json,
+    print_table,
     required,
     width,
 )
 from contrasweep.defaults import STORAGE
 from contrasweep.terminal_text import write
-from contrasweep.text_table import WIDTH, text_table
+from contrasweep.text_table import WIDTH
 
 if TYPE_CHECKING:
     from contrasweep.results.results import Results
@@ -79,7 +80,7 @@ def report(
 
     results = load(study, storage)
     if declared:
-        print("\n".join(text_table(declarations(results.document), rule=True, width=width())))
+        print_table(declarations(results.document), rule=True)
         return
     if json:
         table = results.table(rows or None, columns or None, metric)
@@ -145,7 +146,7 @@ def compare(
     outcome = requirement.of([versus.overall]) if requirement else None
     if json:
         document = versus.to_dict() | {"required": required(require, outcome)}
-        write((dumps("compare", document) + "\n").encode(), output)
+        print_json("compare", document, output)
     else:
         write(render_comparison(versus, format), output)
     end_as(require, outcome)
@@ -180,7 +181,7 @@ def diff(
         print_json("diff", vars(differences))
     elif differences.rows:
         rows = [[row.kind, row.arms or "all", row.name, row.a, row.b] for row in differences.rows]
-        print("\n".join(text_table([["what", "arms", "", a, b], *rows], rule=True, width=width())))
+        print_table([["what", "arms", "", a, b], *rows], rule=True)
     else:
         print("no difference")
 

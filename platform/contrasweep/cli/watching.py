@@ -9,11 +9,18 @@ import typer
 
 from contrasweep.cli import reports
 from contrasweep.cli.documents import polled
-from contrasweep.cli.options import Address, Json, Since, Storage, StoredStudy, print_json, width
+from contrasweep.cli.options import (
+    Address,
+    Json,
+    Since,
+    Storage,
+    StoredStudy,
+    print_json,
+    print_table,
+)
 from contrasweep.defaults import STORAGE
 from contrasweep.errors import SpecError, choose_from, plural
 from contrasweep.shell import command_line
-from contrasweep.text_table import text_table
 
 if TYPE_CHECKING:
     from contrasweep.live.overview import Overview
@@ -76,7 +83,7 @@ def studies(storage: Storage = STORAGE, json: Json = False) -> None:
             ]
             for entry in listed
         ]
-        print("\n".join(text_table([head, *rows], rule=True, width=width())))
+        print_table([head, *rows], rule=True)
 
 
 def jobs(address: Address, json: Json = False) -> None:
@@ -94,7 +101,7 @@ def jobs(address: Address, json: Json = False) -> None:
             rows.append(
                 [job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])]
             )
-        print("\n".join(text_table(rows, rule=True, width=width())))
+        print_table(rows, rule=True)
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":
@@ -137,7 +144,7 @@ def print_overview(entry: "Overview") -> None:
         ["last sign of life", date(entry.last_sign)],
         ["best", f"{_metric(entry)} {_best(entry)}" if entry.best is not None else "–"],
     ]
-    print("\n".join(text_table(rows, width=width())))
+    print_table(rows)
 
 
 def _trials(entry: "Overview") -> str:

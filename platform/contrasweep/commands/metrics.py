@@ -211,11 +211,11 @@ class Metrics:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder."""
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
-        names = [name for names in files.FOUND.values() for name in names]
         inside = [
             file
             for place in paths
             if place.is_dir()
+            for names in files.FOUND.values()
             for name in names
             for file in sorted(place.rglob(name))
         ]
@@ -231,17 +231,15 @@ class Metrics:
             for kind, names in files.FOUND.items()
         }
         kinds = {kind: paths for kind, paths in kinds.items() if paths}
+        every = [file for paths in kinds.values() for file in paths]
         # TensorBoard writes a run into several files of one folder; of all other kinds a file is a run.
         runs = {
             str(file.parent if ".tfevents." in file.name else file)
-            for paths in kinds.values()
-            for file in paths
+            for file in every
             if file.name != "trainer_state.json"
         }
         if len(kinds) > 1 or len(runs) > 1:
-            names = sorted(
-                str(file.relative_to(self.folder)) for paths in kinds.values() for file in paths
-            )
+            names = sorted(str(file.relative_to(self.folder)) for file in every)
             raise SpecError(
                 "the command has left metrics in several places",
                 place="metrics",
@@ -250,7 +248,7 @@ class Metrics:
             )
         for kind, paths in kinds.items():
             log.warning("metrics are read from %s: %s", kind, paths[-1].relative_to(self.folder))
-        return [str(file) for paths in kinds.values() for file in paths]
+        return list(map(str, every))
 
     def _report(self, row: Values) -> Report:
         """Return the report of a row; where nothing in it is a step, its `line` is."""
@@ -277,13 +275,11 @@ class Metrics:
         """Return the numbers of a row, and say once of each other name that it is left out."""
         numbers = {}
         for name, value in row.items():
-            if (
-                isinstance(value, int | float)
-                and name not in REPORT_COLUMNS
-                and not name.startswith("_")
-            ):
+            if name.startswith("_"):
+                continue
+            if isinstance(value, int | float) and name not in REPORT_COLUMNS:
                 numbers[name] = value
-            elif name not in self._left_out and value is not None and not name.startswith("_"):
+            elif name not in self._left_out and value is not None:
                 self._left_out.add(name)
                 log.warning(
                     "%s is no metric and is left out: %.80r is no number, or the name is taken",

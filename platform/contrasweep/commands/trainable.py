@@ -144,21 +144,17 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
-    left_out = [
-        entry.name
-        for entry in home.iterdir()
-        if any(fnmatch(entry.name.lower(), name) for name in LEFT)
-        or (
-            entry.name in ignored
-            and not fnmatch(entry.name.lower(), DATA)
-            and entry.resolve().is_relative_to(home)
-        )
-    ]
-    names = [
-        entry.name
-        for entry in home.iterdir()
-        if entry.name not in left_out and entry not in folder.parents
-    ]
+    left_out = []
+    names = []
+    for entry in home.iterdir():
+        name = entry.name.lower()
+        is_left = any(fnmatch(name, pattern) for pattern in LEFT)
+        if entry.name in ignored and not fnmatch(name, DATA):
+            is_left = is_left or entry.resolve().is_relative_to(home)
+        if is_left:
+            left_out.append(entry.name)
+        elif entry not in folder.parents:
+            names.append(entry.name)
     links = []
     began = time.time()
     for name in [*names, *named]:
@@ -206,13 +202,12 @@ def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
             {key: {"value": value} for key, value in plain.items()}, sort_keys=False
         ),
     }
-    paths = {
-        form: folder / f"{form.replace(':', '-')}.{'yaml' if ':' in form else 'json'}"
-        for form in texts
-    }
-    for form, path in paths.items():
-        path.write_text(texts[form])
-    return {form: str(path) for form, path in paths.items()}
+    paths = {}
+    for form, text in texts.items():
+        path = folder / f"{form.replace(':', '-')}.{'yaml' if ':' in form else 'json'}"
+        path.write_text(text)
+        paths[form] = str(path)
+    return paths
 
 
 def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
@@ -235,6 +230,8 @@ def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> 
         "uri": manifest.uri,
         "classes": list(manifest.classes),
     }
+    if data:
+        about["folder"] = next(iter(data.values()))
     return {
         "id": trial.id,
         "study": trial.study,
@@ -242,10 +239,7 @@ def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> 
         "config": config,
         "fold": trial.fold,
         "seed": trial.seed,
-        "data": {
-            **about,
-            **({"folder": folder} if (folder := next(iter(data.values()), "")) else {}),
-        },
+        "data": about,
     }
 
 

@@ -87,11 +87,6 @@ def stage(
         log.warning("%s: left out %s", name, content.rejected)
     if content.copies:
         origin["copies"] = dict(content.copies)
-    if not any(shard.rows for shards in splits.values() for shard in shards):
-        raise DataError(
-            f"{name}: {source} gave no rows"
-            + (f"; left out: {content.rejected}" if content.rejected.counts else "")
-        )
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
     # A dataset of the user's own importer has the name of the folder that the user has chosen for it.
     called = folder if chosen.own and folder != dataset.folder else dataset.text
@@ -106,6 +101,9 @@ def stage(
         origin,
         counts,
     )
+    if not any(shard.rows for shard in manifest.shards):
+        left_out = f"; left out: {content.rejected}" if content.rejected.counts else ""
+        raise DataError(f"{name}: {source} gave no rows{left_out}")
     for note in class_notes(manifest, USUAL):
         log.warning("%s", note)
     return publish(manifest, store)
@@ -236,9 +234,9 @@ class _Split:
 
     def counts(self) -> SplitCounts:
         counts: SplitCounts = {"classes": self.classes.tolist()} if self.classes.any() else {}
-        return (
-            counts if self.groups is None else counts | {"groups": len(self.groups) + self.nameless}
-        )
+        if self.groups is not None:
+            counts["groups"] = len(self.groups) + self.nameless
+        return counts
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
@@ -247,18 +245,16 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
     Feature lists stay uncompressed: they do not shrink, and are read several times faster.
     """
     features = [
-        f.name
+        f
         for f in rows.schema
         if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
     ]
-    compression = {_leaf(f): "none" if f.name in features else "zstd" for f in rows.schema}
+    compression = {_leaf(f): "none" if f in features else "zstd" for f in rows.schema}
     plain = [
-        f.name
+        f
         for f in rows.schema
         if not (
-            pa.types.is_binary(f.type)
-            or pa.types.is_fixed_size_binary(f.type)
-            or f.name in features
+            pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f in features
         )
     ]
     group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
@@ -267,8 +263,8 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
         file,
         row_group_size=group,
         compression=compression,
-        write_statistics=[_leaf(rows.schema.field(n)) for n in plain],
-        use_dictionary=[n for n in plain if pa.types.is_string(rows.schema.field(n).type)],
+        write_statistics=[_leaf(f) for f in plain],
+        use_dictionary=[f.name for f in plain if pa.types.is_string(f.type)],
     )
 
 
