@@ -87,9 +87,22 @@ class Found:
     space: Space = field(default_factory=dict)
     arms: dict[str, tuple[MutableConfig, Space]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    searcher: str = "random"
+    searcher: str = ""
     trials: int = 20
     pruner: MutableConfig = field(default_factory=dict)
+
+    def unread(self, fields: Config, read: str, place: str = "") -> None:
+        """Note the fields that have no counterpart: all but those that are `read`."""
+        self.left += [
+            f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()
+        ]
+
+    def search_by(self, kind: str, place: str) -> None:
+        """Take our searcher for a method, sampler or search algorithm; of one without counterpart say so."""
+        short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
+        if short not in SEARCHERS:
+            self.left.append(f"{place}: {kind}; the search is by tpe")
+        self.searcher = SEARCHERS.get(short, "tpe")
 
     def fields(self) -> MutableConfig:
         """Return the study: a grid where all values are listed and the arms vary the same, else a search."""
@@ -107,13 +120,14 @@ class Found:
                     words = ["seed={seed}"] if placed == "{args:hydra}" else ["--seed", "{seed}"]
                     command[command.index(placed) : command.index(placed)] = words
                 self.study["seeds"] = axes.pop("seed")
+            if self.pruner:
+                self.left.append(
+                    f"early stopping: {self.pruner}: a grid trains all trials to their end"
+                )
             declared = {
                 name: self.arm | {"config": self.config | config}
                 for name, (config, _) in arms.items()
             }
-            self.left += [
-                f"early stopping: {self.pruner}: a grid trains all trials to their end"
-            ] * bool(self.pruner)
             return {**self.study, "arms": declared, "axes": axes}
         declared = {}
         for name, (config, space) in arms.items():  # what an arm says itself goes first
@@ -214,8 +228,8 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         "metric": metric.get("name", "accuracy"),
         "mode": str(metric.get("goal", "min"))[:3],
     }
-    found.left += _unread(metric, "goal name", "metric.")
-    found.searcher = _searcher(found, "method", content.get("method", "random"))
+    found.unread(metric, "goal name", "metric.")
+    found.search_by(content.get("method", "random"), "method")
     found.trials = content.get("run_cap", found.trials)
     for name, fields in _nested(
         content["parameters"], "parameters", leaf="value values min distribution"
@@ -224,7 +238,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         high = fields.get("max")
         are_integers = isinstance(low, int) and isinstance(high, int)
         kind = fields.get("distribution", "int_uniform" if are_integers else "uniform")
-        found.left += _unread(fields, "distribution max min mu q sigma value values", f"{name}.")
+        found.unread(fields, "distribution max min mu q sigma value values", f"{name}.")
         if "value" in fields:
             found.config[name] = fields["value"]
         elif "values" in fields:
@@ -249,7 +263,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
             "pruner_options": {"reduction": reduction, "min_step": first},
         }
         content = {key: value for key, value in content.items() if key != "early_terminate"}
-    found.left += _unread(content, "command method metric name parameters program run_cap")
+    found.unread(content, "command method metric name parameters program run_cap")
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
     found.left += [
         f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)
@@ -277,21 +291,24 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
     ).resolve()
     found.study |= {"name": _name(about.get("name", "")) or found.study["name"], "metric": "result"}
     found.arm = {"command": ["python", _from_here(place), "with", "{args:hydra}", "seed={seed}"]}
-    found.left += _unread(about, "executable name project_root_dir", "seml.")
-    found.left += [f"slurm: {content['slurm']}"] if "slurm" in content else []
+    found.unread(about, "executable name project_root_dir", "seml.")
+    if "slurm" in content:
+        found.left.append(f"slurm: {content['slurm']}")
     sizes = list[int]()
     drawn = 0
     # SEML has settings at the top of the file and in named blocks; each block becomes an arm.
     for name, block in {"": content, **content}.items():
         if name in ("seml", "slurm", "fixed", "grid", "random"):
             continue
-        found.left += _unread(block, "fixed grid random", f"{name}.") if name else []
+        if name:
+            found.unread(block, "fixed grid random", f"{name}.")
         # A value is drawn, or listed in a grid; `samples` and `seed` are of the drawing and no settings.
         grid = block.get("grid", {})
         random = dict(block.get("random", {}))
         samples = random.pop("samples", 0)
         seed = random.pop("seed", None)
-        found.left += [] if seed is None else [f"{name} random.seed: {seed}".strip()]
+        if seed is not None:
+            found.left.append(f"{name} random.seed: {seed}".strip())
         drawn = max(drawn, samples)
         config = dict(_nested(block.get("fixed", {})))
         space = Space()
@@ -337,13 +354,13 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
 def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
     """Read a configuration of Hydra with the Optuna sweeper into `found`."""
     direction = sweeper.get("direction", "minimize")
-    found.left += [f"direction: {direction}"] * isinstance(direction, list)
-    mode = str(direction[0] if isinstance(direction, list) else direction)[:3]
-    name = _name(sweeper.get("study_name") or "") or found.study["name"]
+    if isinstance(direction, list):
+        found.left.append(f"direction: {direction}")
+        direction = direction[0]
     found.study |= {
-        "name": name,
+        "name": _name(sweeper.get("study_name") or "") or found.study["name"],
         "metric": content.get("optimized_metric", "objective"),
-        "mode": mode,
+        "mode": str(direction)[:3],
     }
     defaults = [entry for entry in content.get("defaults", ()) if isinstance(entry, Mapping)]
     overrides = {
@@ -351,10 +368,10 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     }
     sampler = sweeper.get("sampler", {})
     kind = sampler.get("_target_") or overrides.get("sweeper/sampler", "tpe")
-    found.searcher = _searcher(found, "sampler", kind)
+    found.search_by(kind, "sampler")
     unread = {key: content["hydra"].get(key) or overrides.get(key) for key in ("launcher", "sweep")}
     found.left += [f"hydra.{key}: {value}" for key, value in unread.items() if value]
-    found.left += _unread(sampler, "_target_", "hydra.sampler.")
+    found.unread(sampler, "_target_", "hydra.sampler.")
     found.trials = sweeper.get("n_trials", found.trials)
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
         try:
@@ -362,7 +379,7 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
         except (SyntaxError, ValueError, TypeError, IndexError):
             found.left.append(f"{name}: {text}")
     read = "_target_ direction n_trials params sampler search_space study_name"
-    found.left += _unread({key: value for key, value in sweeper.items() if value}, read)
+    found.unread({key: value for key, value in sweeper.items() if value}, read)
     found.left.append(
         "what the function returns: name in metrics where the script prints or writes it"
     )
@@ -421,9 +438,8 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     # What is called below the top of the module would run as soon as the study imports it.
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for part in tree.body:
-        if isinstance(part, ast.Assign | ast.Expr) and re.search(
-            r"\.(fit|optimize|run)\(", ast.unparse(part)
-        ):
+        runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
+        if runs and isinstance(part, ast.Assign | ast.Expr):
             line = f"line {part.lineno} runs as the module is imported"
             found.left.append(f'{line}; put it below `if __name__ == "__main__":`')
 
@@ -472,14 +488,15 @@ def _of_python(found: Found, file: Path, text: str) -> None:
     def needs(node: ast.expr) -> None:
         asked = value(node)
         said["resources"] = {f"{key}s": asked[key] for key in ("cpu", "gpu") if asked.get(key)}
-        found.left.extend(_unread(asked, "cpu gpu", "resources: "))
+        found.unread(asked, "cpu gpu", "resources: ")
 
     def read(name: str, key: str, inner: ast.expr) -> None:
         """Take an argument of a call that declares a search."""
         if key in ("scheduler", "pruner", "sampler", "search_alg"):
             kind, words = made(key, inner)
             if key in ("sampler", "search_alg"):
-                said["searcher"] = _searcher(found, key, kind)
+                found.search_by(kind, key)
+                said["searcher"] = kind
             elif kind not in EARLY_STOPPING:
                 raise ValueError(kind)
             else:
@@ -579,7 +596,7 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         # A function to train with was found: it is called as it is, in place of a command.
         module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
         found.study["metric"] = metric
-        found.searcher = said.get("searcher", "random" if kind == "tune" else "tpe")
+        found.searcher = found.searcher or ("random" if kind == "tune" else "tpe")
         if "tune.grid_search(" in text:
             found.searcher = "grid"
             if (times := said.get("num_samples", 1)) > 1:
@@ -632,18 +649,6 @@ def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None
 
 def _name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).strip("-._")
-
-
-def _searcher(found: Found, place: str, kind: str) -> str:
-    """Return our searcher for a method, sampler or search algorithm; of one without counterpart say so."""
-    short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
-    found.left += [f"{place}: {kind}; the search is by tpe"] * (short not in SEARCHERS)
-    return SEARCHERS.get(short, "tpe")
-
-
-def _unread(fields: Config, read: str, place: str = "") -> list[str]:
-    """Return a line for each field that has no counterpart: for all but those that are read."""
-    return [f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()]
 
 
 def _from_here(path: Path) -> str:

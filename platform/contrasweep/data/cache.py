@@ -230,10 +230,9 @@ def discard(path: Path) -> None:
 
 
 def _last_used(folder: Path) -> float:
-    try:
+    with contextlib.suppress(OSError):
         return (folder / ENTRY).stat().st_mtime
-    except OSError:
-        return 0.0
+    return 0.0
 
 
 def _size(folder: Path) -> int:

@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from contrasweep.data.manifest import REMEDY, ColumnSpec
 from contrasweep.errors import DataError
 
-FLOATS = {"float": "float32", "double": "float64"}
-"""Names of types in Arrow, where NumPy has others."""
-
 
 def spec(dtype: str, shape: Sequence[int], *, several: bool = False) -> ColumnSpec:
     """Return the manifest's entry of an array column: its dtype, the shape of an item, whether a row has several."""
@@ -73,7 +70,10 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
 
 def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.Table:
     """Return a table of `columns`; array columns carry their spec in the metadata of their field."""
-    arrays = {name: _array(value) for name, value in columns.items()}
+    arrays = {
+        name: value if isinstance(value, pa.Array) else pa.array(value)
+        for name, value in columns.items()
+    }
     stored = {
         name: {k: str(v) for k, v in spec.items()} | {"byte_order": "little"}
         for name, spec in specs.items()
@@ -82,22 +82,6 @@ def table(columns: Mapping[str, object], specs: Mapping[str, ColumnSpec]) -> pa.
         pa.field(name, array.type, metadata=stored.get(name)) for name, array in arrays.items()
     ]
     return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
-
-
-def _array(value: Any) -> pa.Array:
-    """Return plain numbers as an array without `pa.array`, which imports pandas.
-
-    `pa.array` takes all else: it knows masks, and refuses another byte order.
-    """
-    if (
-        type(value) is np.ndarray
-        and value.ndim == 1
-        and value.dtype.kind in "iuf"
-        and value.dtype.isnative
-    ):
-        buffer = pa.py_buffer(np.ascontiguousarray(value))
-        return pa.Array.from_buffers(pa.from_numpy_dtype(value.dtype), len(value), [None, buffer])
-    return value if isinstance(value, pa.Array) else pa.array(value)
 
 
 def content_digest(rows: pa.Table) -> str:
@@ -123,21 +107,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def numbers(column: pa.Array) -> NDArray[Any]:
-    """Return a column's values as an array; integers and fractions without pandas, which `to_numpy` imports."""
-    kind = str(column.type)
-    if column.null_count or not (pa.types.is_integer(column.type) or kind in FLOATS):
-        values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return values
-    dtype = np.dtype(FLOATS.get(kind, kind))
-    return np.frombuffer(
-        column.buffers()[1] or b"", dtype, len(column), column.offset * dtype.itemsize
-    )
-
-
 def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    if not column.null_count:  # `to_numpy` imports pandas
-        return np.ones(len(column), bool)
     valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
@@ -150,11 +120,11 @@ def _feed_chunks(state: Any, kind: pa.DataType, chunks: Sequence[pa.Array]) -> N
     state.update(np.packbits(np.concatenate(valid) if valid else np.zeros(0, bool)).tobytes())
     if pa.types.is_fixed_size_binary(kind):
         for chunk in chunks:
-            filled = chunk.fill_null(bytes(kind.byte_width)) if chunk.null_count else chunk
+            filled = _filled(chunk, bytes(kind.byte_width))
             state.update(to_array(filled, "uint8", [kind.byte_width]).data)
         return
     nothing = b"" if pa.types.is_binary(kind) else ""
-    chunks = [chunk.fill_null(nothing) if chunk.null_count else chunk for chunk in chunks]
+    chunks = [_filled(chunk, nothing) for chunk in chunks]
     # Lengths alone are hashed, because offsets depend on how the column was cut into chunks.
     offsets = [
         np.frombuffer(c.buffers()[1], np.int32, len(c) + 1, c.offset * 4) for c in chunks if len(c)
@@ -185,9 +155,10 @@ def _feed(state: Any, column: pa.Array) -> None:
     state.update(b"list\0" if pa.types.is_list(kind) else f"{kind}\0".encode())
     state.update(np.packbits(_valid(column)).tobytes())
     if pa.types.is_list(kind):
-        lengths = numbers(_filled(column.value_lengths(), 0))
+        lengths = _filled(column.value_lengths(), 0).to_numpy(zero_copy_only=False)
         state.update(np.ascontiguousarray(lengths, "<i8").data)
         return _feed(state, column.flatten())
-    values = numbers(_filled(column, False if pa.types.is_boolean(kind) else 0))
+    filled = _filled(column, False if pa.types.is_boolean(kind) else 0)
+    values = filled.to_numpy(zero_copy_only=False)
     state.update(np.ascontiguousarray(values, values.dtype.newbyteorder("<")).data)
     return None

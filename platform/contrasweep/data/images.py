@@ -29,20 +29,14 @@ class DeepImage(BrokenImage):
     reason = "more than 8 bits a channel, convert to 8 bit first"
 
 
-def probe(data: bytes) -> tuple[int, int, int]:
-    """Return height, width and channels (1 or 3) of an encoded image by its header; `BrokenImage` if it has none."""
-    with _opened(data) as image:
-        return image.height, image.width, 1 if image.mode in ("1", "L") else 3
-
-
 def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
     """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if the bytes are no image.
 
     With `shape` the image is scaled to cover it (bicubic, antialiased) and cut about its centre, if it is of another
     size; a height of 0 leaves it as it is.
     """
-    channels = shape[2] if shape else probe(data)[2]
     with _opened(data) as image:
+        channels = shape[2] if shape else 1 if image.mode in ("1", "L") else 3
         try:
             image.load()
             pixels = image if image.mode == MODES[channels] else image.convert(MODES[channels])

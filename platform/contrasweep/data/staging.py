@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contrasweep.config import Config
-from contrasweep.data.columns import content_digest, numbers
+from contrasweep.data.columns import content_digest
 from contrasweep.data.folds import NAMELESS, USUAL, class_notes
 from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
 from contrasweep.data.names import Name, importer, parse
@@ -225,7 +225,7 @@ class _Split:
         self.written += 1
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:
-            labels = numbers(rows["label"].combine_chunks())
+            labels = rows["label"].to_numpy()
             self.classes += np.bincount(labels, minlength=len(self.classes))
         if "group" in rows.column_names:
             names = rows["group"].to_pylist()

@@ -23,7 +23,7 @@ class ArmBudget:
     gpu_hours: Above0 | None = None
 
     def __post_init__(self) -> None:
-        if self.trials is None and self.epochs is None and self.gpu_hours is None:
+        if not (self.trials or self.epochs or self.gpu_hours):
             raise SpecError("a search needs a budget", hint="give trials, epochs or gpu_hours")
 
     def __str__(self) -> str:
@@ -76,9 +76,8 @@ class Spending:
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
             why: Silence = "method" if record.status.failed else "infeasible"
-            if record.cause is not None and record.cause.outside:
-                why = "outside"
-            self.silent[record.trial_id] = why
+            is_outside = record.cause is not None and record.cause.outside
+            self.silent[record.trial_id] = "outside" if is_outside else why
         if record.status.counts:
             self.longest = max(self.longest, record.step)
 
@@ -152,21 +151,15 @@ class SearchCost:
 
         Where there is no GPU, it says hours of a slot (`slot-hours`).
         """
-
-        def of(spent: str, limit: float | None, unit: str) -> str:
-            return f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"
-
-        hours = of(
-            hours_text(self.gpu_hours),
-            budget.gpu_hours,
-            "GPU-hours" if self.on_gpus else "slot-hours",
-        )
+        hours = "GPU-hours" if self.on_gpus else "slot-hours"
+        parts: list[tuple[object, float | None, str]] = [
+            (self.configurations, budget.trials, "configurations"),
+            (self.epochs, budget.epochs, "epochs"),
+            (hours_text(self.gpu_hours), budget.gpu_hours, hours),
+        ]
         return ", ".join(
-            [
-                of(str(self.configurations), budget.trials, "configurations"),
-                of(str(self.epochs), budget.epochs, "epochs"),
-                hours,
-            ]
+            f"{spent} of {limit:g} {unit}" if limit else f"{spent} {unit}"
+            for spent, limit, unit in parts
         )
 
 

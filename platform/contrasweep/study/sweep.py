@@ -99,11 +99,7 @@ class Sweep(StudyBase):
                 place="budget",
                 hint="for example trials_per_arm: 40, or budget: {epochs: 2000} or {gpu_hours: 4}",
             )
-        if (
-            self.trials_per_arm is not None
-            and self.budget is not None
-            and self.budget.trials is not None
-        ):
+        if self.trials_per_arm and self.budget and self.budget.trials:
             raise SpecError(
                 "trials_per_arm and budget.trials say the same",
                 place="trials_per_arm",

@@ -1,5 +1,6 @@
 """The trainable that an arm names: imported by its path, and its settings resolved for each config of the arm."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -75,24 +76,20 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
             f"the settings of {owner} no `settings`, so they cannot be checked; one that no trial reads is named after "
             "the run"
         )
-    commands = [(name, arm) for name, arm in study.arms.items() if arm.trainable == PATH]
-    notes += [_untrained(study), _unasked(study)]
-    for name, arm in commands:
-        notes += _of_command(name, arm, axes, study)
+    notes += [_untrained(study)]
+    if isinstance(study, Sweep) and not can_search():
+        notes.append(
+            "the searcher and its options are not checked: optuna and scipy are not both installed here"
+        )
+    for name, arm in study.arms.items():
+        if arm.trainable == PATH:
+            notes += _of_command(name, arm, axes, study)
     return tuple(filter(None, notes))
 
 
 def can_search() -> bool:
     """Whether the packages that searchers need are installed. A machine that only plans and submits may lack them."""
     return is_installed("optuna") and is_installed("scipy")
-
-
-def _unasked(study: Study) -> str:
-    if not isinstance(study, Sweep) or can_search():
-        return ""
-    return (
-        "the searcher and its options are not checked: optuna and scipy are not both installed here"
-    )
 
 
 def unimportable(study: Study) -> tuple[str, ...]:
@@ -108,11 +105,10 @@ def unimportable(study: Study) -> tuple[str, ...]:
         if path.startswith(FILE) or path.endswith(":__main__"):  # what a command runs
             continue
         try:
-            import_path(path)
+            with contextlib.suppress(SpecError):  # where it is used, this says its place
+                import_path(path)
         except ModuleNotFoundError:
             lacking.append(path)
-        except SpecError:  # where it is used, this says its place
-            pass
     return tuple(lacking)
 
 

@@ -248,7 +248,7 @@ def _folds(path: Path, rows: list[Row]) -> Folds | None:
                 "rows one fold, or leave out the column fold"
             )
     names = sorted({row["fold"] for row in listed})
-    if names != sorted(str(i) for i in range(len(names))):
+    if names != sorted(map(str, range(len(names)))):
         raise DataError(f"{path}: folds must be numbered from 0 without a gap, got {names}")
     return Folds(len(names), "given")
 
@@ -292,18 +292,14 @@ def _pairs(
 
 def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
     """Return the columns beside the images, from the rows and their labels."""
-    arrays = {
-        "label": pa.array([label for _, label in rows], pa.int32()),
-        "pre_path": pa.array([row["pre"] for row, _ in rows], pa.string()),
-        "post_path": pa.array([row["post"] for row, _ in rows], pa.string()),
-    }
-    for name in ("x", "y", "group", "fold", "id"):
+    arrays = {"label": pa.array([label for _, label in rows], pa.int32())}
+    for name in ("pre", "post", "x", "y", "group", "fold", "id"):
         if name in rows[0][0]:
             cells = [row[name] for row, _ in rows]
             if name in NUMBERS:
                 arrays[name] = pa.array([int(cell) if cell else None for cell in cells], pa.int32())
             else:
-                arrays[name] = pa.array(cells, pa.string())
+                arrays[f"{name}_path" if name in SIDES else name] = pa.array(cells, pa.string())
     return arrays
 
 

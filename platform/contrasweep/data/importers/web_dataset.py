@@ -32,17 +32,19 @@ class Settings(encoded_images.Settings):
 def read(source: Path, settings: Settings) -> Content:
     """Return the images of each sample, still encoded. The tars are read twice, the first time for the labels alone."""
     tars = files_by_split(source, ".tar")
-    labelled = settings.label != "none"
-    most = -1
-    samples = 0
-    for number in (number for files in tars.values() for number in _labels(files, settings.label)):
-        most = max(most, number)
-        samples = samples + 1
-    if labelled and most < 0:
-        raise DataError(
-            f"{source} has no sample with a label; --set label=none stages images without labels"
-        )
-    classes = _classes(source, most, samples) if labelled else ()
+    classes: tuple[str, ...] = ()
+    if settings.label != "none":
+        most = -1
+        samples = 0
+        for file in (file for files in tars.values() for file in files):
+            for key, members in _samples(file, {settings.label.partition(":")[0]}):
+                most = max(most, _label(members, settings.label, f"{file}: {key}"))
+                samples += 1
+        if most < 0:
+            raise DataError(
+                f"{source} has no sample with a label; --set label=none stages images without labels"
+            )
+        classes = _classes(source, most, samples)
     splits = {split: _members(files, settings.label) for split, files in tars.items()}
     return encoded_images.content(splits, classes, settings)
 
@@ -101,14 +103,6 @@ def _check_end(archive: tarfile.TarFile, file: Path) -> None:
             raise DataError(
                 f"{file} goes on behind its end, as tars that were joined by cat do; name each by itself"
             )
-
-
-def _labels(files: list[Path], label: str) -> Iterator[int]:
-    if label == "none":
-        return
-    for file in files:
-        for key, members in _samples(file, {label.partition(":")[0]}):
-            yield _label(members, label, f"{file}: {key}")
 
 
 def _members(files: list[Path], label: str) -> Iterator[Encoded]:
