@@ -77,9 +77,17 @@ def submit(
     from contrasweep.running.submit import sent
     from contrasweep.running.submit import submit as send
 
-    asked: MutableConfig = {"storage": storage, "tracking": tracking, "sets": sets or []}
-    asked |= {"max_concurrent": max_concurrent, "changed": changed_code(rerun_changed, accept_code)}
-    asked |= {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun or []}
+    asked: MutableConfig = {
+        "storage": storage,
+        "tracking": tracking,
+        "sets": sets or [],
+        "max_concurrent": max_concurrent,
+        "changed": changed_code(rerun_changed, accept_code),
+        "extend": extend,
+        "spend": spend,
+        "retry_failed": retry_failed,
+        "rerun": rerun or [],
+    }
     if slurm:
         from contrasweep.running.slurm import submit_slurm
 

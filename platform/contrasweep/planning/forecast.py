@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -176,10 +176,10 @@ class Forecast:
 
         None where the seconds of a trial are not known, or an arm is not in the plan.
         """
-        rows: dict[str, list[ForecastRow]] = {}
+        rows = defaultdict[str, list[ForecastRow]](list)
         for row in self.rows:
-            rows.setdefault(row.planned.arm, []).append(row)
-        if not set(trials) <= set(rows):
+            rows[row.planned.arm].append(row)
+        if not trials.keys() <= rows.keys():
             return None
         drawn = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
         makespan = self.durations.makespan(
@@ -280,13 +280,10 @@ class Forecast:
             f" on {plural(inventory.gpus, 'GPU')}" if inventory.gpus else ""
         )
         if makespan is None:
-            unbounded = self.plan.total is None
-            why = (
-                "as how many trials the budget pays for"
-                if unbounded
-                else "until a trial has finished"
-            )
-            return [f"time      unknown{',' if unbounded else ''} {why}; {hosts}"]
+            why = " until a trial has finished"
+            if self.plan.total is None:
+                why = ", as how many trials the budget pays for"
+            return [f"time      unknown{why}; {hosts}"]
         least = "about " if self.counted else ""
         lines = [f"time      {least}{duration(3600 * makespan.hours)}, simulated; {hosts}"]
         if self.counted:
@@ -368,16 +365,18 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
     """Say how many GiB of checkpoints the whole study keeps; empty where the size of one cannot be counted."""
     study = plan.study
     # The largest cell of an arm stands for the arm: which of them is kept is not known yet.
-    each: dict[str, list[float]] = {}
+    each = defaultdict[str, float](float)
     for trial in plan.sample_trials:
-        each.setdefault(trial.arm, []).append(footprints.checkpoint_gib(trial) or 0.0)
-    sizes = [max(of_arm) for of_arm in each.values()]
-    if not sizes or min(sizes) == 0.0:
+        each[trial.arm] = max(each[trial.arm], footprints.checkpoint_gib(trial) or 0.0)
+    sizes = each.values()
+    if not each or not all(sizes):
         return ""
     keep = study.keep_checkpoints_of
     trials = plan.total
-    if keep in ("best_of_arm", "none"):
-        trials = len(study.arms) if keep == "best_of_arm" else 0
+    if keep == "none":
+        trials = 0
+    elif keep == "best_of_arm":
+        trials = len(study.arms)
     elif keep == "confirmed" and isinstance(study, Sweep):
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
     if study.keep == "none":
@@ -480,16 +479,16 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
     counts = Counter[str]()
     for row in rows:
         capacity = row.capacity
-        arm = row.planned.arm
+        why = capacity.requirement.why
+        if not why and capacity.requirement.source == DEFAULT and inventory.gpus:
+            why = (
+                "nothing is known (its trainable has no `memory`, the arm no `resources`): a whole GPU until one was "
+                "measured"
+            )
         if capacity.why_not:
-            counts[f"infeasible  arm {arm}: {capacity.why_not}"] += 1
-        elif capacity.requirement.why:
-            counts[f"memory    arm {arm}: {capacity.requirement.why}"] += 1
-        elif capacity.requirement.source == DEFAULT and inventory.gpus:
-            counts[
-                f"memory    arm {arm}: nothing is known (its trainable has no `memory`, the arm no `resources`): "
-                "a whole GPU until one was measured"
-            ] += 1
-    lines = [f"{text}" + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]
+            counts[f"infeasible  arm {row.planned.arm}: {capacity.why_not}"] += 1
+        elif why:
+            counts[f"memory    arm {row.planned.arm}: {why}"] += 1
+    lines = [text + (f" ({n} cells)" if n > 1 else "") for text, n in counts.items()]
     tail = [f"... and {len(lines) - MAX_NOTES} more of this kind"] if len(lines) > MAX_NOTES else []
     return [*lines[:MAX_NOTES], *tail]

@@ -187,7 +187,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         """Return the row of an arm, with what its search has spent by the finished records `known`."""
         study = self.study
         space = list(self.study.arms[arm].space)
-        ended = _ended(known)
+        searched, confirmed = (_ended(known)[arm, phase] for phase in (Phase.SEARCH, Phase.CONFIRM))
         cost = search_costs(known.values(), study.arms)[arm]
         trials = self.searched and self.searched // len(study.arms)
         facts = {
@@ -197,16 +197,16 @@ class SweepPlan(PlanDisplay, SweepDesign):
             "search_trials": trials,
             "epochs": cost.epochs,
             "gpu_hours": cost.gpu_hours,
-            "search_ended": ended[arm, Phase.SEARCH],
+            "search_ended": searched,
             "confirmation_trials": len(self.replicates),
-            "confirmation_ended": ended[arm, Phase.CONFIRM],
+            "confirmation_ended": confirmed,
         }
         columns = (
             ("arm", arm),
             ("search", str(trials or "-")),
-            ("ended", str(ended[arm, Phase.SEARCH])),
+            ("ended", str(searched)),
             ("confirmation", str(len(self.replicates))),
-            ("ended", str(ended[arm, Phase.CONFIRM])),
+            ("ended", str(confirmed)),
         )
         return PlanRow(
             arm, (), tuple(self.samples(arm)), facts, columns, (("searched", ", ".join(space)),)
@@ -241,12 +241,13 @@ class SweepPlan(PlanDisplay, SweepDesign):
             on = (
                 f"fold{'s' if len(folds) > 1 else ''} {', '.join(map(str, folds))} of {study.folds}"
             )
-        where = (
-            f"{_folds_text(study)} x "
-            if study.folds and study.confirm_on != "test"
-            else "the test split, "
-        )
-        where = "the same data, " if on.startswith("the program") else where
+        where = "the test split, "
+        if study.folds and study.confirm_on != "test":
+            where = f"the {plural(len(study.confirm_folds), 'unsearched fold')} x "
+            if study.confirm_on == "all":
+                where = f"all {plural(study.folds, 'fold')}, searched ones too, x "
+        elif study.folds is None and self.data.kind == NO_DATA:
+            where = "the same data, "
         trials_an_arm = (
             ""
             if self.searched is None
@@ -271,13 +272,6 @@ class SweepPlan(PlanDisplay, SweepDesign):
             *([f"looks     {study.replicates}"] if study.replicates else []),
             f"trials    {trials}, {len(known)} ended",
         ]
-
-
-def _folds_text(study: Sweep) -> str:
-    folds = len(study.confirm_folds)
-    if study.confirm_on == "all":
-        return f"all {plural(folds, 'fold')}, searched ones too,"
-    return f"the {plural(folds, 'unsearched fold')}"
 
 
 def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:

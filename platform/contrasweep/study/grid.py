@@ -139,17 +139,14 @@ class AblationGrid(StudyBase):
                 hint=f"seeds are {self.seeds}",
             )
         for arm_name, arm in self.arms.items():
-            if arm.space:
-                raise SpecError(
-                    "an AblationGrid searches nothing",
-                    place=f"arms.{arm_name}.space",
-                    value=list(arm.space),
-                    hint="make its keys axes, or declare a Sweep",
-                )
-            if arm.start_points:
-                raise SpecError(
-                    "an AblationGrid searches nothing", place=f"arms.{arm_name}.start_points"
-                )
+            for field in ("space", "start_points"):
+                if searched := getattr(arm, field):
+                    raise SpecError(
+                        "an AblationGrid searches nothing",
+                        place=f"arms.{arm_name}.{field}",
+                        value=list(searched),
+                        hint="make its keys axes, or declare a Sweep",
+                    )
         check_metric(self.metric)
         for place, names, grid, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
