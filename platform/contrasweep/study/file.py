@@ -5,15 +5,14 @@ that does not have its own. `FILE.yaml:NAME` is one of them.
 """
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.yaml_text import MAX_CHARACTERS, read_yaml
-from contrasweep.errors import ContrasweepError, SpecError, check_known, choose_from
-from contrasweep.imports import import_from_here, in_one_line
+from contrasweep.errors import SpecError, check_known, choose_from
+from contrasweep.imports import import_from_here, import_module
 from contrasweep.schema import JsonSchema, json_schema, validate
 from contrasweep.study import dotted
 from contrasweep.study.grid import AblationGrid
@@ -174,26 +173,10 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
             else "",
         )
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        hint = (
-            ""
-            if error.name and f"{module_name}.".startswith(f"{error.name}.")
-            else f"it imports {error.name!r}, which is not installed"
-        )
-        raise SpecError(
-            "there is no such module", place=place, value=module_name, hint=hint
-        ) from None
-    except ContrasweepError as error:
-        raise SpecError(str(error), place=module_name) from None
-    # the module is someone else's: whatever it raises is named, in one line
-    except (Exception, SystemExit) as error:
-        raise SpecError(
-            f"the {noun}'s module raises an error when it is imported",
-            place=place,
-            value=module_name,
-            hint=in_one_line(error),
-        ) from None
+        module = import_module(module_name, place=place, kind=noun)
+    except ModuleNotFoundError as error:  # on a machine that only plans and submits
+        rule = f"the {noun}'s module imports a package that is not installed"
+        raise SpecError(rule, place=place, value=module_name, hint=str(error)) from None
     declared = getattr(module, attribute, None)
     if isinstance(declared, kinds):
         return declared

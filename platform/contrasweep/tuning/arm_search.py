@@ -25,7 +25,7 @@ from contrasweep.study import dotted
 from contrasweep.study.arm_budget import Spending
 from contrasweep.study.space import Space
 from contrasweep.trial import Trial
-from contrasweep.tuning.design import SweepDesign, fixed_of
+from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.pruners import CONTINUE
 from contrasweep.tuning.source import Next
 
@@ -100,7 +100,7 @@ class ArmSearch:
         self.study = study
         self.arm = arm
         self.records = records
-        self.fixed = fixed_of(study.arms[arm])
+        self.fixed = dotted.merge(study.arms[arm].config)
         self.searcher = plan.searcher(arm, self.fixed)
         self.pruner = plan.pruner()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))

@@ -8,7 +8,6 @@ from contrasweep import canonical
 from contrasweep.config import Config, MutableConfig
 from contrasweep.data.manifest import NO_DATA, Manifest
 from contrasweep.study import dotted
-from contrasweep.study.arm import Arm
 from contrasweep.study.base import NO_RESULT
 from contrasweep.study.file import to_plain
 from contrasweep.study.space import sample
@@ -161,13 +160,8 @@ class SweepDesign:
         return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)
 
 
-def fixed_of(arm: Arm) -> MutableConfig:
-    """Return the settings of `arm` that are not searched, nested."""
-    return dotted.merge(arm.config)
-
-
 def point(study: Sweep, name: str, u: float) -> MutableConfig:
     """Return the config of an arm at the relative place `u` of every searched setting, from 0, the lower end, to 1."""
     arm = study.arms[name]
-    fixed = fixed_of(arm)
+    fixed = dotted.merge(arm.config)
     return dotted.merge(fixed, dotted.expand(sample(arm.space, [u] * len(arm.space), fixed)))

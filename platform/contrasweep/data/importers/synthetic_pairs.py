@@ -5,7 +5,6 @@ a pair is labelled, on the second alone: neither image tells it without the othe
 own.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -46,15 +45,15 @@ def _read(source: Path, settings: Planted) -> Content:
     specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
     counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
     tables = {
-        split: list(_tables(random, count, settings.size, specs)) for split, count in counts.items()
+        split: [_table(random, count, settings.size, specs)] for split, count in counts.items()
     }
     return Content("image-pair", tables, tuple(SHARES), specs, source={"synthetic": True})
 
 
-def _tables(
+def _table(
     random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]
-) -> Iterator[pa.Table]:
-    """Yield a table of `count` pairs with equally many of each class, in random order."""
+) -> pa.Table:
+    """Return a table of `count` pairs with equally many of each class, in random order."""
     labels = random.permutation(np.arange(count) % len(SHARES))
     shares = list(SHARES.values())
     pairs = [_pair(random, size, shares[label]) for label in labels]
@@ -63,7 +62,7 @@ def _tables(
         "post": columns.from_array(np.stack([post for _, post in pairs])),
         "label": pa.array(labels, pa.int32()),
     }
-    yield columns.table(arrays, specs)
+    return columns.table(arrays, specs)
 
 
 def _pair(
