@@ -5,6 +5,7 @@ and dicts and nothing else, so a forged file raises instead of running (`data.sa
 """
 
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,31 +45,26 @@ class LongTailed:
     imbalance_factor: labelled_images.ImbalanceFactor = 100.0
 
 
-def _read(classes: int) -> Any:
-    """Return the function that reads CIFAR-10 or CIFAR-100, by its number of classes."""
-
-    def read(source: Path, settings: Any) -> Content:
-        """Return the images of an .npz or of the published pickles, long-tailed where the settings say so."""
-        if source.suffix == ".npz":
-            splits = labelled_images.splits_of_npz(source)
-            names = CLASSES10 if classes == 10 else tuple(map(str, range(100)))
-        else:
-            splits, names = _pickled(source, classes)
-        if isinstance(settings, LongTailed):
-            images, labels = splits["train"]
-            rows_kept = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
-            splits["train"] = images[rows_kept], labels[rows_kept]
-        return labelled_images.content(splits, names, str(source))
-
-    return read
+def _read(classes: int, source: Path, settings: Any) -> Content:
+    """Return the images of an .npz or of the published pickles, long-tailed where the settings say so."""
+    if source.suffix == ".npz":
+        splits = labelled_images.splits_of_npz(source)
+        names = CLASSES10 if classes == 10 else tuple(map(str, range(100)))
+    else:
+        splits, names = _pickled(source, classes)
+    if isinstance(settings, LongTailed):
+        images, labels = splits["train"]
+        rows_kept = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
+        splits["train"] = images[rows_kept], labels[rows_kept]
+    return labelled_images.content(splits, names, str(source))
 
 
 def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, ...]]:
     """Return images and labels of each split from the published pickles, and the names of the classes."""
-    files = _Files(source, FOLDERS[classes])
+    read = partial(_read_file, source, FOLDERS[classes])
     splits = {}
     for split, parts in PARTS[classes].items():
-        batches = [safety.unpickle(files.read(part), f"{source}: {part}") for part in parts]
+        batches = [safety.unpickle(read(part), f"{source}: {part}") for part in parts]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
             images = (
@@ -86,26 +82,19 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
             ) from None
     if classes == 10:
         return splits, CLASSES10
-    names = safety.unpickle(files.read("meta"), f"{source}: meta")[b"fine_label_names"]
+    names = safety.unpickle(read("meta"), f"{source}: meta")[b"fine_label_names"]
     return splits, tuple(name.decode() for name in names)
 
 
-class _Files:
-    """Files of the published tar, or of the folder it unpacks to; nothing is ever unpacked to disk."""
-
-    def __init__(self, source: Path, folder: str) -> None:
-        self.source = source
-        self.folder = folder
-
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a file of the tar or the folder; `DataError` where neither has it."""
-        if self.source.is_file():
-            with tarfile.open(self.source) as archive:
-                return archive.extractfile(f"{self.folder}/{name}").read()  # type: ignore[union-attr]
-        for place in (self.source, self.source / self.folder):
-            if (place / name).is_file():
-                return (place / name).read_bytes()
-        raise DataError(f"{self.source} has no {name} (nor {self.folder}/{name})")
+def _read_file(source: Path, folder: str, name: str) -> bytes:
+    """Return the bytes of a file of the published tar, or of the folder it unpacks to; nothing is unpacked to disk."""
+    if source.is_file():
+        with tarfile.open(source) as archive:
+            return archive.extractfile(f"{folder}/{name}").read()  # type: ignore[union-attr]
+    for place in (source, source / folder):
+        if (place / name).is_file():
+            return (place / name).read_bytes()
+    raise DataError(f"{source} has no {name} (nor {folder}/{name})")
 
 
 _LICENCE = "free for research, cite Krizhevsky 2009"
@@ -114,12 +103,12 @@ _LICENCE = "free for research, cite Krizhevsky 2009"
 def _importer(classes: int, settings: Any, about: str) -> Importer:
     source = f"{FOLDERS[classes]} (folder or the published tar.gz), or an npz with x_train, y_train, x_test, y_test"
     return Importer(
-        _read(classes),
+        partial(_read, classes),
         about,
         _LICENCE,
         source,
         settings,
-        labelled_images.download(f"CIFAR{classes}"),
+        partial(labelled_images.download, f"CIFAR{classes}"),
     )
 
 

@@ -4,7 +4,7 @@ They are read from arrays or from a NumPy archive, and long-tailed subsets of th
 """
 
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,17 +100,12 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
     }
 
 
-def download(name: str) -> Callable[[Path], Path]:
-    """Return the function that downloads torchvision's dataset `name`, checked by torchvision's digests."""
+def download(name: str, folder: Path) -> Path:
+    """Download torchvision's dataset `name`, checked by its digests, into the folder, and return that."""
+    from torchvision import datasets
 
-    def fetch(folder: Path) -> Path:
-        """Download the dataset into the folder, and return it."""
-        from torchvision import datasets
-
-        getattr(datasets, name)(folder, download=True)
-        return folder
-
-    return fetch
+    getattr(datasets, name)(folder, download=True)
+    return folder
 
 
 def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:

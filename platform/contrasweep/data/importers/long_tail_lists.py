@@ -1,8 +1,8 @@
 """ImageNet-LT (Liu et al. 2019, OLTR) and iNaturalist 2018 by their published lists: `relative/path label` a line."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from contrasweep.data import safety
 from contrasweep.data.content import Content, Importer
@@ -28,22 +28,16 @@ class Settings:
     lists: str | None = None
 
 
-def _read(names: dict[str, str], classes: int) -> Any:
-    """Return the function that reads images by lists, `names` of the list of each split."""
-
-    def read(source: Path, settings: Settings) -> Content:
-        """Return the images that the lists name, still encoded; `DataError` where a list is missing."""
-        lists = local_path(settings.lists, "lists") if settings.lists else source
-        if missing := [name for name in names.values() if not (lists / name).is_file()]:
-            raise DataError(
-                f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
-            )
-        splits = {split: _files(source, lists / name, classes) for split, name in names.items()}
-        return encoded_images.content(
-            splits, map(str, range(classes)), encoded_images.Settings(size=settings.size)
+def _read(names: dict[str, str], classes: int, source: Path, settings: Settings) -> Content:
+    """Return the images that the lists name, `names` by split, still encoded; `DataError` where a list is missing."""
+    lists = local_path(settings.lists, "lists") if settings.lists else source
+    if missing := [name for name in names.values() if not (lists / name).is_file()]:
+        raise DataError(
+            f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
         )
-
-    return read
+    splits = {split: _files(source, lists / name, classes) for split, name in names.items()}
+    size = encoded_images.Settings(size=settings.size)
+    return encoded_images.content(splits, map(str, range(classes)), size)
 
 
 def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
@@ -61,7 +55,7 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
 
 def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:
     source = f"the folder that the lists' paths start from, with {' and '.join(names.values())}"
-    return Importer(_read(names, classes), about, licence, source, Settings)
+    return Importer(partial(_read, names, classes), about, licence, source, Settings)
 
 
 IMAGENET_LT = _importer(

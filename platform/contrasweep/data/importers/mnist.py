@@ -3,6 +3,7 @@
 import gzip
 import struct
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,40 +62,34 @@ def _find(folder: Path, name: str) -> Path:
     raise DataError(f"{folder} has no {name} (nor {name}.gz)")
 
 
-def _read(classes: tuple[str, ...], look: str) -> Any:
-    """Return the function that reads a dataset in MNIST's files; `look` is what its images are to augmentations."""
-
-    def read(source: Path, settings: Any) -> Content:
-        """Return the images of an .npz or of the published idx files."""
-        if source.suffix == ".npz":
-            splits = labelled_images.splits_of_npz(source)
-        else:
-            splits = {
-                split: (
-                    read_idx(_find(source, images)),
-                    read_idx(_find(source, labels)).astype(np.int64),
-                )
-                for split, (images, labels) in FILES.items()
-            }
-        return replace(
-            labelled_images.content(splits, classes, str(source)), source={"content": look}
-        )
-
-    return read
+def _read(classes: tuple[str, ...], look: str, source: Path, settings: Any) -> Content:
+    """Return the images of an .npz or of the published idx files; `look` is what they are to augmentations."""
+    if source.suffix == ".npz":
+        splits = labelled_images.splits_of_npz(source)
+    else:
+        splits = {
+            split: (
+                read_idx(_find(source, images)),
+                read_idx(_find(source, labels)).astype(np.int64),
+            )
+            for split, (images, labels) in FILES.items()
+        }
+    content = labelled_images.content(splits, classes, str(source))
+    return replace(content, source={"content": look})
 
 
 _SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
 MNIST = Importer(
-    _read(DIGITS, "glyphs"),
+    partial(_read, DIGITS, "glyphs"),
     "handwritten digits 28x28, 60,000 + 10,000",
     "CC BY-SA 3.0 (LeCun et al. 1998)",
     _SOURCE,
-    fetch=labelled_images.download("MNIST"),
+    fetch=partial(labelled_images.download, "MNIST"),
 )
 FASHION_MNIST = Importer(
-    _read(FASHION, "photos"),
+    partial(_read, FASHION, "photos"),
     "clothing articles 28x28, 60,000 + 10,000",
     "MIT (Xiao et al. 2017)",
     _SOURCE,
-    fetch=labelled_images.download("FashionMNIST"),
+    fetch=partial(labelled_images.download, "FashionMNIST"),
 )
