@@ -123,13 +123,14 @@ class GridPlan(PlanDisplay):
 
         In a study with interim analyses, whether its last look was taken.
         """
-        granted = stage(self, records)
-        return granted.over and all(trial.id in finished for trial in granted.trials)
+        if self.study.replicates is not None and not stage(self, records).over:
+            return False
+        return all(trial.id in finished for trial in self._granted(records))
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
         """Return the frame of the trials that may run before the next look."""
         frame = self.to_frame()
-        granted = {trial.id for trial in stage(self, records).trials}
+        granted = {trial.id for trial in self._granted(records)}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
 
     def searches_of(self, arms: Collection[str]) -> dict[str, str]:
@@ -145,8 +146,10 @@ class GridPlan(PlanDisplay):
 
         In a study with interim analyses, these are the trials before the next one.
         """
-        granted = stage(self, records).trials
-        return FixedSource(trial for trial in granted if trial.id not in finished)
+        return FixedSource(trial for trial in self._granted(records) if trial.id not in finished)
+
+    def _granted(self, records: StudyRecords) -> tuple[Trial, ...]:
+        return self.trials if self.study.replicates is None else stage(self, records).trials
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
         """Return the same cells, with each trial's dataset as `resolve` finds it by its name in the study."""

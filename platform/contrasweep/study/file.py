@@ -280,7 +280,7 @@ def _build(fields: MutableConfig, name: str) -> Study:
             place=name,
             hint=f"name one: {name}:NAME",
         )
-    kinds: dict[str, Any] = {"ablation_grid": AblationGrid, "sweep": Sweep}
+    kinds: dict[str, type[Any]] = {"ablation_grid": AblationGrid, "sweep": Sweep}
     kind = fields.get(
         "type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid"
     )
