@@ -9,6 +9,7 @@ results.table()           # the table; results.compare("ocl", "scl")
 
 import sys
 
+# Started as `contrasweep` or as `python -m contrasweep`: the program's word, without its folder or the -m before it.
 if [word.rpartition("/")[2].removeprefix("-m") for word in sys.orig_argv[-len(sys.argv) :][:1]] == [
     "contrasweep"
 ]:
@@ -125,8 +126,8 @@ def load(name: str, *, storage: str = STORAGE) -> "Results":
     """Return the results of a study as they lie in a storage; its code and data are not needed.
 
     Args:
-        name: The study's name.
-        storage: The folder or address of the storage.
+        name: The study's name: one study, as several are compared by `judge`.
+        storage: The folder or the address (`s3://...`) of the storage.
 
     Returns:
         The results so far, of a study that still runs too.

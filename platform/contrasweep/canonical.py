@@ -15,7 +15,8 @@ def canonical(value: Any, place: str = "") -> Any:
     """Return `value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
 
     1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
-    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates), naming its place.
+    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates). Its place is where
+    in `value` that stands, by keys and indexes (`loss.steps[2]`), behind `place`, which is where `value` stands.
     """
     return _plain(value, place, True)
 
@@ -26,7 +27,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 def _plain(value: Any, place: str, whole: bool) -> Any:
-    """Return the plain JSON values of `value`; a float without a fraction is an integer if `whole`."""
+    """Return the plain JSON values of `value`, which stands at `place`; with `whole`, 1.0 becomes 1."""
     if isinstance(value, str):
         return _encodable(value, place)
     if value is None or isinstance(value, bool | int):
@@ -34,8 +35,11 @@ def _plain(value: Any, place: str, whole: bool) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise SpecError("a config value must be finite", place=place, value=value)
+        # From 2**53 on floats skip integers: the value may be a rounded one, and stays a float.
         return int(value) if whole and value.is_integer() and abs(value) < 2**53 else float(value)
-    if type(value) is dict or isinstance(value, Mapping):
+    if type(value) is dict or isinstance(
+        value, Mapping
+    ):  # most are dicts, and the first test is faster
         for key in value:
             if not isinstance(key, str):
                 raise SpecError(
@@ -80,12 +84,14 @@ def label(value: Any) -> str:
     """Return a value of an axis as tables and trackers show it: a number in full, an en dash for none."""
     if isinstance(value, list | tuple | dict):
         return json.dumps(value)
+    # What pandas has for a missing value is none too; a text "nan" is a text.
     if value is None or (not isinstance(value, str) and str(value) in ("nan", "<NA>")):
         return "–"
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     if value.is_integer() and abs(value) < 2**53:
         return str(int(value))
+    # Six digits where they say the whole number, otherwise all that it has.
     return short if float(short := f"{value:g}") == value else repr(float(value))
 
 

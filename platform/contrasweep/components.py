@@ -86,6 +86,7 @@ class Component:
 
     def to_plain(self) -> MutableConfig:
         """Return `{"name": ..., parameter: value}` as plain values, as the resolved config has it."""
+        # A parameter declared with OMIT_DEFAULT is no part of a trial's identity while it has its default.
         omitted = omitted_fields(type(self.settings))  # type: ignore[arg-type]  # a class can be hashed
         chosen = {
             k: v for k, v in self.parameters.items() if not (k in omitted and v == omitted[k])
@@ -94,10 +95,10 @@ class Component:
 
 
 class Table(Mapping[str, E], Generic[E]):
-    """Components of one `kind` by name.
+    """Components of one `kind` (such as "loss"; `plural` is "losses") by name.
 
     `takes` gives the class of an entry's parameters (see the module's docstring). `find` returns the object for a name
-    that is not in the table, such as a dotted path; `knows` says which such names exist.
+    that is not in the table: a dotted path, or a name without a colon of which `knows` says that `find` has it.
     """
 
     def __init__(
@@ -137,7 +138,10 @@ class Table(Mapping[str, E], Generic[E]):
         return info
 
     def choose(self, value: object, default: str = "", defaults: Config | None = None) -> Component:
-        """Return the component that `value` means: a name, or a mapping of `name` and parameters; see `setting`."""
+        """Return the component that `value` means: a name, or a mapping of `name` and parameters.
+
+        `default` and `defaults` are those of the field, as `setting` has them.
+        """
         if isinstance(value, Component):
             value = value.to_plain()
         # A name alone is short for a mapping without parameters.
@@ -149,8 +153,12 @@ class Table(Mapping[str, E], Generic[E]):
                 value=value,
                 hint=choose_from(self.plural, list(self), value),
             )
+
+        # The entry. An error stands at the field itself, or at `name` below it where `value` is a mapping.
         name = name if name in self else path_of(self.plural, name)
         entry = self.entry(name, "" if isinstance(value, str) else "name")
+
+        # Its parameters: those that were given must be known to it.
         parameters = {key: item for key, item in parameters.items() if key != "name"}
         settings = self.takes(entry, {**(defaults or {}), **parameters})
         field_names = {f.name for f in dataclasses.fields(settings)}
@@ -166,11 +174,12 @@ class Table(Mapping[str, E], Generic[E]):
     def entry(self, name: str, place: str = "") -> E:
         """Return the entry called `name` in the table, or the object at this dotted path.
 
-        Raises `SpecError` at `place` if nothing does.
+        Raises `SpecError` at `place` where there is neither.
         """
         if name in self._entries:
             return self._entries[name]
         if ":" in name or self.knows(name):
+            # Who searches does not know where in the settings the name stands.
             try:
                 return self.find(name)
             except SpecError as error:
@@ -199,7 +208,7 @@ class Declared:
         )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> JsonSchema:
-        """A name, or a mapping for each entry of the table."""
+        """Return the field's schema: a name, or the parameters of any entry of the table, as a mapping."""
         forms: list[JsonSchema] = [{"type": "string", "examples": list(self.table)}]
         for name, entry in self.table.items():
             entry_schema = json_schema(self.table.takes(entry, self.defaults))
@@ -216,7 +225,7 @@ class Declared:
 
 
 def declared(cls: Any, field: str) -> Declared | None:
-    """Return how this field of a settings class was declared, if it is a component's."""
+    """Return how this field of a settings class was declared; None where it holds no component."""
     info = getattr(cls, "__pydantic_fields__", {}).get(field)
     return next(
         (mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None
@@ -226,9 +235,10 @@ def declared(cls: Any, field: str) -> Declared | None:
 def one_of(
     kind: str, plural: str, names: Iterable[str], find: Callable[[str], object] | None = None
 ) -> Any:
-    """Return the type of a field whose value is one of these names; an error names the most similar name.
+    """Return the type of a field whose value is one of these `names`; an error names the most similar one.
 
-    With `find`, which raises `SpecError` where nothing suits, it may be a dotted path too.
+    `kind` and `plural` say in errors what the names are of ("loss", "losses"). With `find`, which raises `SpecError`
+    where nothing lies at a path, the value may be a dotted path too.
     """
     options = list(names)
 
@@ -255,7 +265,10 @@ def parameters_of(entry: Any) -> type:
 
 
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
-    """Return parameter -> (type, default), for keyword-only parameters or all after the first `after`."""
+    """Return parameter -> (type, default): of those by keyword only, or with `after` of all but the first so many.
+
+    `*args` and `**kwargs` are left out: they have no names that a setting could have.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     parameters = (
         [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
@@ -272,6 +285,7 @@ def _hints(
     constructor = inspect.unwrap(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     if not inspect.isfunction(constructor):  # a partial or built-in one
         return {}
+    # `get_type_hints` resolves all annotations of an object, so it is given an object that has these alone.
     declared = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     annotated = types.SimpleNamespace(__annotations__=declared)
     try:
@@ -303,6 +317,7 @@ def parameters_class(
     name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False
 ) -> type:
     """Return a `@checked` class with these fields and those of `base`; with `more` it takes other parameters too."""
+    # A dataclass must have its fields without a default first.
     required = {
         key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty
     }

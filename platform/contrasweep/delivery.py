@@ -18,9 +18,9 @@ Message = dict[str, Any]
 
 
 def check_declared(commands: str | list[str] | None) -> str | list[str] | None:
-    """Return `commands` if each is a command line without secrets, else raise `SpecError`.
+    """Return `commands` (one, several, or None for none) unchanged if each is a command line without secrets.
 
-    A study's file is stored and shown.
+    Raises `SpecError` otherwise. A secret would be stored and shown with the study's file.
     """
     for command in [commands] if isinstance(commands, str) else commands or []:
         if redacted(command) != command:
@@ -43,7 +43,7 @@ def check_declared(commands: str | list[str] | None) -> str | list[str] | None:
 
 
 def deliver(command: str, message: Mapping[str, object]) -> str:
-    """Give a message to a command on its standard input, within half a minute; return why that failed, or ""."""
+    """Give a message as JSON to a command on its standard input, within `DELIVER_S`; return why that failed, or ""."""
     try:
         process = subprocess.Popen(
             shlex.split(command),
@@ -51,14 +51,14 @@ def deliver(command: str, message: Mapping[str, object]) -> str:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,
+            start_new_session=True,  # its process group can then be ended as a whole
         )
     except OSError as error:
         return str(error)
     try:
         process.communicate(json.dumps(message), DELIVER_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return f"it took over {DELIVER_S:g} s"
     return "" if process.returncode == 0 else f"exit status {process.returncode}"

@@ -88,7 +88,11 @@ class DataError(ContrasweepError):
 
 
 class NotStagedError(DataError):
-    """A known dataset is not staged: `command` stages it and needs `requires`; `looked` says where it was sought."""
+    """A known dataset is not staged.
+
+    `command` stages it, with `requires` (what its source must be, in words) in place of PATH. `looked` says in which
+    folders the dataset was sought.
+    """
 
     def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
         self.dataset = dataset
@@ -164,14 +168,19 @@ class BrokenFileError(StorageError):
 
 def clipped(text: str, limit: int) -> str:
     """Return `text` as one line of at most `limit` characters that a terminal prints and does not obey."""
+    # Twice the limit is read, as white space shrinks below; a log of many megabytes is not.
     line = "".join(character if character.isprintable() else " " for character in text[: 2 * limit])
     line = " ".join(line.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def error_members(error: Exception | None) -> dict[str, object]:
-    """Return what programs read of an error: its kind, and rule, place, value and hint where it breaks a rule."""
+    """Return what programs read of an error: its kind, and rule, place, value and hint where it breaks a rule.
+
+    What an error lacks is "", and None for `value`. Without an error all are.
+    """
     value = getattr(error, "value", None)
+    # The schema of documents has texts, integers and truth values here: any other value as Python writes it.
     if not (value is None or isinstance(value, bool | int)):
         value = clipped(value, 300) if isinstance(value, str) else _short(value)
     texts = {
@@ -182,6 +191,7 @@ def error_members(error: Exception | None) -> dict[str, object]:
 
 
 def _short(value: object) -> str:
+    """Return `value` as Python writes it, in at most 120 characters."""
     try:
         text = repr(value)
     except Exception:  # a number of too many digits, or somebody's own class
@@ -202,7 +212,7 @@ def choose_from(kind: str, known: Iterable[str], value: object) -> str:
 def check_known(
     value: object, kind: str, known: Iterable[str], rule: str, *, place: str = ""
 ) -> None:
-    """Raise `SpecError` where `value` is none of the names `known`; `kind` is the plural of what they are."""
+    """Raise `SpecError` of this `rule` where `value` is none of the names `known`; `kind` says what these are."""
     names = list(known)
     if value not in names:
         raise SpecError(rule, place=place, value=value, hint=choose_from(kind, names, value))

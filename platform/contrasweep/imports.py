@@ -52,6 +52,7 @@ def install_command(extra: str) -> str:
 
     The name alone would ask a package index, where anybody may have registered it.
     """
+    # pip writes this file of an installation from a folder or a repository (PEP 610), and none from an index.
     origin = json.loads(
         importlib.metadata.distribution("contrasweep").read_text("direct_url.json") or "{}"
     )
@@ -81,12 +82,11 @@ def check_no_imports(storage: Path) -> None:
     """
     _storages.add(storage)
     for folder in {Path(folder or ".").resolve() for folder in sys.path}:
-        study = (
-            storage.joinpath(*folder.relative_to(storage).parts[:1])
-            if folder.is_relative_to(storage)
-            else None
-        )
-        if study and (study == storage or (study / "study.json").exists()):
+        if not folder.is_relative_to(storage):
+            continue
+        # The study's folder that `folder` is or lies in; the storage itself where `folder` is the storage.
+        study = storage.joinpath(*folder.relative_to(storage).parts[:1])
+        if study == storage or (study / "study.json").exists():
             raise SpecError(
                 "a storage is no folder to import from, as the current one is for a study's code",
                 place="storage",
@@ -110,13 +110,9 @@ def project_file(name: str) -> Path | None:
     """Return the file of a project that `name` means, relative or absolute; None for anything else."""
     for folder in project_folders():
         path = folder / name
+        is_inside = folder in path.parents and ".." not in Path(name).parts
         installed = (path.parent.parent / "pyvenv.cfg").is_file()  # a virtual environment's program
-        if (
-            path.is_file()
-            and folder in path.parents
-            and ".." not in Path(name).parts
-            and not installed
-        ):
+        if path.is_file() and is_inside and not installed:
             return path
     return None
 
@@ -128,27 +124,25 @@ def project_files(name: str) -> list[str]:
     """
     if project_file(name) is not None:
         return [name]
+    parts = Path(name).parts
+    is_below = parts and not {"..", "/"} & set(parts)  # neither the folder itself nor outside of it
     for folder in project_folders():
-        if (
-            (folder / name).is_dir()
-            and not {"..", "/"} & set(Path(name).parts)
-            and Path(name).parts
-        ):
+        if is_below and (folder / name).is_dir():
             files = sorted(
                 file.relative_to(folder) for file in (folder / name).rglob("*") if file.is_file()
             )
             return [
                 str(file)
                 for file in files
-                if not any(part[0] == "." or part == "__pycache__" for part in file.parts)
+                if not any(parent[0] == "." or parent == "__pycache__" for parent in file.parts)
             ]
     return []
 
 
 def project_folder(words: Sequence[str]) -> Path:
-    """Return the folder in which a command runs.
+    """Return the folder in which a command of these `words` runs.
 
-    It is the first of `project_folders` with a file that the command names, else the first of all.
+    It is the first of `project_folders` with a file that one of the words names, else the first of all.
     """
     for folder in project_folders():
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
@@ -161,9 +155,9 @@ def import_path(
 ) -> Any:
     """Return the class or function at `package.module:name`.
 
-    `kind` says what it should be, `extra` what to install where its package is missing, and `of` which objects will do
-    that cannot be called. Raises `SpecError` at `place` when the path leads nowhere, its module cannot be imported, or
-    what stands there cannot be called.
+    For errors `kind` says what it should be, and `extra` is a hint for a package that is missing. Objects of the type
+    `of` will do though they cannot be called. Raises `SpecError` at `place` when the path leads nowhere, its module
+    cannot be imported, or what stands there cannot be called.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
@@ -171,6 +165,7 @@ def import_path(
         raise SpecError(f"the {kind}'s module is a dotted name", place=place, value=path, hint=hint)
     module = import_module(module_name, path, place, kind, extra)
     if not hasattr(module, name):
+        # The hint has what the module defines; what it imports only where it defines nothing.
         public = {n: v for n, v in vars(module).items() if callable(v) and not n.startswith("_")}
         defined_there = [
             n for n, v in public.items() if getattr(v, "__module__", "") == module_name
@@ -195,11 +190,16 @@ def import_path(
 def import_module(
     name: str, path: str = "", place: str = "", kind: str = "trainable", extra: str = ""
 ) -> Any:
-    """The module of this name; `SpecError` at `place` where it cannot be imported, about the `path` that names it."""
+    """Return the module of this name.
+
+    Raises `SpecError` at `place` where it cannot be imported. The error is about the dotted `path` that names the
+    module, if one does; `kind` and `extra` are those of `import_path`.
+    """
     try:
         return importlib.import_module(name)
     # the module is someone else's: whatever it raises is named, in one line
     except (Exception, SystemExit) as error:
+        # A module that is not there: the named one (or a package around it), or one that the named one imports.
         missing = (isinstance(error, ModuleNotFoundError) and error.name) or ""
         is_named = bool(missing) and f"{name}.".startswith(f"{missing}.")
         if missing and not is_named and not is_installed(TRAINING):
@@ -252,11 +252,12 @@ def failing_line(error: BaseException) -> str:
     """Return where the user's import failed: ` (mine.py, line 3)`; "" where that is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its text says where
+    # Frames of the import system and of this file are in every such traceback.
     machinery = ("<", __file__, importlib.__file__)
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(machinery)
     ]
-    # not what their code called
+    # The user's own frames, not those of libraries that they called, if there are any.
     theirs = [f for f in frames if not f.filename.startswith(_INSTALLED)] or frames
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
 
@@ -268,6 +269,7 @@ def build_part(
 
     Raises `SpecError` at `<kind>_options` where it does not take the options, at `kind` where it fails.
     """
+    # Bound before it is called, so that a TypeError from within is not taken for a wrong option.
     try:
         inspect.signature(target).bind(*first, **options)
     except TypeError as error:
@@ -304,6 +306,7 @@ def installed(kind: str) -> Mapping[str, Part]:
         of, _, name = entry.name.partition(".")
         if of != kind or entry.dist is None:
             continue
+        # Metadata beside the code of a checkout are no installation: see SITE_FOLDERS.
         if {*SITE_FOLDERS}.isdisjoint(Path(str(entry.dist.locate_file(""))).parts):
             continue
         package = f"{entry.dist.name} {entry.dist.version}"

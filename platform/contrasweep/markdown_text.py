@@ -3,6 +3,7 @@
 import re
 
 _ESCAPED = re.compile(r"\\(?=[!-/:-@\[-`{-~])|<(?=[A-Za-z/!?])|\[(?=\^)|(?<=\])[(\[:]|\|")
+"""What would begin an escape, a tag, a footnote, the target of a link, or a cell."""
 
 
 def markdown_text(text: str) -> str:

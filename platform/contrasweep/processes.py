@@ -26,6 +26,7 @@ def process_identity(pid: int) -> str:
 
 def began_at(pid: int) -> str:
     """When the process `pid` began, in ticks since the boot; "" for no process, and where that is not known."""
+    # Its 22nd field, `starttime`: the 20th behind the name in brackets, which may hold spaces itself.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -33,7 +34,10 @@ def began_at(pid: int) -> str:
 
 
 def scratch_folder(of: str) -> Path:
-    """Make a temporary folder whose name has its process; `of` is its purpose, for people."""
+    """Make a temporary folder and return its path.
+
+    Its name has this process, so that `sweep_scratch` can tell whether that still runs, and `of`, its purpose.
+    """
     return Path(tempfile.mkdtemp(prefix=scratch_prefix(of)))
 
 
@@ -44,11 +48,15 @@ def scratch_prefix(of: str) -> str:
 
 
 def sweep_scratch() -> int:
-    """Remove the scratch folders of processes that were killed; how many. Those of other containers stay."""
+    """Remove the scratch folders of processes that were killed, and return how many.
+
+    Those of other users stay, and those of other containers, whose processes this one does not see.
+    """
     swept = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{_namespace()}-*-*-*"):
         pid, began = folder.name.removeprefix(f"{PREFIX}{_namespace()}-").split("-")[:2]
         with contextlib.suppress(OSError):
+            # A process that has the number now and began at another time is another process.
             if (
                 began
                 and pid.isdecimal()
@@ -61,5 +69,5 @@ def sweep_scratch() -> int:
 
 
 def _namespace() -> str:
-    """A number for what this container sees as its processes; "0" where that is not known."""
+    """Return the digits of `pid:[4026531836]`, the name of what this container sees as its processes; "0": unknown."""
     return "".join(filter(str.isdecimal, machine().partition(":")[2])) or "0"

@@ -53,7 +53,7 @@ CONFIG = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow
 def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
     """Make `cls` a frozen dataclass that rejects unknown fields and wrong types with a one-line `SpecError`.
 
-    With `extra` "allow" it takes unknown fields.
+    With `extra` "allow" it takes unknown fields, and keeps them as attributes.
     """
     config = pydantic.ConfigDict(**{**CONFIG, "extra": extra})
     if "__get_pydantic_json_schema__" not in vars(cls):
@@ -74,11 +74,12 @@ def checked(cls: C, *, extra: Literal["forbid", "allow"] = "forbid") -> C:
 
 
 class ReadableSignature(inspect.Signature):
-    """A signature without what pydantic checks, a parameter a line where it is long."""
+    """A signature for people: types by their short names, and a long one with a line for each parameter."""
 
     def __str__(self) -> str:
         # Arm, not contrasweep.study.arm.Arm
         text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", super().__str__())
+        # int | None, not Optional[int]; the type may have brackets of its own
         text = re.sub(r"\bOptional\[((?:[^][]|\[[^][]*\])*)\]", r"\1 | None", text)
         if len(text) < 100:
             return text
@@ -86,7 +87,7 @@ class ReadableSignature(inspect.Signature):
 
 
 class _ClassSignature:
-    """The attribute `__signature__` of a `@checked` class, made when it is first read."""
+    """The attribute `__signature__` of a `@checked` class, made when it is read: types may name later classes."""
 
     def __init__(self, of_pydantic: Any) -> None:
         self.of_pydantic = of_pydantic
@@ -95,6 +96,7 @@ class _ClassSignature:
         hints = typing.get_type_hints(cls)  # without `Annotated`
         parameters = self.of_pydantic.__get__(None, cls).parameters.values()
         fields = cls.__pydantic_fields__.items()
+        # Of a default that a factory makes, readers see the value and not the factory.
         defaults = {
             name: field.default_factory() for name, field in fields if field.default_factory
         }
@@ -110,15 +112,21 @@ class _ClassSignature:
 
 
 def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
-    """The first of pydantic's findings as one line: place, rule, value, and for an unknown field the known ones."""
+    """Return the first of pydantic's findings on `cls` as an error of one line.
+
+    It has the place, the rule, the value, and for an unknown field the known ones.
+    """
     first = _joined_types(error.errors(include_url=False), cls)
     at = first["loc"][:1]
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     names = [field.name for field in fields if not field.kw_only]
     if at and isinstance(at[0], int) and 0 <= at[0] < len(names):  # given by position
         first["loc"] = (names[at[0]], *first["loc"][1:])
+    # A rule of ours that pydantic ran says its line itself.
     if isinstance(cause := first.get("ctx", {}).get("error"), SpecError):
         return cause.at(_place(first["loc"]))
+
+    # A finding of pydantic's own, by its type.
     place = _place(first["loc"])
     value = first.get("input")
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
@@ -146,11 +154,13 @@ def _joined_types(errors: list[Any], cls: Any) -> Any:
     Pydantic has an error for each type of a union, and names the type as a last part of the place.
     """
     first = errors[0]
+    # Whether the last part of the place is a field or an index, and so no type of a union.
     *parent, last = first["loc"] or [0]
     owner = _class_at(cls, tuple(parent))
     fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
     if not parent or isinstance(last, int) or any(field.name == last for field in fields):
         return first
+    # The errors of the other types about this very value. Where two say the same, joining them would repeat it.
     same = [
         e for e in errors if [*e["loc"][:-1]] == parent and e.get("input") is first.get("input")
     ]
@@ -165,7 +175,8 @@ def unknown_field(
 ) -> SpecError:
     """Return the error of a key that `cls` has no field for: the nearest name and all that there are.
 
-    Of a key that a field's default has inside (`temperature` in `loss`), the nearest name is the dotted one.
+    For a key that lies inside a nested field (`temperature`), the nearest name is the dotted one (`loss.temperature`).
+    `kind` is what the fields are called, a plural.
     """
     fields = [f.name for f in dataclasses.fields(cls)]
     if inside := _key_inside(cls, key):
@@ -180,7 +191,7 @@ def unknown_field(
 
 
 def _key_inside(cls: Any, key: str) -> str | None:
-    """Return the dotted key of a setting `key` that a nested field of `cls` has by default; None if no field has it."""
+    """Return the dotted key of the setting `key` in the defaults of `cls`, `loss.temperature`; None if absent."""
     try:
         config = resolved_config(cls())
     except (TypeError, ValueError, SpecError):  # a field has no default
@@ -204,6 +215,7 @@ def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
     for part in loc:
         named = [c for c in members if part in (c.__name__, getattr(c, "type", None))]
         hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
+        # A part is a member of the union before it, or a field; keys of mappings and indexes of lists lead nowhere new.
         if named:
             cls = named[0]
         elif part in hints:
@@ -213,6 +225,7 @@ def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
 
 
 def _dataclasses_in(hint: Any) -> list[Any]:
+    """Return the dataclasses that a type names, such as both of `list[Float | Int]`."""
     if dataclasses.is_dataclass(hint):
         return [hint]
     return [inner for argument in typing.get_args(hint) for inner in _dataclasses_in(argument)]
@@ -231,7 +244,10 @@ def validate(cls: Any, value: object) -> Any:
 
 
 def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> JsonSchema:
-    """Return the JSON schema of `cls`, for editors; `ref_template` is the place of the classes that it uses."""
+    """Return the JSON schema of `cls`, for editors.
+
+    It refers to the classes that it uses by `ref_template`, in which `{model}` stands for a class's name.
+    """
     return pydantic.TypeAdapter(cls).json_schema(ref_template=ref_template)
 
 
@@ -240,6 +256,7 @@ def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandle
     schema = handler(core)
     properties = handler.resolve_ref_schema(schema).get("properties", {})
     for name, text in field_help(cls).items():
+        # Pydantic itself describes only the fields whose declaration has a description.
         if text and name in properties:
             properties[name].setdefault("description", text)
     return schema
@@ -277,7 +294,7 @@ def omitted_fields(cls: Any) -> dict[str, object]:
 
 def plain(value: Any) -> Any:
     """Return a setting's value as YAML has it: mappings, lists, text, numbers."""
-    # most are, and the questions below take longer
+    # Most values are plain already, and the questions below take longer.
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if hasattr(value, "to_plain"):  # a component
@@ -296,6 +313,7 @@ def plain(value: Any) -> Any:
 def field_help(cls: Any) -> dict[str, str]:
     """Return the help text of each field of `cls`, from its class or a base; empty where there is none."""
     texts: dict[str, str] = {}
+    # From the furthest base on: what a class itself says of a field takes the place of what its bases say.
     for base in reversed(getattr(cls, "__mro__", ())):
         docstrings = _field_docstrings(base) if "__pydantic_fields__" in vars(base) else {}
         for name, info in vars(base).get("__pydantic_fields__", {}).items():
@@ -311,6 +329,7 @@ def _field_docstrings(cls: Any) -> dict[str, str]:
     Sources are read when somebody asks for help. Pydantic's own `use_attribute_docstrings` reads every class's source
     as it is defined, which was half of the time to import.
     """
+    # Entries of `Args:` begin at four spaces; lines that go on stand deeper.
     section = re.search(
         r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(cls.__doc__ or ""), re.DOTALL | re.MULTILINE
     )
@@ -318,6 +337,7 @@ def _field_docstrings(cls: Any) -> dict[str, str]:
         return dict(
             re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], re.DOTALL | re.MULTILINE)
         )
+    # Without such a section: a text that stands alone in the line below a field.
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
     except (OSError, TypeError, SyntaxError):  # defined without a source file

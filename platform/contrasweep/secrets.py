@@ -78,7 +78,7 @@ def redacted(text: str) -> str:
 
 
 def secrets_in(address: str) -> list[str]:
-    """Return what `redacted` hides of an address, as it stands there and without its percent signs."""
+    """Return what `redacted` hides of an address: each as it stands there, and with its percent signs decoded."""
     return [
         form
         for match in _ADDRESS.finditer(address)
@@ -88,7 +88,8 @@ def secrets_in(address: str) -> list[str]:
 
 
 def _split(match: re.Match[str]) -> tuple[str, list[str]]:
-    """Return an address as it is shown, and what is hidden of it."""
+    """Return an address that `_ADDRESS` has found as it is shown, and the list of what is hidden of it."""
+    # Where the user and the password end: `at` is the place of their @, or -1 where the address has neither.
     scheme, rest, end = match[1], *_parted(match[2], _END)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     shows_user = _USER_IS_SHOWN.match(scheme) is not None
@@ -100,6 +101,8 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         at = len(rest)
     elif re.search("@.*[?#]", rest[:at]):  # a password with these signs, or a query with an at sign
         return f"{scheme}{HIDDEN}{end}", [rest]
+
+    # What is shown of them: at most the user.
     before = rest[: max(at, 0)]
     place = rest[at + 1 :]
     user, colon, password = before.partition(":")
@@ -110,6 +113,8 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     elif at >= 0:
         user_text = f"{HIDDEN}@"
         hidden = [before, password]
+
+    # Host and path, then the query and the fragment.
     where, tail = _parted(place, re.compile("([?#;].*)?$", re.DOTALL))
     # Addresses of services that post for everybody who knows them: the path itself is the secret.
     if service := _SERVICES.match(where):
@@ -117,6 +122,8 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         where = f"{service[1]}{HIDDEN}"
     if "@" in tail:  # perhaps the end of a password
         return f"{scheme}{user_text}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+
+    # Each name and value of the query: nothing, then by turns a sign and what follows it.
     parts = re.split("([?&;#])", tail)
     after_secret = False
     for number in range(2, len(parts), 2):
@@ -124,6 +131,7 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         goes_on = after_secret and parts[number - 1] != "&"
         after_secret = False
         name, equals, value = ("", "", parts[number]) if goes_on else parts[number].partition("=")
+        # `#installation` names a place of a page
         is_anchor = tail[0] == "#" and number == 2 and not equals
         if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
             continue
@@ -138,6 +146,7 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
 
 
 def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
+    """Return `text` before the first match of `end`, and from there on."""
     match = end.search(text)
     at = match.start() if match else len(text)
     return text[:at], text[at:]

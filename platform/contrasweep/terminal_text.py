@@ -35,12 +35,12 @@ class PrintableStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write it; how many characters of `text` that was, which is all."""
+        """Write `text`, and return how many characters it has, as a stream's `write` does."""
         self.stream.write(printable(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """Write each."""
+        """Write each text."""
         for line in lines:
             self.write(line)
 
@@ -49,7 +49,7 @@ class PrintableStream:
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return `stream`, which escapes control characters where it is a terminal's."""
+    """Return `stream` as one that writes `printable` text, where it is a terminal's; any other as it is."""
     if isinstance(stream, PrintableStream) or not stream.isatty():
         return stream
     return PrintableStream(stream)  # type: ignore[return-value]  # it is one by its methods

@@ -17,7 +17,7 @@ NARROWEST = 4  # letters of a column, below which it is not broken any further
 def text_table(
     rows: Sequence[Sequence[str]], *, rule: bool = False, width: int | None = None
 ) -> list[str]:
-    """Lines with aligned columns; with `rule` the first row is a head with a line below it.
+    """Return `rows` as lines with aligned columns; with `rule` the first row is a head with a line below it.
 
     In a terminal of `width` columns long entries are broken over several lines, between words. Where the words of all
     columns have no room side by side, each row stands by itself, an entry a line behind its column's head.
@@ -31,6 +31,8 @@ def text_table(
         for column in entries
     ]
     spare = columns - sum(widths) - 2 * len(widths)
+
+    # No room side by side: a block of two columns for each row, and an empty line before each but the first.
     if rule and spare < 0 and len(widths) > 2:
         blocks = ([pair for pair in zip(rows[0], row, strict=True) if pair[1]] for row in rows[1:])
         return [line for block in blocks for line in ("", *text_table(block, width=width))][1:]
@@ -38,6 +40,8 @@ def text_table(
         widest = max(range(len(widths)), key=lambda i: full_widths[i] / max(1, widths[i]))
         widths[widest] = widths[widest] + 1
         spare = spare - 1
+
+    # Widths are settled above; Rich draws.
     table = Table(
         box=SIMPLE_HEAD if rule else None,
         padding=(0, 1, 0, 0) if rule else (0, 2, 0, 0),

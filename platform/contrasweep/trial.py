@@ -49,6 +49,7 @@ class Trial:
     @cached_property
     def id(self) -> str:
         """Digest of all that changes its result; see `contrasweep.storage.record.id_of`."""
+        # All replicates of a cell share one `canonical.Config`, whose text is made once.
         config = self.config
         return id_of(
             self, config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
