@@ -49,7 +49,7 @@ class Size:
 
     @property
     def replicates(self) -> str:
-        """The number of replicates in words, for example `10 seeds`."""
+        """The number of replicates in words: `10 seeds`, or `1 seed`."""
         return f"{self.count} {self.unit if self.count != 1 else self.unit[:-1]}"
 
     @property
@@ -68,7 +68,17 @@ class Size:
 class Prices:
     """Prices of larger studies, if each further replicate takes as many trials, of the same length, as those so far.
 
-    `present` counts the study's replicates, `trials` each arm's in the first replicate, before any look.
+    Args:
+        planned: The study's trials, a row each: arm, seed and fold.
+        folds: Folds of one partition of the data; None without cross-validation. A repeat is one more partition, whose
+            folds are counted on.
+        records: The trials that have ended.
+        hours: Gives the wall hours of further trials; None: they are taken from the records.
+
+    Attributes:
+        present: How many seeds, repeats and folds the study has.
+        planned: Its trials by arm.
+        trials: By unit (seeds or repeats) the trials by arm that one more of it takes.
     """
 
     def __init__(
@@ -101,8 +111,9 @@ class Prices:
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:
         """Return the study with `count` seeds, repeats or folds (`unit`) and its price.
 
-        With `fresh` it is a new study.
+        With `fresh` it is a new study, all of whose replicates are paid.
         """
+        # Other folds are another partition: all of its trials are new.
         if unit == "folds":
             added = {
                 str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
@@ -128,6 +139,7 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
     }
 
     def hours(added: Mapping[str, int]) -> float | None:
+        # Of an arm without an ended trial nobody knows how long one takes.
         if not set(added) <= set(seconds):
             return None
         return sum(n * seconds[arm] for arm, n in added.items()) / at_once / 3600
@@ -136,6 +148,7 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
 
 
 TIMES = (2, 4)
+"""The sizes that are proposed, in times the present one."""
 MANY_FOLDS = 10
 """Folds of a study that is proposed in place of one with fewer."""
 VAGUE = 0.9
@@ -148,10 +161,15 @@ MAX_FORECASTS = 12
 class PowerForecast:
     """What more replicates would do for one undecided comparison.
 
-    `detectable` is the difference decided with a chance of 80 %, in units of the metric: now, at each of the advice's
-    sizes, and at others. `degrees` are the degrees of freedom there. `chances` are those of a decision at the sizes
-    (none: not known), `enough` the sizes that reach 80 %, cheapest first. `enough_as_estimated` is the cheapest size
-    that would, if the noise is as estimated; used where `enough` is empty.
+    Attributes:
+        pair: The comparison.
+        detectable: The difference that is decided with a chance of 80 %, in units of the metric: now, at each of the
+            advice's `sizes`, and at each of its `others`.
+        degrees: The degrees of freedom of the noise, of the same designs.
+        chances: The chance of a decision at each of the `sizes`; empty where it is not known.
+        enough: The sizes that reach a chance of 80 %, the cheapest first.
+        enough_as_estimated: The cheapest size that would reach it if the noise is as estimated, where `enough` is
+            empty; None where no size would.
     """
 
     pair: Pair
@@ -162,13 +180,17 @@ class PowerForecast:
     enough_as_estimated: Size | None = None
 
     def title(self, names: DisplayNames) -> str:
-        """The two arms, with their place in the table."""
+        """The two arms as a difference, behind their place in the table: `batch_size 32: ocl - scl`."""
         return f"{self.pair.place(names)}{names(self.pair.a)} - {names(self.pair.b)}"
 
     def sufficient(self) -> str:
-        """The sizes that decide it with a chance of 80 %, with their price."""
+        """Return the sizes that decide it with a chance of 80 %, with their price.
+
+        Behind ~ stands a size that does so if the noise is as estimated; – says that none is known.
+        """
         if self.enough_as_estimated is None:
             return " or ".join(map(str, (size for size, _ in self.enough))) or "–"
+        # One seed on all folds: no size is known to decide, and only another seed tells what one changes.
         if self.pair.comparison.evidence.common.seed_unknown:
             return f"a second seed tells ({self.enough_as_estimated.price})"
         return f"~ {self.enough_as_estimated}"
@@ -278,12 +300,13 @@ class Advice:
             rows.append(
                 [f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)]
             )
-        # One row for all comparisons: the median of theirs.
+        # One row for all comparisons: the median of theirs. No difference is larger than the metric's range, `widest`.
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         detectable = [forecast.detectable for forecast in self.forecasts]
         rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), "of any"])
         degrees = [forecast.degrees for forecast in self.forecasts]
         rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "of any"])
+        # Replicates that are no trials (items, runs made elsewhere) have no price.
         prices = [["price", "paid", *(size.price for size in every), "of any"]]
         return rows + prices * any(size.trials for size in every)
 
@@ -319,6 +342,8 @@ class Advice:
                 f"Chances are computed for more {self.present.unit} alone; the rows below are of all sizes."
             )
         lines += _what_adds_degrees(self)
+
+        # Last, how to follow the advice, and what a look at more replicates costs.
         if self.type == "judged":
             look = "Replicates that are added because of this table are a look at it: judge them at a quarter of alpha."
             return [*lines, look]
@@ -340,7 +365,10 @@ class Advice:
         return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
 
     def to_dict(self) -> dict[str, object]:
-        """Return for programs the sizes, their price, and each comparison's detectable differences and chances."""
+        """Return for programs the sizes, their price, and each comparison's detectable differences and chances.
+
+        They have the names and the order of the attributes; an infinite number is None.
+        """
         return {
             "present": vars(self.present),
             "sizes": [vars(size) for size in self.sizes],
@@ -370,7 +398,7 @@ class Advice:
 
 
 def _what_adds_degrees(advice: Advice) -> list[str]:
-    """Return a sentence on whether seeds, repeats or folds make the noise known, where replicates are folds."""
+    """Return a sentence on whether seeds, repeats or folds make the noise known; none where replicates are no folds."""
     now = advice.forecasts[0].pair.comparison.evidence.common
     design = now.design
     parts = now.components
@@ -393,6 +421,7 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
             "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
             f"here every share is taken as equally likely. A second seed tells. {ceiling}."
         ]
+    # Which source has more than half of the variance of the mean difference (`Design.variance` has its terms).
     if parts.seed / design.seeds > design.variance(parts) / 2:
         return [
             f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."
@@ -405,7 +434,10 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
 
 
 def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
-    """The median of each column, as text; "none" where it is more than can be."""
+    """Return the median of each column of `rows`, as text by the format `form`.
+
+    It is "not known" where it is infinite, and "none" where it is above `most`, more than can be.
+    """
     medians = [statistics.median_high(column) for column in zip(*rows, strict=True)]
     words = ["none" if most < value < math.inf else form.format(value) for value in medians]
     return [
@@ -415,7 +447,7 @@ def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf)
 
 
 def ordinal(n: int) -> str:
-    """Return a number as text: `2nd`."""
+    """Return a number as text: `2nd`, and `12th`, as 10 to 20 all end alike."""
     return f"{n}{'th' if 10 <= n % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 
@@ -429,8 +461,14 @@ def advice(
 ) -> Advice:
     """Return what would decide the comparisons of `answer` that are undecided; nothing where they are exploratory.
 
-    Of a study that is not at its end nothing is predicted: `pending` counts its trials that are to run.
+    Args:
+        answer: The comparisons.
+        prices: What larger studies cost.
+        interim: The looks at the study so far, if it is one that grows or was extended.
+        pending: How many of its trials are still to run. With any, nothing is predicted.
+        type: What the replicates are of, as `Advice.type`.
     """
+    # What is undecided because of its noise: without noise (all values equal) more replicates change nothing.
     judged_pairs = [
         pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1
     ]
@@ -444,6 +482,8 @@ def advice(
     ]
     if not judged_pairs or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
+
+    # The levels of the present look, of the next one, and of a new study.
     family = judged_pairs[0].comparison.family
     first_level = family.levels(sum(pair.decided for pair in judged_pairs))
     tested = any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs)
@@ -453,6 +493,8 @@ def advice(
         look += tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
     levels = tuple(first_level / LOOK ** max(0, number - 1) for number in (look - 1, look, 1))
     nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
+
+    # The sizes: more of the study's unit; where folds are repeated or seeds added, more of either, or more folds.
     count = prices.present[unit]
     units: list[Unit] = [unit]
     if judged_pairs[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
@@ -494,12 +536,14 @@ def _forecast(
     """Return what larger studies would do for one comparison.
 
     `sizes` and `others` are those studies, `units` what may be added to reach a decision, and `levels` those of the
-    present look, of the next one, and of a new study.
+    present look, of the next one, and of a new study. `margin` is the smallest difference of interest; `fresh` as in
+    `Advice`.
     """
     now: Contrast = pair.comparison.evidence.common
     present_level, level, new_level = levels
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
+        # So many seeds leave one degree of freedom less, and never more than the folds do.
         unknown = [size.count if size.unit == "seeds" else 1 for size in (*sizes, *others)]
         degrees = (min(seeds, now.n) - 1.0 for seeds in (1, *unknown))
         return PowerForecast(
@@ -522,7 +566,8 @@ def _forecast(
     predictions = [
         predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
     ]
-    # A chance whose range over the plausible noise is wide tells nothing: then none is shown.
+    # A chance whose range over the plausible noise is wide tells nothing: then none is shown. Nor is one of a noise
+    # that a single degree of freedom speaks of.
     sure = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
     if round(now.degrees) < 2 or len(sure) < len(sizes):
         sure = ()
@@ -553,6 +598,7 @@ def _forecast(
 
 
 def _chance(prediction: Prediction) -> dict[str, float]:
+    """Return the chance of a decision with its range, without the design that it is of."""
     return {"assurance": prediction.assurance, "low": prediction.low, "high": prediction.high}
 
 

@@ -31,7 +31,11 @@ MAX_SENTENCES = 12
 
 @dataclass(frozen=True)
 class Pair:
-    """`a` against `b` (labels of the compared factor) in `context` (factor, label pairs)."""
+    """One comparison of a table: `a` against `b`, two labels of the compared factor, such as two arms.
+
+    `context` is its place in the table: the label of each factor that is fixed, as (factor, label); empty where it is
+    over all cells. `metric` is what is compared.
+    """
 
     context: tuple[tuple[str, str], ...]
     a: str
@@ -67,6 +71,7 @@ class Pair:
     def numbers(self) -> list[str]:
         """Return difference, interval and p as text, with as many digits as the verdict needs."""
         comparison = self.comparison
+        # `+0.025 [+0.002, +0.049]`, or the difference alone
         difference, _, interval = comparison.span().partition(" ")
         p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
         verdict = comparison.verdict
@@ -77,6 +82,7 @@ class Pair:
         replicates = str(comparison.n)
         if comparison.evidence.unpaired:
             replicates += f" ({plural(comparison.evidence.pairs, 'pair')})"
+        # Without an interval a p of 1 says only that nothing was tested.
         return [
             difference,
             interval or ("one replicate" if comparison.n == 1 else "–"),
@@ -91,7 +97,7 @@ class Pair:
         return place | self.comparison.to_dict()
 
     def seen_from(self, a: str) -> "Pair":
-        """The same comparison with `a` first."""
+        """Return the same comparison with `a`, one of its two, first."""
         if self.a == a:
             return self
         return replace(self, a=self.b, b=self.a, comparison=self.comparison.reversed())
@@ -101,8 +107,8 @@ class Pair:
 class Answer:
     """Comparisons of one kind, with the sentences that hold for all of them.
 
-    `question` is that of the study; None where the comparisons are exploratory. Each comparison averages over `axes`;
-    without axes it is of one cell. `names` are display names.
+    `question` is that of the study ("overall" or "cells"); None where the comparisons are exploratory: they then have
+    no verdicts. Each comparison averages over `axes`; without axes it is of one cell. `names` are display names.
     """
 
     pairs: tuple[Pair, ...]
@@ -120,6 +126,7 @@ class Answer:
         """Heading of all sentences: what is compared, what the verdicts hold for, and by which test."""
         if not self.pairs:
             return ""
+        # Single comparisons of an answer may be exploratory; the heading is that of those with a verdict.
         first = next((p.comparison for p in self.pairs if p.judged), self.pairs[0].comparison)
         where = f" averaged over {', '.join(map(self.names, self.axes))}" if self.axes else ""
         if not self.axes and self.pairs[0].context:
@@ -132,6 +139,7 @@ class Answer:
         """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""
         comparisons = [pair.comparison for pair in self.pairs if pair.judged or not self.decisive]
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
+        # A difference of 0 chose no test; where all are 0, the test is the one that the design would have.
         tests = list(dict.fromkeys(c.test for c in comparisons if c.difference)) or [
             comparisons[0].evidence.common.design.test(comparisons[0].family.level)
         ]
@@ -153,17 +161,19 @@ class Answer:
         """
         few = len(self.pairs) <= MAX_SENTENCES
         told_pairs = list(self.pairs) if few else self.leading(MAX_SENTENCES)
+        # Replicates that all comparisons have in common are in the heading.
         varied = len({replicates_text(pair.comparison.evidence.common) for pair in self.pairs}) > 1
-        lines = [
-            pair.sentence(self.names)
-            + (" (exploratory)" if self.decisive and not pair.judged else "")
-            + (
-                f" ({replicates_text(pair.comparison.evidence.common, pair.comparison.turned)})"
-                if varied
-                else ""
-            )
-            for pair in told_pairs
-        ]
+        lines = []
+        for pair in told_pairs:
+            line = pair.sentence(self.names)
+            if self.decisive and not pair.judged:
+                line += " (exploratory)"
+            if varied:
+                replicates = replicates_text(
+                    pair.comparison.evidence.common, pair.comparison.turned
+                )
+                line += f" ({replicates})"
+            lines.append(line)
         if untold := len(self.pairs) - len(told_pairs):
             decided = sum(pair.decided for pair in self.pairs)
             count = f" ({decided} of {len(self.pairs)} decided)" if self.decisive else ""
@@ -172,7 +182,7 @@ class Answer:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the comparisons that a reader needs, each once."""
+        """Notes on the comparisons that a reader needs, each once; none on exploratory ones."""
         notes = list(dict.fromkeys(note for pair in self.pairs for note in pair.comparison.notes))
         return notes if self.decisive else []
 
@@ -218,13 +228,16 @@ class Answer:
 
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
-    """The titles of what `Pair.numbers` has after the difference."""
+    """The titles of the columns that `Pair.numbers` fills after the difference."""
     correction = next((p.comparison.family.correction for p in pairs if p.judged), "")
     return ["interval", f"p by {correction}" if correction else "p", "n", "verdict"]
 
 
 def replicates_text(contrast: Contrast, turned: bool = False) -> str:
-    """The replicates of a contrast: `5 folds x 2 seeds`, `8 seeds`, `6 seeds x 200 items`, `8 and 5 runs`."""
+    """Return what the replicates of a contrast are: `5 folds x 2 seeds`, `8 seeds`, `6 seeds x 200 items`.
+
+    Of runs without a partner `8 and 5 runs`, those of a first; `turned`: the contrast is of b against a.
+    """
     design = contrast.design
     if design.folds:
         repeats = f" in {design.repeats} repeats" if design.repeats > 1 else ""
@@ -242,10 +255,11 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Versus:
-    """`a` against `b`. `overall`: over all values of the free axes; `cells`: where there are free axes, in each cell.
+    """Arm `a` against arm `b` in all comparisons that there are of the two.
 
-    Those that belong to the study's question have its verdicts and p-values, adjusted over all of its comparisons;
-    the others are exploratory.
+    `overall` is over all values of the `free` axes, those that were not fixed to one value; `cells` has one comparison
+    for each combination of their values. Those that belong to the study's question have its verdicts and p-values,
+    adjusted over all of its comparisons; the others are exploratory.
     """
 
     title: str
@@ -272,6 +286,7 @@ class Versus:
         return parts
 
     def _question(self, pair: Pair) -> Question | None:
+        """Return the question of the study that a comparison is of; None where it is exploratory."""
         if pair.comparison.judgement is None:
             return None
         return "cells" if pair.context else "overall"
@@ -376,7 +391,7 @@ class Versus:
         """Return a LaTeX table environment with a row for each comparison; it needs `booktabs`."""
         head, *rows = [latex_row(map(latex_text, row)) for row in self.rows(self.pairs)]
         heading = f"{self.heading}, {self.names(self.a)} - {self.names(self.b)}"
-        layout = "l" * (len(self.factors) + 5)
+        layout = "l" * (len(self.factors) + 5)  # difference, interval, p, n and verdict
         return latex_table(heading, layout, [head], rows, below=self.declared)
 
 
@@ -388,12 +403,15 @@ def versus(
     cells: Sequence[Pair],
     free: Sequence[str] = (),
 ) -> Versus:
-    """Return `a` against `b` as they stand among `overall` and `cells`; `SpecError` without a replicate in common."""
-    both_kinds, single = (
+    """Return `a` against `b` as they stand among the comparisons `overall` and `cells`, as `Versus` has them.
+
+    Raises `SpecError` where they stand in none of `overall`, because they have no replicate in common.
+    """
+    over_all, in_cells = (
         [p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells)
     )
-    if not both_kinds:
+    if not over_all:
         raise SpecError(
             "the arms have no finished replicate in common", place="compare", value=(a, b)
         )
-    return Versus(title, a, b, both_kinds[0].metric, both_kinds[0], tuple(single), tuple(free))
+    return Versus(title, a, b, over_all[0].metric, over_all[0], tuple(in_cells), tuple(free))

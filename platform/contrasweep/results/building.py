@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from contrasweep.study.metric_range import metric_range
 
 @dataclass(frozen=True)
 class Layout:
-    """Which factors (the arm and the axes) stand in a table's rows and which in its columns."""
+    """Which factors stand in a table's rows and which in its columns. A factor is the arm, or one of the `axes`."""
 
     rows: Key
     columns: Key
@@ -57,11 +57,14 @@ class Layout:
 
     @property
     def context(self) -> Key:
-        """The factors that are fixed in a comparison."""
+        """The factors in the table that are fixed in a comparison: those that are not compared."""
         return tuple(f for f in self.placed if f not in self.compared)
 
     def answers(self, question: str | None) -> bool:
-        """Whether this table's comparisons are the family of a study with this question."""
+        """Whether this table's comparisons are the family of a study with this question (None: it has no question).
+
+        `overall` compares arms over everything, so in no context; `cells` in every cell, so with nothing pooled.
+        """
         if question is None or self.compared != ("arm",):
             return False
         return not self.context if question == "overall" else not self.pooled
@@ -84,17 +87,20 @@ LOST = (
 )
 """What a trial is that was tried and gave no value; others without one are missing or still to run."""
 OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
+"""Causes of a failure that lie outside the method, such as a lost host."""
 
 
 def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
     """Return one row for each trial: labels of the factors, fold, seed, status, and `value` (NaN unless done).
 
     Of trials without a value, `lost` marks those that count as a loss, `missing` those that ended for a cause outside
-    the method; the others are still to run.
+    the method or fit on no host; the others are still to run. `collapsed` marks those whose method says that they
+    collapsed; `weight` is 1 unless the frame has weights.
     """
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
+    # A trial that ended as it should, with a value that is no number, has lost.
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     outside = (
         frame["cause"].isin(OUTSIDE).to_numpy()
@@ -120,7 +126,7 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
 
 
 def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.DataFrame]]:
-    """The trials of each combination of `factors`, in the order of the study."""
+    """Yield each combination of labels of `factors` and its trials, in the order of the study."""
     if not factors:
         yield (), trials
         return
@@ -129,7 +135,7 @@ def groups_of(trials: pd.DataFrame, factors: Key) -> Iterator[tuple[Key, pd.Data
 
 
 def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
-    """The combinations of `factors` that there are."""
+    """Return the combinations of labels of `factors` that occur, in the order of the study."""
     if not factors:
         return ((),)
     return tuple(dict.fromkeys(zip(*(trials[f] for f in factors), strict=True)))
@@ -149,11 +155,17 @@ def _joined(labels: Key) -> str:
 class DecisionRule:
     """How the comparisons of a table are judged.
 
-    `question` is the study's where the table is about its metric, else None: all comparisons are exploratory then.
-    `margin` is the smallest difference of interest, `reference` the arm that the others are compared with, `interim`
-    the looks at a study that grows or was extended. Only comparisons of the arms `family` (empty: all) have verdicts,
-    and none of trials that were trained `again` with another result. With `unpaired`, arms with less than two
-    replicates in common are compared by all of their runs.
+    Attributes:
+        design: How a cell is replicated.
+        mode: Whether larger or smaller values are better.
+        alpha: The chance of any false verdict.
+        question: The study's where the table is about its metric, else None: all comparisons are exploratory then.
+        margin: The smallest difference of interest, in units of the metric; None: nothing is called equivalent.
+        reference: The arm that the others are compared with; None: every two arms are compared.
+        interim: The looks at a study that grows or was extended.
+        family: Only comparisons of these arms have verdicts; empty: those of all arms.
+        again: Ids of trials that were trained again with another result: no comparison with them has a verdict.
+        unpaired: Whether arms with less than two replicates in common are compared by all of their runs.
     """
 
     design: Design = field(default_factory=Design)
@@ -166,6 +178,16 @@ class DecisionRule:
     family: Collection[str] = ()
     again: frozenset[str] = frozenset()
     unpaired: bool = False
+
+
+class _Found(NamedTuple):
+    """A comparison before it is judged: its place and sides, as `Pair` has them, and whether a verdict may stand."""
+
+    context: tuple[tuple[str, str], ...]
+    a: str
+    b: str
+    evidence: Evidence
+    stands: bool
 
 
 def comparisons(
@@ -181,6 +203,7 @@ def comparisons(
     layout answers its question, and those that the rule decides; its size counts what is planned.
     """
     found = list(_evidence(trials, layout, rule, items))
+    # The family, by the arms that are planned in each cell, whether or not their trials have ended.
     decisive = layout.answers(rule.question)
     size = len(found)
     if decisive:
@@ -188,31 +211,30 @@ def comparisons(
         arms = [cell & {*(rule.family or cell)} for cell in planned]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
-    # what one arm shows, its rivals may do too
-    deepest_fall = max((e.fell for *_, e, _ in found), default=0.0)
-    tested = [
-        (tuple(zip(layout.context, context, strict=True)), a, b, replace(e, fell=deepest_fall))
-        for context, a, b, e, _ in found
-    ]
-    decided = [decisive and stands for *_, stands in found]
+    # How deep the worst collapse fell: what one arm shows, its rivals may do too.
+    deepest_fall = max((one.evidence.fell for one in found), default=0.0)
     interim = rule.interim if decisive else None
-    looks = [interim.looks_before(*compared) if interim is not None else 0 for compared in tested]
     bounds = _bounds(metric, trials["value"])
+
+    # Those with a verdict are judged together as the family, then the exploratory ones.
     judged_pairs: dict[int, Comparison] = {}
     for is_decisive in (True, False):
-        at = [i for i, stands in enumerate(decided) if stands == is_decisive]
-        evidence = [tested[i][3] for i in at]
-        before = [looks[i] for i in at]
+        at = [i for i, one in enumerate(found) if (decisive and one.stands) == is_decisive]
+        evidence = [replace(found[i].evidence, fell=deepest_fall) for i in at]
+        # Earlier looks are asked for by the context, both sides and the evidence.
+        before = [interim.looks_before(*found[i][:4]) if interim is not None else 0 for i in at]
         comparisons = judged(
             evidence, family, rule.mode, decisive=is_decisive, looks=before, bounds=bounds
         )
         judged_pairs |= dict(zip(at, comparisons, strict=True))
+
+    # What looks say of each, why one has no verdict, and the better side first.
     pairs = []
-    for i, (context, a, b, _) in enumerate(tested):
+    for i, (context, a, b, now, _) in enumerate(found):
         comparison = judged_pairs[i]
         if interim is not None:
             comparison = interim.verdict_on(context, a, b, comparison)
-        why = spread_beside(found[i][3], a, b)
+        why = spread_beside(now, a, b)
         if comparison.judgement is not None and why:
             comparison = replace(comparison, judgement=replace(comparison.judgement, reason=why))
         if (comparison.difference < 0) == (rule.mode == "max") and comparison.difference != 0:
@@ -223,12 +245,13 @@ def comparisons(
 
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
-) -> Iterator[tuple[Key, str, str, Evidence, bool]]:
-    """Yield each comparison with its context and sides, and whether the rule decides it."""
+) -> Iterator[_Found]:
+    """Yield each comparison that there is evidence for; it stands where the rule may decide it."""
     work = trials.assign(
         side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled)
     )
-    for context, part in groups_of(work, layout.context):
+    for labels, part in groups_of(work, layout.context):
+        context = tuple(zip(layout.context, labels, strict=True))
         column = {
             name: part[name].to_numpy()
             for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
@@ -245,7 +268,9 @@ def _evidence(
             own_rows = np.flatnonzero(part["side"] == side)[::-1]
             sides[str(side)] = np.full(len(code), -1)
             sides[str(side)][coded[own_rows]] = own_rows
+
         for a, b in pairs_of(sides, rule.reference):
+            # Replicates that both sides have, in the order of a's trials, and the evidence of their pairs.
             in_both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
             in_both = in_both[np.argsort(sides[a][in_both])]
             first = sides[a][in_both]
@@ -268,25 +293,31 @@ def _evidence(
                 result = paired_evidence(
                     rows, rule.design, mode=rule.mode, weights=weights, items=scores
                 )
+
             # Where hardly a replicate is shared, the runs are two samples.
             if rule.unpaired and (result is None or result.common.n < 2):
                 alone = [sides[side][sides[side] >= 0] for side in (a, b)]
                 runs = [column["value"][at][np.isfinite(column["value"][at])] for at in alone]
                 lost = int(column["lost"][alone[0]].sum()), int(column["lost"][alone[1]].sum())
                 if (apart := unpaired_evidence(runs[0], runs[1], lost, rule.mode)) is not None:
-                    yield context, a, b, apart, True
+                    yield _Found(context, a, b, apart, True)
             elif result is not None:
+                # Finished trials of either arm: those that are in no pair have no partner.
                 finished = sum(
                     int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b)
                 )
                 # Arms that were added, and trials trained again, after results were seen have no verdict.
                 stands = not rule.family or {a, b} <= {*rule.family}
                 stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])
-                yield context, a, b, replace(result, unpaired=finished - 2 * result.pairs), stands
+                result = replace(result, unpaired=finished - 2 * result.pairs)
+                yield _Found(context, a, b, result, stands)
 
 
 def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
-    """Return the difference a - b of each group of items, for the trials `first` and `second` of each row."""
+    """Return the difference a - b of each group of test items, row by row.
+
+    `first` and `second` have the ids of the trials of a and of b in each row.
+    """
     differences: list[Any] = []
     parts: list[str] = []
     for a, b in zip(first, second, strict=True):
@@ -299,6 +330,7 @@ def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> It
 KEYS = ["cell", "fold", "seed"]
 """What tells the trials of an arm apart."""
 Cells = dict[tuple[Key, Key], Cell]
+"""(labels of the row, labels of the column) -> cell."""
 
 
 def marked(
@@ -308,8 +340,9 @@ def marked(
 
     `best` is set where an arm is not shown to be worse than the best (where there is a reference, than any arm that it
     was compared with), as soon as another one is worse. `mark` says what is worse than the best, or worse or better
-    than the reference.
+    than the `reference`, where there is one. With `mode` "max" larger means are better.
     """
+    # (context, side, other side) -> the verdict on the first side.
     verdicts: dict[tuple[Key, str, str], str] = {}
     for pair in (pair for pair in pairs if pair.comparison.judgement is not None):
         context = tuple(value for _, value in pair.context)
@@ -317,8 +350,8 @@ def marked(
         verdicts[context, pair.a, pair.b] = pair.comparison.decision
         verdicts[context, pair.b, pair.a] = pair.comparison.reversed().decision
     result = dict(cells)
+    # Cells that are compared with each other share a context, the factors that are fixed: context -> side -> place.
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
-    # Cells that are compared with each other share a context: the factors that are fixed.
     for place, cell in cells.items():
         value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
@@ -339,6 +372,7 @@ def marked(
             [side for side in members if side not in beaten] or members,
             key=lambda side: float(cells[members[side]].mean or 0.0),
         )
+        # Which sides are shown to be worse: than the best, or with a reference than any that they were compared with.
         against = [best] if reference is None else list(members)
         worse = {
             s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)
@@ -355,6 +389,7 @@ def marked(
 
 
 METHODS = {"sign-flip test": "sign-flip", "t-test": "t", "corrected t-test": "corrected t"}
+"""Test -> what the legend calls an interval that inverts it."""
 
 
 def build_table(
@@ -369,10 +404,11 @@ def build_table(
     title: str = "",
     items: ItemValues | None = None,
 ) -> Table:
-    """Build the table of `frame`, which has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics.
+    """Build the table of `frame`: its cells with means, intervals and marks, and the comparisons between them.
 
     Args:
-        frame: The trials. A column `weight` makes means of folds weighted ones.
+        frame: The trials, a row each: trial_id, arm, the axes, fold, seed, status and metrics. A column `weight` makes
+            means of folds weighted ones.
         rows: What stands in the rows: "arm" and axes.
         columns: What stands in the columns, likewise.
         axes: The study's axes.
@@ -423,9 +459,10 @@ def _cells(
 ) -> dict[tuple[Key, Key], Cell]:
     """Return (row, column) -> cell: mean, interval, statuses and replicates."""
     trials = trials.assign(cell=labels_of(trials, layout.pooled))
-    split = len(layout.rows)
+    split = len(layout.rows)  # a group's labels are those of its row, then those of its column
     cells = {}
     for key, part in groups_of(trials, layout.placed):
+        # The mean of one arm is a contrast with 0. What folds with one seed may share is said of comparisons alone.
         done = part[part["value"].notna()]
         spread = _spread(done, replace(rule.design, seed_part=None), items) if len(done) else None
         mean = float(np.average(done["value"], weights=done["weight"])) if len(done) else None
@@ -438,20 +475,15 @@ def _cells(
             low, high = (
                 end + (mean - spread.difference) for end in spread.interval(rule.alpha, rule.alpha)
             )
-            if (
-                bounds
-                and math.isfinite(low)
-                and low <= bounds[0]
-                and high >= bounds[1]
-                and low < high
-            ):
-                # it says nothing
-                low = -math.inf
-                high = math.inf
-                why = freedom(spread.degrees)
-            elif bounds and math.isfinite(low):
-                low = max(bounds[0], low)
-                high = min(bounds[1], high)
+            if bounds and math.isfinite(low):
+                if low <= bounds[0] and high >= bounds[1] and low < high:
+                    # It holds every value that the metric can have, and says nothing.
+                    low = -math.inf
+                    high = math.inf
+                    why = freedom(spread.degrees)
+                else:
+                    low = max(bounds[0], low)
+                    high = min(bounds[1], high)
         # Each trial of the cell by itself, for pages that show or link them; a value that is missing is None.
         replicates = tuple(
             Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
@@ -478,13 +510,16 @@ def _cells(
 
 
 def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | None:
-    """Return the smallest and largest value of the metric, where its name tells them and all `values` are within."""
+    """Return the smallest and largest value that the metric can have, where its name tells them; else None.
+
+    None as well where one of `values` is beyond them: the name then means something else.
+    """
     bounds = metric_range(metric)
     return bounds if bounds and values.dropna().between(*bounds).all() else None
 
 
 def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
-    """Return what one arm's finished replicates say of their mean: a contrast with 0 under the design."""
+    """Return what one arm's finished trials say of their mean: a contrast with 0 under the design; None without any."""
     scores = None
     if items is not None:
         ids = list(done["trial_id"])
@@ -500,6 +535,7 @@ def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Con
 def _over(done: pd.DataFrame, spread: Contrast) -> str:
     """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
     a_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
+    # Folds with different numbers of seeds: some trials are missing.
     if spread.design.folds and len(set(a_fold.values())) > 1:
         return f"{plural(a_fold.total(), 'replicate')} on {plural(len(a_fold), 'fold')}"
     return replicates_text(spread)
@@ -511,11 +547,12 @@ def _method(mean: Contrast | None, alpha: float) -> str:
         return ""
     if mean.n < 2 or not np.isfinite(mean.interval(alpha, alpha)[0]):
         return NO_INTERVAL
-    few = (
+    if mean.standard_error == 0:
+        return "constant"
+    # A t interval over seeds alone covers as it says only where scores are about symmetric.
+    needs_symmetry = (
         mean.test(alpha) == "t-test"
         and mean.design.unit == "seed"
         and not (mean.design.items or mean.design.folds)
     )
-    if mean.standard_error == 0:
-        return "constant"
-    return METHODS[mean.test(alpha)] + (", of symmetric scores" if few else "")
+    return METHODS[mean.test(alpha)] + (", of symmetric scores" if needs_symmetry else "")

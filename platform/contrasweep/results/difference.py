@@ -62,6 +62,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     study_b, _, arm_b = b.partition(":")
     first = Results.load(study_a, storage)
     other = Results.load(study_b, storage)
+    # Which arm is compared with which: the named ones, or each with the arm of the same name.
     shared = [arm for arm in first.document.arms if arm in other.document.arms]
     pairs = [(arm_a or arm_b, arm_b or arm_a)] if arm_a or arm_b else [(arm, arm) for arm in shared]
     if not pairs:
@@ -74,6 +75,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     for x, y in pairs:
         first.check_known("arm", x, list(first.document.arms))
         other.check_known("arm", y, list(other.document.arms))
+
+    # What differs between the studies as a whole, whatever the arms.
     documents = first.document, other.document
     specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in documents)
     study_rows = [*_rows("study", *map(_flat, specs))]
@@ -82,6 +85,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     study_rows += _rows(
         "data", *({data.name: data.digest[:12] for data in d.datasets} for d in documents)
     )
+
+    # What differs between arms: each entry with the arms that it is true of, and each diff of code once.
     by_entry: dict[Entry, list[str]] = {entry: [] for entry in study_rows}
     diffs: dict[str, None] = {}
     for x, y in pairs:
@@ -91,8 +96,8 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
             by_entry.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
     rows = [
         # What differs in all of several arms is said of none of them.
-        DifferenceRow(kind, "" if 1 < len(pairs) == len(arms) else ", ".join(arms), *arms_of_entry)
-        for (kind, *arms_of_entry), arms in sorted(
+        DifferenceRow(kind, "" if 1 < len(pairs) == len(arms) else ", ".join(arms), *texts)
+        for (kind, *texts), arms in sorted(
             by_entry.items(), key=lambda item: get_args(Kind).index(item[0][0])
         )
     ]
@@ -100,7 +105,7 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
 
 
 def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry], str]:
-    """What differs between an arm of one study and one of another, and the unified diff of their code."""
+    """Return what differs between arm `x` of one study and arm `y` of another, and the unified diff of their code."""
     sides = _records(first, x), _records(other, y)
     trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
     spaces = (
@@ -119,6 +124,8 @@ def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry
         *_rows("setting", *settings),
         *_rows("space", *spaces),
     ]
+
+    # Code and versions of packages: sources are read only where the digests differ.
     versions = (_joined(record.versions for record in side) for side in sides)
     # An arm's code is that of its trial that ended last.
     codes = [
@@ -145,7 +152,7 @@ def _records(results: Results, arm: str) -> list[Record]:
 
 
 def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Key -> all values that it has, as text."""
+    """Return key -> all values that it has in any of the mappings, as text."""
     seen: dict[str, dict[str, None]] = {}
     for mapping in maps:
         for key, value in mapping.items():
@@ -154,6 +161,7 @@ def _joined(maps: Iterable[Mapping[str, object]]) -> dict[str, str]:
 
 
 def _values(values: Iterable[str]) -> str:
+    """Return the distinct values as text, the first `MAX_VALUES` of them."""
     texts = sorted(set(values))
     unlisted = len(texts) - MAX_VALUES
     if unlisted > 0:
@@ -162,10 +170,12 @@ def _values(values: Iterable[str]) -> str:
 
 
 def _flat(declared: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings of a declaration by dotted key, as tables show them."""
     return {key: label(value) for key, value in dotted.flatten(declared).items()}
 
 
 def _rows(kind: Kind, first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Entry]:
+    """Yield an entry of this kind for each name whose text differs; a side that lacks the name has `NONE`."""
     for key in {**first, **other}:
         if (a := first.get(key, NONE)) != (b := other.get(key, NONE)):
             yield kind, key, a, b

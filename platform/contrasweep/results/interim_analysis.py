@@ -51,15 +51,16 @@ class Compared:
 
 
 def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
-    """Judge the study's comparisons once the trials up to `stage` have ended; returns a line about it.
+    """Judge the study's comparisons once the trials up to `stage` have ended, and return a line about it for people.
 
-    The look is written to the log.
+    The look is written to the study's log of looks. The study must have declared `replicates`.
     """
     declared = plan.study.replicates
     assert declared is not None
     log = read_looks(records) or LookLog(declared.spending, declared.of)
     results = Results.load(plan.study.name, records.storage)
     pairs = compared(results)
+    # The family of the table, at the alpha that confirmations before this one leave.
     family = next(
         (pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0)
     )
@@ -89,7 +90,8 @@ def judge_look(
 ) -> tuple[LookTaken, list[Cell]]:
     """Return the look that is due at `stage`, after those of `log`, and the cells that go on.
 
-    `bounds` are the least and the largest value of the metric, where these are known.
+    `pairs` are all comparisons of the `family`, `declared` how the study grows. `bounds` are the least and the largest
+    value of the metric, where these are known.
     """
     last = stage.time >= 1
     after = _after_look(
@@ -102,17 +104,18 @@ def judge_look(
         if entry.decision == "open"
         for arm in (entry.a, entry.b)
     }
-    open_cells = [
-        c
-        for c in stage.open
-        if {((), c.arm), (tuple((axis, label(v)) for axis, v in c.axes.items()), c.arm)} & wanted
-        and stage.time < 1
-    ]
-    names = {cell_name(c.arm, c.axes) for c in open_cells}
-    stopped = tuple(name for c in stage.open if (name := cell_name(c.arm, c.axes)) not in names)
-    return LookTaken(
-        stage.replicates, stage.time, after, stopped, time.time(), family.margin
-    ), open_cells
+    open_cells = []
+    stopped = []
+    for cell in stage.open:
+        contexts = ((), tuple((axis, label(value)) for axis, value in cell.axes.items()))
+        if not last and any((context, cell.arm) in wanted for context in contexts):
+            open_cells.append(cell)
+        else:
+            stopped.append(cell_name(cell.arm, cell.axes))
+    look = LookTaken(
+        stage.replicates, stage.time, after, tuple(stopped), time.time(), family.margin
+    )
+    return look, open_cells
 
 
 _SAID = {
@@ -122,6 +125,7 @@ _SAID = {
     "futile": "futile",
     "open": "open",
 }
+"""How the line on a look counts each decision."""
 
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
@@ -134,6 +138,7 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
 
 def compared(results: Results) -> list[Compared]:
     """Return the comparisons that the study decides, as far as they have replicates in common."""
+    # A turned comparison is of b against a, and its evidence still of a against b.
     return [
         Compared(p.context, p.b, p.a, p.comparison.evidence)
         if p.comparison.turned
@@ -168,10 +173,14 @@ class _Tested:
         mode: Literal["max", "min"],
         inflation: float,
     ) -> Self:
-        """Return the comparison `compared` at the look that follows those of `log`."""
+        """Return the comparison `compared` at the look that follows those of `log`.
+
+        `looks` are all of the study's, `inflation` is what p-values at looks are multiplied by (`Looks.t_inflation`).
+        """
         evidence = compared.evidence
         history = log.history(compared.key)
         past = log.latest.get(compared.key)
+        # It is tested where it has more pairs of trials than at its newest look.
         fresh = past is None or evidence.gaps.planned > past.pairs
         tested_at = [
             k
@@ -217,12 +226,12 @@ class _Tested:
             _nan(getattr(self, name)),
         ]
 
-    def entry(self, standing: Standing, early: bool, mode: Literal["max", "min"]) -> LookAt:
-        """Return what the log keeps of the comparison; without an interval where the look is too `early` for one."""
+    def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
+        """Return what the log keeps of the comparison; without an interval where it is not `ready` for a verdict."""
         compared = self.compared
         ends = (
             compared.evidence.interval(standing.level, self.level, mode)
-            if early
+            if ready
             else (-math.inf, math.inf)
         )
         return LookAt(
@@ -251,13 +260,14 @@ def _after_look(
     bounds: tuple[float, float] | None,
     last: bool,
 ) -> tuple[LookAt, ...]:
-    """Every comparison after this look: what has new replicates is tested, what has a verdict keeps it.
+    """Return every comparison after this look: what has new replicates is tested, what has a verdict keeps it.
 
-    Before the `last` look a verdict that collapses to come could overturn waits, and the rest is judged without it.
+    Before the `last` look a verdict waits that collapses of trainings to come could overturn, and the rest is judged
+    without it.
     """
     if not pairs:
         return ()
-    # The folds' t statistics keep their folds, and err less for it.
+    # Looks at t statistics of growing seeds exceed alpha a little. Those of folds keep their folds, and err less.
     of_seeds = not any(
         c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs
     )
@@ -276,18 +286,18 @@ def _after_look(
         inflation=inflation,
     )
     standings = judged_now()
-    may = [True] * len(tested)
+    ready = [True] * len(tested)
     if not last:
-        # What was decided stays so, and is judged by all of its data now.
-        may = [
+        # Ready is what was decided before (it stays so), what has no verdict, and a verdict that collapses cannot turn.
+        ready = [
             test.decided
             or s.decision not in VERDICTS
             or test.compared.evidence.early(s.decision, mode, family.margin, bounds)
             for test, s in zip(tested, standings, strict=True)
         ]
-        standings = judged_now(early=may)
-    judged = zip(tested, standings, may, strict=True)
-    return tuple(test.entry(standing, ready, mode) for test, standing, ready in judged)
+        standings = judged_now(early=ready)
+    judged = zip(tested, standings, ready, strict=True)
+    return tuple(test.entry(standing, is_ready, mode) for test, standing, is_ready in judged)
 
 
 def _last_error(evidence: Evidence, declared: Replicates) -> float:
@@ -303,6 +313,7 @@ def _nan(value: float | None) -> float:
 
 
 UNIT = "replicates"
+"""What the log of a study of fixed size counts its looks in."""
 
 
 def count_look(plan: Plan, records: StudyRecords) -> None:
@@ -316,9 +327,11 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
         return
     log = read_looks(records) or LookLog(EXTENDED, UNIT)
     results = Results.load(plan.study.name, records.storage)
+    # As many replicates as at the last look: the extension that counted it has added nothing, and is withdrawn.
     if log.looks and max(_recorded(results), _replicates(plan)) <= log.looks[-1].replicates:
         write_looks(records, replace(log, looks=log.looks[:-1]))
         return
+    # The replicates of the largest cell: a look at them counts once, and where all trials have ended.
     ended = results.planned["trial_id"].isin(list(results.trial_records))
     present = (
         int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max())
@@ -332,7 +345,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     ):
         return
     judged = [pair.comparison for pair in results.answer.pairs if pair.judged]
-    # else nothing was tested
+    # Where what a seed changes is unknown, no comparison had a test, and so no look was taken.
     if any(not comparison.evidence.common.seed_unknown for comparison in judged):
         write_looks(records, log.with_look(look_before(compared(results), judged, log, present)))
 
@@ -340,7 +353,10 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 def look_before(
     pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
-    """Return the entry for a look at the table: `known` are the verdicts of `pairs`, `log` has the looks before."""
+    """Return the entry for a look at the table with this many `replicates`.
+
+    `known` are the comparisons of `pairs` with their verdicts, `log` has the looks before.
+    """
     in_order = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
         LookAt(
@@ -381,7 +397,7 @@ def _recorded(results: Results) -> int:
 
 
 def _replicates(plan: Plan) -> int:
-    """Trials of a cell."""
+    """Return the number of trials of the largest cell; of a sweep, those of a confirmation."""
     if isinstance(plan, SweepPlan):
         return len(plan.replicates)
     return max((len(cell.trials) for cell in plan.cells), default=0)

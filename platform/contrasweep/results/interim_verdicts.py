@@ -17,6 +17,7 @@ from contrasweep.storage.interim_log import EXTENDED, VERDICTS, LookLog, read_lo
 from contrasweep.storage.records import StudyRecords
 
 Context = tuple[tuple[str, str], ...]
+"""Where in the table a comparison is: (factor, label) of each factor that is fixed."""
 TOO_EARLY = ": a verdict before the last look must stand though collapses may not have shown; this needs more trials"
 SAME_DATA = 1e-9
 """Estimates of the same trials agree to this share of their size and standard error."""
@@ -25,12 +26,14 @@ SAME_DATA = 1e-9
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
     """Return what an earlier look decided of `a` against `b`; None where none did.
 
-    It is the first look that decided anything with fewer than `pairs` pairs of trials.
+    It is the first look that decided anything with fewer than `pairs` pairs of trials: one with as many is the present
+    one.
     """
     for number, (look, comparison) in enumerate(
         zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1
     ):
         if comparison is not None and comparison.pairs < pairs and comparison.decision in VERDICTS:
+            # Of arms that are equivalent the p is that of equivalence; else that of no difference.
             equivalent = comparison.decision == "equivalent"
             decided = Decided(
                 number,
@@ -48,9 +51,10 @@ def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -
 
 @dataclass(frozen=True)
 class InterimVerdicts:
-    """Verdicts of a study that grows, to at most `most` replicates (`unit`). `log` has its looks (None: none yet).
+    """Verdicts of a study that grows, to at most `most` replicates (`unit`: seeds or repeats).
 
-    `again` counts earlier confirmations of the study: each divides the alpha of the next by four.
+    `log` has its looks (None: none yet). `again` counts earlier confirmations of the study: each divides the alpha of
+    the next by `LOOK`, which is four.
     """
 
     log: LookLog | None
@@ -60,7 +64,7 @@ class InterimVerdicts:
 
     @classmethod
     def of(cls, spec: Config, records: StudyRecords, again: int = 0) -> Self | None:
-        """Return the looks at a study as it was declared; None where it has a fixed number of replicates."""
+        """Return the looks at a study that was declared as `spec`; None where it has a fixed number of replicates."""
         declared = spec.get("replicates")
         return (
             cls(read_looks(records), declared["of"], declared["most"], again) if declared else None
@@ -73,7 +77,7 @@ class InterimVerdicts:
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
         """Return the comparison with verdict, interval and p of the look at exactly these data.
 
-        Between looks it has no verdict.
+        Between looks it has no verdict. An exploratory comparison is returned as it is.
         """
         now = comparison.judgement
         if now is None:
@@ -83,6 +87,7 @@ class InterimVerdicts:
         before = (
             decided_before(self.log, context, a, b, evidence.gaps.planned) if self.log else None
         )
+        # Without a look at these data: no verdict, no interval and a p of 1.
         waiting = replace(
             now,
             verdict="undecided",
@@ -109,6 +114,7 @@ class InterimVerdicts:
         )
         if evidence.gaps.planned != stands.pairs or evidence.gaps.pending or apart:
             return replace(comparison, judgement=waiting)
+        # The numbers of the look; each p is multiplied for earlier confirmations of the study.
         verdict = verdict_of(low, high, comparison.family.margin, comparison.mode)
         reason = ""
         if stands.decision == "futile":
@@ -169,7 +175,7 @@ class ExtensionVerdicts:
     """The looks at a study of a fixed size that was extended once its trials had ended.
 
     The first look had the whole of alpha. Each later one has a quarter of the level of the one before, so that any
-    number of them errs with less than 4/3 alpha.
+    number of them errs with less than 4/3 alpha (1 + 1/4 + 1/16 + ...).
     """
 
     log: LookLog
@@ -181,6 +187,7 @@ class ExtensionVerdicts:
 
         A study of which `spent` declarations or confirmations count as looks is one too.
         """
+        # A log of another kind is of a study that grew, and was declared with a fixed size since.
         log = read_looks(records)
         log = (
             log if log is not None and log.spending == EXTENDED else LookLog(EXTENDED, "replicates")
@@ -222,6 +229,7 @@ class ExtensionVerdicts:
         """Return sentences on the looks, for readers of the verdicts."""
         at = ", ".join(str(look.replicates) for look in self.log.looks)
         after = f"extended after its trials had ended (at {at} {self.unit}): " if at else ""
+        # 1 + 1/4 + ... + 1/4^looks, the sum of a geometric series
         most = (LOOK - LOOK**-self.looks) / (LOOK - 1)
         return [
             f"{after}this is look {self.looks + 1}, whose p are multiplied by {LOOK**self.looks:g} and whose intervals "

@@ -48,8 +48,9 @@ class ItemReader:
 class ItemValues:
     """The scores of test items of trials on one split.
 
-    `means` are those of each group by trial id, in an order that all trials of one test part share; `parts` is the test
-    part of each trial, `sizes` are the sizes of the groups of each part.
+    `means` has by trial id the mean score of each group of items, in an order that all trials of one test part share.
+    `parts` is the test part of each trial, as the digest of its dataset, and `sizes` has by test part the number of
+    items of each group.
     """
 
     means: Mapping[str, NDArray[np.float64]]
@@ -64,7 +65,7 @@ SAME = 1e-6
 def item_values(
     items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str
 ) -> ItemValues | None:
-    """The mean score of each group of test items (or item, where nothing groups them) of every finished trial.
+    """Return the mean score of each group of test items (or item, where nothing groups them) of every finished trial.
 
     None where a finished trial left no score called `metric`, trials of one dataset disagree about their items, or the
     metric is not the mean of the scores: then replicates are seeds alone.
@@ -92,6 +93,8 @@ def item_values(
             return None
         if not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
+
+        # The groups of the items, which all trials of one dataset must have alike.
         part = record.data.digest
         column = f"{metric.rpartition('/')[0]}/{GROUP}"  # of a score that was computed afterwards
         if column not in scored and len(scored.get(GROUP, ())) == len(values):
@@ -102,11 +105,14 @@ def item_values(
             column in scored or len(names[part]) != len(groups)
         ):
             return None
+
+        # The mean of each group, in the order in which the groups are first met.
         codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
         index = np.array([codes[name] for name in names[part]])
         sizes[part] = np.bincount(index).astype(np.float64)
         means[str(trial)] = np.bincount(index, values) / sizes[part]
         parts[str(trial)] = part
+    # Trials that failed have a test part too: what counts as their loss is a loss in each of its items.
     parts |= {
         str(t): records[t].data.digest for t in frame["trial_id"] if t in records and t not in parts
     }

@@ -137,7 +137,10 @@ class Ledger:
         return open_store(self.storage)
 
     def read(self) -> "Ledger":
-        """Read the entries that were written since. `BrokenFileError` for one that is no entry or is out of order."""
+        """Read the entries that were written since, and return the ledger itself.
+
+        Raises `BrokenFileError` for a file that is no entry, is missing, or does not follow the one before it.
+        """
         keys = [
             key for key in self.store.list(f"{self.campaign}/") if key == self._key(_number(key))
         ]
@@ -155,6 +158,7 @@ class Ledger:
                     f"{self.store.uri}/{key}", "this entry is missing", ENTRY_FILE.remedy
                 ) from None
             entry = ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")
+            # Each entry has the digest of the one before; the declaration is the first one and no other.
             if entry.after != self._last or isinstance(entry, Began) != (number == 0):
                 problem = "it does not follow the entry before it: one of them was changed"
                 raise BrokenFileError(f"{self.store.uri}/{key}", problem, ENTRY_FILE.remedy)
@@ -172,6 +176,7 @@ class Ledger:
         return bool(written)
 
     def _key(self, number: int) -> str:
+        """Return the place of an entry in the storage."""
         return (
             f"{self.campaign}/ledger/{number:06d}.json" if number else f"{self.campaign}/{DECLARED}"
         )
@@ -209,13 +214,16 @@ class Ledger:
 
     @property
     def incumbent(self) -> int:
-        """Number of the present incumbent."""
+        """The number of the present incumbent: the candidate that was kept last, or `FIRST`."""
         return next(
             (e.asked for e in reversed(self.entries) if isinstance(e, Decided) and e.kept), FIRST
         )
 
     def better_than_all_before(self, incumbent: int) -> int:
-        """Return the last candidate up to `incumbent` that was kept for being better, not for being simpler."""
+        """Return the last candidate up to `incumbent` that was kept for being better, not for being simpler.
+
+        `FIRST` where none was.
+        """
         best_so_far = FIRST
         for entry in self.entries:
             if isinstance(entry, Decided) and entry.kept:
@@ -225,7 +233,10 @@ class Ledger:
         return FIRST
 
     def screening_seeds(self, incumbent: int) -> list[int]:
-        """The seeds on which candidates are screened against an incumbent: fresh ones when it became incumbent."""
+        """Return the seeds on which candidates are screened against the incumbent with this number.
+
+        Seeds are counted from 0 in the order of the ledger: each incumbent takes the next ones, and so does each grant.
+        """
         seeds_used = 0
         for entry in self.entries:
             if isinstance(entry, Began):
@@ -243,14 +254,14 @@ class Ledger:
         raise ValueError(f"{incumbent} was never the incumbent")
 
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
-        """The next seeds, which no trial of the campaign has had."""
+        """Return the next `count` seeds, which no trial of the campaign has had; counted as by `screening_seeds`."""
         seeds_used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
         incumbents = 1 + sum(isinstance(e, Decided) and e.kept for e in self.entries)
         first = seeds_used + incumbents * (self.began.screening if self.began else 0)
         return tuple(range(first, first + count))
 
     def granted(self, asked: int, incumbent: int) -> Granted | None:
-        """The level and all seeds of a confirmation; None where none was granted."""
+        """Return the level and all seeds of a confirmation as one grant; None where none was granted."""
         entries = [
             e
             for e in self.entries
@@ -293,6 +304,7 @@ class Ledger:
         For decisions, the ledger says it. For candidates under way and for the incumbents' screening trials it is
         counted from the records, so that a killed process loses nothing.
         """
+        # Settled candidates train no more: their decisions have all that they have spent.
         decided = [entry for entry in self.entries if isinstance(entry, Decided)]
         settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
         incumbents = [
@@ -347,6 +359,7 @@ def campaign_names(storage: str) -> Sequence[str]:
 
 
 def _number(key: str) -> int:
+    """Return the number of an entry by its place; 0 for the declaration, and -1 for a name that is no number."""
     name = key.rpartition("/")[2].removesuffix(".json")
     if name == DECLARED.removesuffix(".json"):
         return 0

@@ -28,14 +28,20 @@ NOTE_FILE = JsonFile(Note, 1, "delete it, or restore it from a backup")
 
 
 def read_notes(records: StudyRecords) -> tuple[tuple[str, str], ...]:
-    """The notes, the oldest first: trial and text. `BrokenFileError` if a file is broken."""
+    """Return the notes as (trial, text), the oldest first; trial is "" for a note on the study.
+
+    Raises `BrokenFileError` if a file is broken.
+    """
     keys = sorted(records.store.list(f"{records.study}/notes/"))[:MOST]
     notes = [NOTE_FILE.read(records.store, key) for key in keys]
     return tuple((note.trial, note.text) for note in notes)
 
 
 def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
-    """Add a note; `SpecError` where it is empty or too long, or the study has too many."""
+    """Add a note on a trial, by its id, or on the study ("").
+
+    White space is one space. Raises `SpecError` where it is empty or too long, or the study has too many.
+    """
     text = " ".join(text.split())
     number = len(list(records.store.list(f"{records.study}/notes/")))
     if not 0 < len(text) <= LONGEST or number >= MOST:

@@ -55,13 +55,14 @@ def notices_of(record: Record) -> dict[str, str]:
 def notice_lines(
     trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callable[[str], str] = str
 ) -> list[str]:
-    """Return a sentence for each notice of finished trials: of how many, by arm, and in which cells they are more.
+    """Return a sentence for each notice that any finished trial has: how many have it, by arm, and in which cells.
 
     `trials` has a row a trial: arm, axes and metrics, of which `names` gives the display names. A trial that does not
     report a notice's metric does not have it.
     """
     lines = []
     for metric, sentence in NOTICES.items():
+        # How often each arm has it stands between what was found and its remedy.
         counted_parts = [
             _counted(str(arm), part, metric, axes, names)
             for arm, part in (trials.groupby("arm", sort=False) if metric in trials else ())
@@ -110,16 +111,12 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     for record in trained:
         for key in record.unused_settings:
             unused.setdefault(key, {})[record.arm] = None
-    read = {
-        (record.arm, key)
-        for record in (trained if unused else ())
-        for key in dotted.flatten(record.config).keys()
-        & (unused.keys() - set(record.unused_settings))
-    }
-    never = {
-        key: tuple(arm for arm in arms if (arm, key) not in read) for key, arms in unused.items()
-    }
-    return {key: arms for key, arms in never.items() if arms}
+    # An arm of which any other trial has read the setting is taken out again.
+    for record in trained if unused else ():
+        read = dotted.flatten(record.config).keys() - set(record.unused_settings)
+        for key in read & unused.keys():
+            unused[key].pop(record.arm, None)
+    return {key: tuple(arms) for key, arms in unused.items() if arms}
 
 
 def unread_lines(records: Iterable[Record]) -> list[str]:
@@ -152,6 +149,7 @@ class MixedCode:
         The newest code is that of the trial that ended last, among those with the same trainable and the same dotted
         paths in their configs.
         """
+        # Trials whose code could be the same, each by its id: of one trainable, with the same components by path.
         groups: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
         # by the text of a config, which all replicates of a cell share
         paths: dict[str, list[str]] = {}
@@ -159,6 +157,8 @@ class MixedCode:
             if (text := repr(record.config)) not in paths:
                 paths[text] = sorted(set(dotted_paths(record.config)))
             groups[record.trainable, *paths[text]][trial_id] = record
+
+        # In each group what ran other code than its newest, in any of its attempts.
         older = {}
         counts: Counter[str] = Counter()
         for group in groups.values():
@@ -200,7 +200,7 @@ class MixedCode:
 
     @property
     def changes(self) -> set[tuple[str, str]]:
-        """Pairs of codes whose difference is described: each older one with the newest."""
+        """Pairs of codes, as digests, whose difference is described: each older one with the newest."""
         return set(self.older.values())
 
 
@@ -213,6 +213,7 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
             now = compact.read_records(source, source.etags(), [])
         except StorageError:  # it must not cost a report
             continue
+        # A trial that was trained again has ended at another time than the one that was started from.
         for trial_id, record in records.items():
             if record.start and record.start.study == study:
                 source_now = now.get(record.start.trial)

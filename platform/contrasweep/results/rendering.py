@@ -34,10 +34,10 @@ NONE = DisplayNames()
 
 
 def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNames:
-    """Return the display names of a study whose arms, axes and metrics are `words`, from its `labels`.
+    """Return the display names of a study from its `labels` (declared name -> display name).
 
-    Where several words would look alike, the declared name stands behind the display name: two arms never look like
-    one.
+    `words` are all its arms, axes and metrics. Where several of them would look alike, the declared name stands behind
+    the display name: two arms never look like one.
     """
     if not labels:
         return NONE
@@ -65,6 +65,7 @@ def marked_as(line: str, mark: str) -> str:
 
 def wrapped(line: str, width: int) -> str:
     """Return `line` over several lines; a number stays on the line of the word that it belongs to."""
+    # A space that may not be broken stands for that before a p-value and before an interval, and is a space again.
     unbreakable = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(
         unbreakable, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
@@ -98,10 +99,11 @@ SPECIAL = {
     "*": r"$*$",
     **{c: f"\\{c}" for c in "&%$#_{}"},
 }
+"""Characters that LaTeX would obey or its fonts lack, and what prints them."""
 
 
 def latex_text(value: str) -> str:
-    """Text for LaTeX; what pdflatex has no character for is written by its code point."""
+    """Return a text for LaTeX; what pdflatex has no character for is written by its code point: `[U+4E2D]`."""
     text = "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
     return re.sub(r" x (?=\d)", r" $\\times$ ", text)  # 5 folds x 2 seeds
 
@@ -121,9 +123,10 @@ def latex_table(
     wide: bool = False,
     below: Sequence[str] = (),
 ) -> str:
-    """Return a table of these lines.
+    """Return a table of the lines `head` and `body`, which are LaTeX already (`latex_row`).
 
-    `caption` and the lines `below` the table are plain text, `layout` is the argument of tabular.
+    `caption` and the lines `below` the table are plain text, `layout` is the argument of tabular (`lrr`), `label` the
+    name that references have for it. A `wide` table is over both columns of a page.
     """
     environment = "table*" if wide else "table"
     lines = [

@@ -16,9 +16,9 @@ FORMS = ("better", "not-worse", "equivalent")
 
 @dataclass(frozen=True)
 class Requirement:
-    """`better`, `not-worse:MARGIN` or `equivalent:MARGIN`, the margin in units of the metric.
+    """What a candidate must be: `better`, `not-worse:MARGIN` or `equivalent:MARGIN`, in units of the metric.
 
-    It is read off the interval of the difference, at the level of the verdict.
+    Whether it is so is read off the interval of candidate - reference, at the level of the verdict.
     """
 
     form: str
@@ -31,7 +31,7 @@ class Requirement:
         try:
             parsed = cls(form, float(margin) if margin else 0.0)
         except ValueError:
-            parsed = cls("")
+            parsed = cls("")  # which is none of FORMS
         # `better` has no margin, the others need one.
         fits = -math.inf < parsed.margin <= 0 if form == "better" else 0 < parsed.margin < math.inf
         if form not in FORMS or not fits:
@@ -50,6 +50,7 @@ class Requirement:
         """
         low = -math.inf if low is None else low
         high = math.inf if high is None else high
+        # From here on a gain is above 0, whichever values are better.
         low, high = (low, high) if mode == "max" else (-high, -low)
         if self.form == "better":
             if low > 0:
@@ -57,6 +58,8 @@ class Requirement:
             if high <= 0 or (matters and high < matters):
                 return "fails"
             return "open"
+        # It holds where the whole interval is within the margin, on the side or sides that count; it fails where the
+        # whole interval is beyond it.
         if low > -self.margin and (self.form == "not-worse" or high < self.margin):
             return "holds"
         if high < -self.margin or (self.form == "equivalent" and low > self.margin):

@@ -82,7 +82,7 @@ class Results(StudyData):
 
     def trial_rows(self) -> list[FrameRow]:
         """Return the trials of `to_frame` as JSON has them: their axes and metrics as mappings."""
-        frame = self.frame.astype(object).where(lambda f: f.notna(), None)
+        frame = self.frame.astype(object).where(lambda f: f.notna(), None)  # JSON has no NaN
         metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]
         return [
             {name: row[name] for name in OWN_COLUMNS}
@@ -95,7 +95,11 @@ class Results(StudyData):
 
     @cached_property
     def search(self) -> pd.DataFrame:
-        """The search of a Sweep, one row a configuration (see `search.search_frame`); empty for a grid."""
+        """The search of a Sweep, one row a configuration.
+
+        The columns are trial_id (of its first fold), arm, value (mean of the metric over its folds), status, and the
+        searched settings; empty for a grid.
+        """
         return search.search_frame(self.search_records.values(), self.document)
 
     def best(self) -> pd.DataFrame:
@@ -109,14 +113,18 @@ class Results(StudyData):
 
     @cached_property
     def best_settings(self) -> list[Best]:
-        """The best settings of each arm as objects, in the order of the study's arms."""
+        """The best settings of each arm as objects, in the order of the study's arms.
+
+        An arm of which nothing has finished has none.
+        """
         if self.document.search:
             by_arm = {row[0]: cell for (row, _), cell in self.table(["arm"], []).cells.items()}
             return search.best_of_search(
                 self.search, self.trial_records.values(), by_arm, self.document
             )
+        # A grid: every cell is a row of a table whose rows are the arm and all axes. A row has labels of the values,
+        # by which the values themselves are found again.
         factors = ["arm", *self.axes]
-        # by the labels of a table's row
         values = {tuple(map(label, row)): row for row in row_tuples(self.planned, factors)}
         rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
         cells_of = (
@@ -157,6 +165,7 @@ class Results(StudyData):
         """
         record = self._trained(arm)
         (folder := Path(to)).mkdir(parents=True, exist_ok=True)
+        # Files that are there already could not be told from those of the checkpoint.
         if any(folder.iterdir()):
             raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
         records = StudyRecords(self.records.storage, record.study)
@@ -197,10 +206,12 @@ class Results(StudyData):
             >>> embeddings = network(images)  # uint8 [n c h w], as they are in the dataset
         """
         record = self._trained(arm)
+        # A command has no loader, and its files may be those of any program.
         if record.trainable == PATH:
             folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
             files = [path for path in folder.rglob("*") if path.is_file()]
             return files[0] if len(files) == 1 else folder
+        # Only code and data that the given study names are imported, and those of this package.
         named_values = [] if study is None else named_by(as_study(study))
         load = networks.loader(self.document, record, named_values)
         data = networks.data_of(
@@ -242,7 +253,10 @@ class Results(StudyData):
         return search.importance(self.search, self.document)
 
     def spent(self) -> dict[str, str]:
-        """Return by arm what its search has cost beside its budget, as text; empty for a grid."""
+        """Return by arm what its search has cost beside its budget, as text: a number of configurations, say.
+
+        Empty for a grid.
+        """
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
@@ -278,6 +292,7 @@ class Results(StudyData):
         Example:
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
+        # What stands where: a side that is not given has the factors that the other one leaves.
         factors = ["arm", *self.axes]
         placed = (*names_of(rows), *names_of(columns))
         for name in placed:
@@ -294,7 +309,9 @@ class Results(StudyData):
         others = [name for name in factors if name not in placed]
         rows, columns = (others if side is None else names_of(side) for side in (rows, columns))
         table = self._build(rows, columns, metric)
+
         # This layout is not that of the study's question: the verdicts of that are told beside the table all the same.
+        # Arms in the columns, each cell in a row: a last row then has the averages that these verdicts are about.
         if not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
             if (
@@ -306,16 +323,16 @@ class Results(StudyData):
                     arm: cell for (arm, _), cell in self._arms(table.metric, True).cells.items()
                 }
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
-        interim = list(self.declared_notes)
-        interim += (
-            self._interim.notes if table.metric == self.metric and self._interim is not None else []
-        )
+
+        # What a reader must know beside it.
+        notes = self.declared_notes
+        if table.metric == self.metric and self._interim is not None:
+            notes += self._interim.notes
         if scores := self.document.scores:
-            interim = [
-                *interim,
-                f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}",
-            ]
-        table = replace(table, notes=(*table.notes, *interim, *self.study_notes))
+            notes.append(
+                f"alpha {self.document.alpha:g} is divided among {', '.join([self.metric, *scores])}"
+            )
+        table = replace(table, notes=(*table.notes, *notes, *self.study_notes))
         table = mark_mixed_code(table, self.mixed_code, self.records)
         names = DisplayNames({**self.names.names, **style.names.names})
         return replace(
@@ -340,30 +357,30 @@ class Results(StudyData):
             SpecError: For an unknown arm, axis or metric, and where the arms have no finished replicate in common.
         """
         at = at or {}
+        metric = metric or self.metric
         for arm in (a, b):
             self.check_known("arm", arm, list(dict.fromkeys(self.planned["arm"])))
         for axis in at:
             self.check_known("axis", axis, self.axes)
         free = [axis for axis in self.axes if axis not in at]
         title = self.title + "".join(f", {axis} {value}" for axis, value in at.items())
-        decisive = self._decides(metric or self.metric)
+        decisive = self._decides(metric)
         declared = tuple(self.declared_notes)
-        cells: list[Pair] = []
+
         # Cells have the verdicts of the study where it decides them; otherwise they are exploratory.
-        if self.axes and (free or decisive):
-            cells = _between(
-                self._arms(metric or self.metric, False).pairs if decisive else (), a, b, at
-            )
-            cells = cells or _between(
-                self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at
-            )
+        cells: list[Pair] = []
+        if decisive and self.axes:
+            cells = _between(self._arms(metric, False).pairs, a, b, at)
+        if not cells and self.axes and (free or decisive):
+            cells = _between(self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at)
+        # All axes are fixed: the one cell that is left is the whole comparison.
         if at and not free and cells and cells[0].comparison.judgement is not None:
             return replace(versus(title, a, b, cells, ()), names=self.names, declared=declared)
-        overall: Sequence[Pair] = (
-            _between(self._arms(metric or self.metric, True).pairs, a, b, {})
-            if decisive and not at
-            else []
-        )
+
+        # Over everything: the study's own comparison where no axis is fixed, else one of the trials at these values.
+        overall: Sequence[Pair] = []
+        if decisive and not at:
+            overall = _between(self._arms(metric, True).pairs, a, b, {})
         if not overall:
             overall = self._build(
                 ["arm"], [], metric, family=False, frame=self.at(self.frame, at)
@@ -445,7 +462,11 @@ class Results(StudyData):
 
     @property
     def study_notes(self) -> list[str]:
-        """Sentences that a reader of any table must know: how the study was confirmed, started and configured."""
+        """Sentences that a reader of any table must know.
+
+        They say how the study was confirmed, with which settings its searches began, which settings no trial read, and
+        what its trials say of themselves.
+        """
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),
             *search.start_notes(self.document),
@@ -454,7 +475,10 @@ class Results(StudyData):
 
     @property
     def notes(self) -> list[str]:
-        """What people wrote of the study and its trials (`contrasweep note`); last the command that shows a warning."""
+        """What people wrote of the study and its trials (`contrasweep note`), a line each.
+
+        Last, where a log has a warning, the command that shows it.
+        """
         lines = []
         try:
             for trial, text in read_notes(self.records):
@@ -490,12 +514,14 @@ class Results(StudyData):
         """
         if metric == self.metric or metric not in self.document.scores:
             return metric == self.metric
+        # A score that the study declared: not while some finished trial has none.
         return (
             self._interim is None and metric in self.frame and bool(self.done[metric].notna().all())
         )
 
     @cached_property
     def _built(self) -> dict[tuple[str, bool], Table]:
+        """The tables that `_arms` has built, by its arguments."""
         return {}
 
     def _arms(self, metric: str, overall: bool) -> Table:
@@ -518,8 +544,10 @@ class Results(StudyData):
         """What is known of the noise between seeds, where all folds have one: of an earlier study, or nothing."""
         document = self.document
         records = self.trial_records.values()
+        # Shipped methods draw anew in each fold, so that folds share nothing of a seed.
         if not (trainables := own_methods({record.trainable for record in records})):
             return SeedPart(0.0)
+        # Several seeds tell it themselves; without folds there is nothing to share.
         if not document.folds or self.planned["seed"].nunique() > 1:
             return SeedPart()
         data = {dataset.digest for dataset in document.datasets}
@@ -544,7 +572,8 @@ class Results(StudyData):
     ) -> Table:
         """Build a table whose comparisons have verdicts where they are the study's question.
 
-        `family` False makes them exploratory; `frame` are the trials that it is of (default: all).
+        `family` False makes them exploratory, and of every two arms whatever the reference; `frame` are the trials that
+        it is of (default: all).
         """
         frame = self.frame if frame is None else frame
         metric = metric or self.metric

@@ -32,6 +32,7 @@ def start_notes(document: StudyDocument) -> list[str]:
 
 
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
+"""The columns of a frame of configurations that are no settings."""
 ENOUGH = 20
 """Configurations of which the best tenth are two: with fewer, that nothing stands out says nothing."""
 
@@ -82,28 +83,26 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
     for arm in document.arms:
         of_arm = frame[(frame["arm"] == arm) & frame["status"].isin(COUNTING)]
         space = validate(dict[str, Parameter], document.space(arm))
-        configs = [
-            (
-                {
-                    str(k): v
-                    for k, v in row.items()
-                    if k in space and (isinstance(v, list | dict) or not pd.isna(v))
-                },
-                float(row["value"]),
-            )
-            for row in of_arm.to_dict("records")
-        ]
+        configs = []
+        for row in of_arm.to_dict("records"):
+            # A setting that a configuration does not have is missing in its row of the frame.
+            drawn = {
+                str(k): v
+                for k, v in row.items()
+                if k in space and (isinstance(v, list | dict) or not pd.isna(v))
+            }
+            configs.append((drawn, float(row["value"])))
         result = of(configs, space, mode=document.mode)
         for name in result.shares or space:
             share = result.shares.get(name, np.nan)
             noise = result.noise.get(name, np.nan)
             # A share above its noise matters; one below tells something only if there were enough configurations.
-            verdict = (
-                "no more than noise"
-                if result.configurations >= ENOUGH
-                else "too few configurations"
-            )
-            verdict = "matters" if share > noise else verdict
+            if share > noise:
+                verdict = "matters"
+            elif result.configurations >= ENOUGH:
+                verdict = "no more than noise"
+            else:
+                verdict = "too few configurations"
             rows.append((arm, name, share, noise, result.configurations, verdict))
     return pd.DataFrame(
         rows, columns=["arm", "setting", "share", "noise", "configurations", "verdict"]
@@ -155,7 +154,8 @@ def best_of_search(
 ) -> list[Best]:
     """Return one entry an arm whose search has a configuration that was trained to its end, in the order of the study.
 
-    The settings are those that were confirmed; where none was yet, those of the best in the search.
+    The settings are those that were confirmed; where none was yet, those of the best in the search. `search` is the
+    frame of `search_frame`, `confirmed` are the trials of confirmations, `cells` the table's by arm.
     """
     configs = {record.arm: record.config for record in confirmed}
     rows = []
@@ -182,7 +182,10 @@ def best_of_search(
 def best_of_grid(
     cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument
 ) -> list[Best]:
-    """Return one entry an arm: of its `cells` (arm, axes, cell) the one with the best mean."""
+    """Return one entry an arm: of its `cells` (arm, value by axis, cell) the one with the best mean.
+
+    In the order of the study; an arm without a finished trial has none.
+    """
     sign = 1 if document.mode == "max" else -1
     best = dict[str, Best]()
     for arm, axes, cell in cells:
@@ -232,6 +235,7 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
         config = dotted.merge(dotted.expand(arm.get("config") or {}), dotted.expand(settings))
         arms[entry.arm] = {"trainable": arm["trainable"], "config": config}
     fields = {key: declared[key] for key in GRID_FIELDS if declared.get(key) is not None}
+    # As many seeds, all above those that the study has used.
     seeds = declared.get("confirm_seeds") or declared.get("seeds") or [0]
     first = max(*seeds, declared.get("search_seed") or 0) + 1
     seeds = list(range(first, first + len(seeds)))

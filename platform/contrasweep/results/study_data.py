@@ -39,6 +39,7 @@ PLURALS = {
     "metric": "metrics",
     "rows or columns": "rows and columns",
 }
+"""What `StudyData.check_known` calls the known names, by kind."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +84,7 @@ class StudyData:
                 value=study,
                 hint=f"storage is {storage}; run it first with: contrasweep run",
             )
+        # Broken files of single trials are left out, and named to the reader.
         planned = read_planned(records)
         etags = records.etags()
         broken: list[BrokenFileError] = []
@@ -135,7 +137,9 @@ class StudyData:
         # The study's metric first, then the others as they are met. Most trials have the same ones: those are met once.
         names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, every)))]))
         metrics = pd.DataFrame(every, self.planned.index, names, "float64")
+        # A metric that is called as one of our columns, or as an axis, stands beside it by another name.
         metrics.columns = [f"metric.{name}" if name in own_names else name for name in names]
+        # Without a record that can be read a trial is broken where there is a file, else still to run.
         statuses = []
         for trial_id, record in zip(self.planned["trial_id"], rows, strict=True):
             if record:
@@ -169,6 +173,7 @@ class StudyData:
 
     def _items(self, trial_id: str) -> ItemColumns:
         """Return a trial's scores of test items: those of evaluations in place of the trial's own of the same name."""
+        # Where each score is read: the trial's own that no evaluation has too, then those of each evaluation.
         record = self.trial_records.get(trial_id)
         items = FrameRow()
         scored = compact.scores_of(record, self.evaluations) if record else []
@@ -186,6 +191,7 @@ class StudyData:
         return items
 
     def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
+        """Remember broken files for `broken_notes`, each once however often it is read."""
         already_broken = set(map(str, self.broken))
         self.broken.extend(error for error in broken if str(error) not in already_broken)
 
@@ -285,6 +291,7 @@ class StudyData:
         """
         if metric == self.metric:
             return self.document.mode
+        # A score of an evaluation is called DATASET/METRIC.
         return "min" if SMALLER.search(metric.rpartition("/")[2].lower()) else "max"
 
     @property
@@ -311,6 +318,7 @@ class StudyData:
         """
         for axis, value in at.items():
             self.check_known("axis", axis, self.axes)
+            # 1 and 1.0 are one value, 1 and True are not.
             frame = frame[[canonical.same(v, value) for v in frame[axis]]]
         return frame
 

@@ -163,8 +163,9 @@ class Cell:
         """Return the mean and what stands behind it, as text: `0.912` and `[0.897, 0.930]`.
 
         With a spread the second is `[0.897, 0.930] (0.881–0.944)`; the style's `cell` may put `± 0.016` or nothing in
-        place of the interval. Without a mean it counts what is missing.
+        place of the interval. Without a mean the first is "" and the second counts what is missing.
         """
+        # One status of all trials needs no count: `pending`, but `2 pending, 1 failed`.
         if self.mean is None or self.low is None or self.high is None:
             left = {
                 status: count for status, count in self.statuses.items() if status not in COUNTING
@@ -177,6 +178,8 @@ class Cell:
         def shown(value: float) -> str:
             return number(100 * value if style.percent else value, decimals)
 
+        # Behind the mean: its interval or deviation, the spread of trials, finished of planned ones, and the mark of
+        # older code. Where all trials are equal there is no interval to show.
         rest = []
         if style.cell == "mean-ci" and self.low != self.high:
             ends = (
@@ -210,9 +213,10 @@ MAX_NAMED = 8
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
-    """Return in words what the means are taken over, from the names of the cells by kind of replication.
+    """Return in words what the means are taken over: `5 folds, but 4 folds (ocl 32)`.
 
-    The kind of most cells comes first, the others with the names of their cells.
+    `names` has the cells by kind of replication (`5 folds`). The kind of most cells comes first, the others with the
+    names of their cells, or without where these are more than `MAX_NAMED`.
     """
     kinds = sorted(names, key=lambda kind: -len(names[kind]))
     if sum(len(names[kind]) for kind in kinds[1:]) > MAX_NAMED:
@@ -281,7 +285,7 @@ class Table:
 
     @cached_property
     def decimals(self) -> int:
-        """Return the number of decimals: that of the style, or enough for two digits of a typical half-width."""
+        """Return the digits after the point: those of the style, or enough for two digits of a typical half-width."""
         if self.style.digits is not None:
             return self.style.digits
         halves = [
@@ -290,6 +294,7 @@ class Table:
             if c.low is not None and c.high is not None
         ]
         halves = [h for h in halves if math.isfinite(h) and h > 0]
+        # Of a half-width of 0.016 the second digit is the third decimal: 1 - floor(log10(0.016)) = 3.
         fitting = int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
         return max(0, fitting - 2 * self.style.percent)
 
@@ -321,6 +326,7 @@ class Table:
         return self._titled([*self.columns, *self.averages])
 
     def _titled(self, keys: Iterable[Key]) -> dict[Key, Key]:
+        """Return keys with their display names; with their labels where two keys would be shown alike."""
         shown = {key: tuple(map(self.style.names, key)) for key in keys}
         return shown if len(set(shown.values())) == len(shown) else {key: key for key in shown}
 
@@ -335,6 +341,7 @@ class Table:
     @cached_property
     def legend(self) -> list[str]:
         """Return the meaning of marks and brackets, and what the table leaves out, as sentences."""
+        # What stands in a cell: the mean, what is behind ±, and over which replicates.
         names = self.style.names
         cells = [*self.cells.values(), *self.averages.values()]
         compared = " and ".join(map(names, self.compared))
@@ -354,6 +361,8 @@ class Table:
             )
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")
+
+        # What the marks say, or why there is none, and what the table leaves out.
         if any(cell.best for cell in cells):
             lines.append(f"{NOT_WORSE} {compared}")
         elif self.pairs and (self.decisive or self.averages):
@@ -392,7 +401,8 @@ class Table:
 
     @property
     def _replicates(self) -> str:
-        """Return what the means are over, by context, or once where all cells have the same."""
+        """Return what the means are over, once where all cells have the same, else with the cells that have it."""
+        # What the means are over -> the cells by all of their labels, and by the compared one alone.
         by_place: dict[str, dict[str, None]] = {}
         by_compared: dict[str, dict[str, None]] = {}
         for place, cell in self.cells.items():
@@ -405,6 +415,7 @@ class Table:
                 ] = None
         if not by_place:
             return "folds, seeds of a fold averaged" if self.design.folds else "seeds"
+        # Where every cell of an arm has the same, its name says enough.
         compared = [label for labels in by_compared.values() for label in labels]
         chosen = by_compared if len(set(compared)) == len(compared) else by_place
         return replicates_of({kind: list(labels) for kind, labels in chosen.items()})
@@ -437,7 +448,10 @@ class Table:
         return [self.averages.get(column) for column in self.columns] if self.averages else []
 
     def row_labels(self) -> list[list[str]]:
-        """Return the labels of each row; a label is empty where it repeats that of the row above, except the last."""
+        """Return the labels of each row, as a table shows them.
+
+        A label is "" where it and those before it repeat the row above; the last one always stands.
+        """
         shown = []
         above: Key = ()
         for row in self.row_titles.values():
@@ -561,6 +575,7 @@ class Table:
         """
         rows = []
         for row in self.to_rows():
+            # In the order above: entries of mappings become columns; what is left of the row comes last but one.
             factors = row.pop("factors")
             statuses = row.pop("statuses")
             ids = row.pop("trial_ids")
@@ -605,6 +620,7 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     Returns:
         The text.
     """
+    # As many columns as fit in a block, at least one; the next ones stand in a block below it.
     blocks = []
     rest = _columns(tables)
     while rest:
@@ -654,6 +670,8 @@ def latex_of(tables: Sequence[Table]) -> str:
     Means stand in columns of `siunitx`, their intervals beside them. The legend stands below the table and, where the
     style has no caption, so do the verdicts.
     """
+    # Over the titles of columns: of several tables the metric of each, of one what its columns are. A column of cells
+    # is two of LaTeX, the mean and what stands behind it.
     first = tables[0]
     factors = len(first.row_factors)
     columns = _columns(tables)
@@ -669,6 +687,8 @@ def latex_of(tables: Sequence[Table]) -> str:
             start += 2 * wide
         over = " & ".join(_latex_span(latex_text(title), 2 * wide) for title, wide in spans)
         head = [f"{'& ' * factors}{over} \\\\", " ".join(rules)]
+
+    # The titles of the columns, then a line for each row; a rule stands above the averages.
     titles = [
         title if table.column_factors or len(tables) == 1 else ""
         for table in tables
@@ -680,6 +700,8 @@ def latex_of(tables: Sequence[Table]) -> str:
     body = list(map(latex_row, _rows(tables, columns, _latex_entry, escaped)))
     if any(table.averages for table in tables):
         body.insert(-1, r"\midrule")
+
+    # Below the table its legend, and the verdicts unless a caption says that they stand elsewhere.
     legend = (marked_as(line, "bold:") for line in legend_of(tables))
     below = [line[0].upper() + line[1:] for line in legend]
     if not first.style.caption:
@@ -712,12 +734,13 @@ def legend_of(tables: Sequence[Table]) -> list[str]:
 
 
 def _heading(tables: Sequence[Table]) -> str:
+    """Return the caption of the style, or the first table's heading and the metrics of the others."""
     further = (replace(table, title="").heading for table in tables[1:])
     return tables[0].style.caption or ", ".join([tables[0].heading, *further])
 
 
 def _columns(tables: Sequence[Table]) -> list[tuple[Table, Key, str]]:
-    """(table, column, title) of each column of cells."""
+    """Return (table, key of the column in it, title) of each column of cells."""
     several = len(tables) > 1
     return [
         (
@@ -736,7 +759,11 @@ def _rows(
     shown: Callable[[Table, Cell | None], str],
     labels: Iterable[Sequence[str]],
 ) -> list[list[str]]:
-    """Labels and entries of each row; the last one, where there is one, is the row of averages."""
+    """Return the labels and entries of each row, with the row of averages last where any table has one.
+
+    `labels` are those of each row as a format shows them, `shown` gives an entry's text. Tables of other metrics have
+    empty cells in the row of averages.
+    """
     first = tables[0]
     rows = [
         [*titles, *(shown(table, table.cells.get((row, column))) for table, column, _ in columns)]
@@ -767,6 +794,7 @@ def _latex_span(text: str, columns: int = 2) -> str:
 
 
 def _latex_entry(table: Table, cell: Cell | None) -> str:
+    """Return a cell as its two columns of LaTeX; what has no mean is one text over both."""
     mean, rest = table.cell_parts(cell)
     if cell is None or not mean:
         return _latex_span(rf"\textit{{{latex_text(rest)}}}")
