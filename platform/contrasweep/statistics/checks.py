@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 
 
 def checked_level(alpha: float) -> float:
-    """Return `alpha` as a float; raise `SpecError` unless it is a probability between 0 and 1."""
+    """Return the level `alpha` as a float; raise `SpecError` unless it is a probability above 0 and below 1."""
     if not 0 < alpha < 1:
         raise SpecError(
             "alpha is a probability between 0 and 1",

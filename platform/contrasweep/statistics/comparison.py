@@ -82,10 +82,18 @@ class Decided:
 class Judgement:
     """A verdict on arm a and the numbers that it rests on, all of one analysis.
 
-    `raw_p` is the p of no difference; `p_value` is adjusted over the family and the looks, and `low` to `high` is the
-    interval of the same level. `equivalence_p` is adjusted likewise (None without a margin). `level` chose the test.
-    `gaps_decide` says that there would be another verdict without the gaps, `reason` why else there is none. `before`
-    is what an earlier look decided. `looked_p` is `raw_p` counting the looks, but not the family.
+    Attributes:
+        verdict: The verdict.
+        raw_p: The p of no difference, of this comparison alone.
+        p_value: The same, adjusted over the family and the looks.
+        low: The lower end of the interval of the difference, of the level that family and looks leave.
+        high: The upper end.
+        level: The level of the family's first step, as looks before have left it: the test is one that can reach it.
+        equivalence_p: The adjusted p of a difference as large as the margin; None without a margin.
+        gaps_decide: Whether there would be another verdict if nothing had failed or were missing.
+        reason: Why else there is no verdict; "" where nothing but noise is the reason.
+        before: What an earlier look decided; None where none did.
+        looked_p: `raw_p` counting the looks, but not the family.
     """
 
     verdict: Verdict
@@ -102,7 +110,7 @@ class Judgement:
 
 
 def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verdict:
-    """Return the verdict on a from the interval `low` to `high` of a - b."""
+    """Return the verdict on a from the interval `low` to `high` of a - b; `mode` says which values are better."""
     if low > 0:
         return "better" if mode == "max" else "worse"
     if high < 0:
@@ -117,13 +125,15 @@ def relevance_of(low: float, high: float, margin: float | None) -> Relevance | N
     """
     if margin is None:
         return None
+    # The largest difference of the interval, then its least, on whichever side. One that is the margin up to rounding
+    # is neither above nor below it.
     if max(-low, high) < margin * (1 - 1e-12):
         return "below"
     return "above" if max(low, -high) > margin * (1 + 1e-12) else "unclear"
 
 
 def in_words(verdict: Verdict, relevance: Relevance | None) -> str:
-    """Both parts of a verdict in words: `better, by less than matters`."""
+    """Return both parts of a verdict in words: `better, by less than matters`; of `equivalent` there is one."""
     return verdict + (MATTERS[relevance] if verdict in TURNED else "")
 
 
@@ -141,6 +151,7 @@ def judge(
     before, with fewer replicates: each leaves a `LOOK`-th of its level.
     """
     factors = [LOOK**count for count in looks or [0] * len(evidence)]
+    # The same family without gaps: where a verdict is another one there, the gaps decide.
     ideal = _judge([Evidence(e.common) for e in evidence], family, mode, factors)
     return [
         replace(judgement, gaps_decide=judgement.verdict != without_gaps.verdict)
@@ -171,18 +182,14 @@ def _judge(
     for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
         low = -math.inf
         high = math.inf
+        same = None if family.margin is None else 1.0
         if not e.gaps.pending:
             share = family.share(together, places[i]) if i in places else family.level
             low, high = e.interval(share / factor, level, mode)
-        # p of equivalence: two one-sided tests, over the whole family by Bonferroni.
-        same = None
-        if family.margin is not None:
-            same = (
-                1.0
-                if e.gaps.pending
-                else min(1.0, factor * e.equivalence_p(family.margin, level, mode))
-            )
-            same = min(1.0, same * max(1, family.size))
+            # p of equivalence: two one-sided tests, over the whole family by Bonferroni.
+            if family.margin is not None:
+                same = factor * e.equivalence_p(family.margin, level, mode)
+                same = min(1.0, same * max(1, family.size))
         verdict = verdict_of(low, high, family.margin, mode)
         p_value = float(adjusted[places[i]]) if i in places else 1.0
         judgements.append(
@@ -411,6 +418,8 @@ class Comparison:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
+        # A t-test decides because the exact test cannot reach the level. Many items or tasks need no word on that, as
+        # their mean is about normal.
         design = common.design
         few = common.n > 1 and (design.unit not in SCOPES or common.n <= EXACT_UP_TO)
         if few and not design.folds and not design.items and self.test == "t-test":
@@ -423,7 +432,7 @@ class Comparison:
         return ()
 
     def _one_seed_notes(self) -> tuple[str, ...]:
-        """Return what is known of another seed, where all folds have the same one."""
+        """Return what is known of another seed, where all folds have one; nothing to say where each fold draws anew."""
         part = self.evidence.common.design.seed_part
         if part is None:
             return (ONE_SEED,)
@@ -516,6 +525,7 @@ class Comparison:
 
     def _said(self, a: str, b: str) -> str:
         """Return the sentence: who is better by how much, over what, and what is missing or may collapse."""
+        # The numbers, which no test stands behind while p is 1 and there is no interval.
         decision = self.decision
         margin = self.family.margin
         numbers = self.span()
@@ -523,11 +533,15 @@ class Comparison:
             numbers += f", p {p_text(self.p_value, self.alpha)}"
         if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
             numbers = "all values are equal"
+
+        # Over which trials they are.
         gone = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
         lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
         over = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
         over += f" ({lacks} of {self.gaps.planned})" if lacks else ""
         over += self._collapses(a, b)
+
+        # The verdict before them, and what else a reader of it must know behind them.
         if self.judgement is None:
             return f"{a} - {b}: {numbers}{over}"
         if decision != "undecided":
@@ -547,25 +561,33 @@ class Comparison:
         return span(self.difference, self.low, self.high)
 
     def _collapses(self, a: str, b: str) -> str:
-        """Which trials of either arm collapsed."""
-        of_a = self.evidence.collapsed_a
-        of_b = self.evidence.collapsed_b
-        sides = [(arm, seeds) for arm, seeds in ((a, of_a), (b, of_b)) if seeds]
-        if self.turned:
-            sides = [(arm, seeds) for arm, seeds in ((b, of_a), (a, of_b)) if seeds]
+        """Return which trials of either arm collapsed, or how many, as the end of a sentence; "" where none did."""
+        first, second = (b, a) if self.turned else (a, b)  # as the evidence has them
+        sides = ((first, self.evidence.collapsed_a), (second, self.evidence.collapsed_b))
         return "".join(
             f"; {arm} collapsed "
-            + (f"at {', '.join(w)}" if len(w) <= MOST_NAMED else f"in {len(w)} replicates")
-            for arm, w in sides
+            + (
+                f"at {', '.join(seeds)}"
+                if len(seeds) <= MOST_NAMED
+                else f"in {len(seeds)} replicates"
+            )
+            for arm, seeds in sides
+            if seeds
         )
 
     def _unseen(self, a: str, b: str) -> str:
-        """Which collapses nobody saw could overturn the verdict; "" where it would stand, or where some were seen."""
+        """Return which collapses that nobody saw could overturn the verdict; "" where it would stand.
+
+        "" too where some were seen, where nobody knows how deep an arm could fall, and where replicates are no
+        trainings.
+        """
         e = self.evidence
         decision = self.decision
-        depth_known = e.collapsed_a or e.collapsed_b or (self.bounds is None and not e.fell)
+        seen = e.collapsed_a or e.collapsed_b
+        depth_unknown = self.bounds is None and not e.fell
         if (
-            depth_known
+            seen
+            or depth_unknown
             or e.common.design.unit in SCOPES
             or e.withstands(decision, self.mode, self.family.margin, self.bounds)
         ):
@@ -590,6 +612,7 @@ class Comparison:
             return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
+        # An interval that is infinite only because it was cut: it held every difference that the metric allows.
         if (
             math.isinf(self.low)
             and self.judgement is not None
@@ -639,6 +662,7 @@ def freedom(degrees: float) -> str:
 
 
 def _told(a: str, b: str, verdict: Verdict, relevance: Relevance | None) -> str:
+    """Return a verdict that decides as a sentence about both arms: `a is better than b and it matters`."""
     if verdict == "equivalent":
         return f"{a} and {b} are equivalent"
     return f"{a} is {verdict} than {b}{MATTERS[relevance]}"
@@ -660,6 +684,7 @@ def judged(
     if not decisive:
         return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
+    # What is shown of the family is what it was judged as: without arms whose values are all equal.
     family = family.without(sum(e.copies for e in evidence))
     return [
         Comparison(e, family, j, mode, bounds=bounds)
@@ -674,6 +699,7 @@ def span(difference: float, low: float, high: float) -> str:
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{difference:+.3g}"
+    # Two digits of the half-width, and more until an end that is not 0 is not shown as 0.
     half = (high - low) / 2 or abs(difference)
     decimals = min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
     while decimals < MOST_DECIMALS and any(
@@ -690,6 +716,7 @@ def p_text(p: float, alpha: float | None = None) -> str:
     """
     if p < 1e-4 and (alpha is None or alpha >= 1e-4):
         return "< 0.0001"
+    # Another digit as long as the rounded p would be on the other side of alpha.
     digits = 2
     while (
         alpha is not None

@@ -87,6 +87,7 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
         grid = np.empty((k, m))
         grid[folds, seeds] = d
         return _complete(grid)
+    # With gaps: each difference less the mean of its fold, and less that of its seed.
     in_fold = counts.sum(axis=1)
     in_seed = counts.sum(axis=0)
     around_folds = d - (np.bincount(folds, d) / in_fold)[folds]
@@ -100,6 +101,7 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
         return None
     residual = rest / degrees
     seed_degrees = m + int(rank) - k  # the rank of both together, less that of the folds
+    # What the folds' columns add to those of the seeds, and what the seeds' add to those of the folds.
     fold, cautious_fold = _component(
         float((around_seeds**2).sum()) - rest,
         int(rank),
@@ -125,10 +127,11 @@ def _complete(d: Floats) -> FoldEstimate:
     k, m = d.shape
     by_fold = d.mean(axis=1)
     by_seed = d.mean(axis=0)
-    degrees = (d.shape[0] - 1) * (d.shape[1] - 1)
+    degrees = (k - 1) * (m - 1)
     residual = float(((d - by_fold[:, None] - by_seed[None] + d.mean()) ** 2).sum()) / max(
         1, degrees
     )
+    # The mean squares of folds and of seeds.
     fold = m * float(by_fold.var(ddof=1))
     seed = k * float(by_seed.var(ddof=1))
     # A component is its mean square less the residual one; the cautious estimate subtracts only a part of that.
@@ -144,10 +147,10 @@ def _complete(d: Floats) -> FoldEstimate:
 
 
 def _component(gain: float, degrees: int, expected: float, residual: float) -> tuple[float, float]:
-    """Return a variance component, and its cautious estimate.
+    """Return a variance component, and its cautious estimate; both 0 where nothing tells of it.
 
-    `gain` is the sum of squares that the component's columns add to those of the others, with so many `degrees` of
-    freedom. `expected` is how much a component of 1 adds to it.
+    `gain` is the sum of squares that the component's columns explain beside those of the others, with so many `degrees`
+    of freedom. `expected` is how much a component of 1 adds to it, `residual` the mean square of the rest.
     """
     if degrees < 1:
         return 0.0, 0.0
@@ -174,6 +177,7 @@ def crossed(d: Floats) -> CrossedEstimate:
     mean = d.mean()
     by_seed = d.mean(axis=1)
     by_item = d.mean(axis=0)
+    # Mean squares of seeds, of items and of the rest.
     seed = n * float(by_seed.var(ddof=1))
     item = m * float(by_item.var(ddof=1))
     rest = float(((d - by_seed[:, None] - by_item[None] + mean) ** 2).sum()) / ((m - 1) * (n - 1))
@@ -281,6 +285,8 @@ class Design:
     def degrees(self, components: Components) -> float:
         """Degrees of freedom of the estimate of that variance, by Satterthwaite; over folds at most folds - 1."""
         if self.folds:
+            # Each term of the variance with its degrees of freedom. With one seed all of the spread is the folds', and
+            # what an earlier study says of seeds limits them.
             units = self.units
             m = self.seeds
             parts = [
@@ -315,7 +321,10 @@ class Design:
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
-    """Degrees of freedom of a sum of independent variances, each with its own (Satterthwaite 1946)."""
+    """Return the degrees of freedom of a sum of independent variances, given as (variance, degrees).
+
+    They are the squared sum over the sum of variance^2 / degrees (Satterthwaite 1946).
+    """
     total = sum(part for part, _ in parts)
     spread = sum(part**2 / degrees for part, degrees in parts if part > 0 and degrees > 0)
     return total**2 / spread if spread > 0 else max([degrees for _, degrees in parts], default=0.0)
@@ -408,6 +417,7 @@ class Contrast:
         if self.n < 2:
             return 1.0
         if self.test(level) == SIGN_FLIP:
+            # On the other side of the bound the one-sided p is above a half.
             two_sided = sign_flip_p(shifted)
             return two_sided / 2 if distance > 0 else 1 - two_sided / 2
         return float(special.stdtr(self.degrees, -distance / self.standard_error))
@@ -430,10 +440,12 @@ def contrast(
     (Henderson's method 3).
     """
     d = np.asarray(differences, dtype=np.float64)
+    # Stretched by their weights, so that the plain mean of the differences is the weighted one.
     if weights is not None:
         w = np.asarray(weights, dtype=np.float64)
         mean = float(np.average(d, weights=w))
         d = mean + (d - mean) * w / w.mean()
+    # Independent replicates on one split.
     if folds is None:
         planned = design or Design()
         n = len(d)
@@ -448,6 +460,7 @@ def contrast(
             design,
             tuple(map(float, d)),
         )
+    # Folds: the design that was run, as far as replicates are there, in place of the planned one.
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
     planned = design or Design(folds=len(means))
@@ -470,10 +483,13 @@ def codes_of(values: Iterable[Hashable]) -> Any:
 
 
 def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:
-    """Return the contrast over folds, with a standard error of the components of fold, seed and rest."""
+    """Return the contrast over folds, with a standard error of the components of fold, seed and rest.
+
+    `folds` and `seeds` [n] are codes of the differences `d` [n], `means` those of each fold over its seeds.
+    """
     units = len(means)
     mean = float(means.mean())
-    scale = 1 / units + design.overlap
+    scale = 1 / units + design.overlap  # Nadeau and Bengio's, of the folds' variance
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
@@ -507,7 +523,10 @@ def _one_seed(
     design: Design,
     values: tuple[float, ...],
 ) -> Contrast:
-    """The contrast of folds with one seed, whose part of the variance is `seed`."""
+    """Return the contrast of folds with one seed, whose part of the variance of the `mean` is `seed`.
+
+    `spread` is the variance between the folds' `values`, `scale` what of it is in the variance of their mean.
+    """
     error = math.sqrt(scale * spread + seed.variance)
     degrees = len(values) - 1.0
     if math.isinf(error):

@@ -106,6 +106,7 @@ class Evidence:
         They fall to the worst value of a metric with `bounds`, else as far as any of the study `fell`. A direction is
         overturned by collapses of the arm that leads, `equivalent` by those of either.
         """
+        # Which of the two leads, 0 or 1, and how far each would fall.
         lead = int((self.means[1] > self.means[0]) == (mode == "max"))
         floor = None if bounds is None else bounds[0 if mode == "max" else 1]
         depths = [self.fell if floor is None else abs(mean - floor) for mean in self.means]
@@ -162,7 +163,10 @@ class Evidence:
         return min(1.0, 2 * max(above, *(bound.p_below(margin, level) for bound in highest)))
 
     def _bounds(self, mode: str) -> tuple[list[Contrast], list[Contrast]]:
-        """Return the contrasts that bound the difference from below, and those that bound it from above."""
+        """Return the contrasts that bound the difference from below, and those that bound it from above.
+
+        A loss of a lowers a - b where larger values are better, and raises it where smaller ones are.
+        """
         lower = [self.common, self.a_loses]
         upper = [self.common, self.b_loses]
         if mode == "min":
@@ -190,8 +194,8 @@ def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float
 class ItemScores:
     """Scores of test items beside the rows of `paired_evidence`.
 
-    `differences` has for each row a - b of each group of items (None where an arm has none), `parts` the test part of
-    each row, `sizes` the sizes of the groups of each test part.
+    `differences` has for each row an array with a - b of each group of items (None where an arm has no scores), `parts`
+    the name of the test part of each row, `sizes` by test part the number of items of each of its groups.
     """
 
     differences: Sequence[Any]
@@ -223,6 +227,8 @@ def paired_evidence(
         for name in ("missing_a", "missing_b")
     )
     ended = lost_a | lost_b | missing_a | missing_b
+
+    # The differences of pairs that both arms finished, and what is lacking.
     # Pairs with a failed or missing trial have no difference; they come back below as losses, or as bad luck.
     d = np.where(ended, np.nan, a - b)
     known = np.isfinite(d)
@@ -238,6 +244,7 @@ def paired_evidence(
         int(mask.sum()) for mask in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
     gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
+
     # How far collapses fell says what one that is not seen yet would cost.
     collapsed_names = []
     fell = 0.0
@@ -252,6 +259,7 @@ def paired_evidence(
             fell = max(
                 fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i]))
             )
+
     # The pessimistic view of each arm: its failures lose by the most, and what it lacks counts as bad luck.
     worse = -1.0 if mode == "max" else 1.0
     # What only one arm lacks counts against it.
@@ -262,6 +270,7 @@ def paired_evidence(
     bad_b = a - rows.bad_luck(
         np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse
     )
+    # In place of a difference: bad luck where there is some, and a loss where that arm alone failed.
     lost_a, lost_b = lost_a & ~lost_b, lost_b & ~lost_a
     a_loses = b_loses = None
     if failed_a or np.isfinite(bad_a).any():
@@ -297,7 +306,8 @@ def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
         if in_cell.sum() < LEAST_TRIALS:
             continue
         worse = (np.median(values[in_cell]) - values[in_cell]) * (1 if mode == "max" else -1)
-        # most values may be equal
+        # A robust standard deviation: for normal values 1.4826 times the median distance from the median, or 1.2533
+        # times the mean one, where more than half of the values are equal and the median distance is 0.
         scale = 1.4826 * np.median(np.abs(worse)) or 1.2533 * np.abs(worse).mean()
         has_collapsed[in_cell] = worse > FAR * scale
     return has_collapsed
@@ -366,7 +376,7 @@ class _Rows:
         """Return the contrast of the means of `d` [n] over cells, or None where no replicate has enough of them.
 
         With `whole` a replicate counts if it has every cell that any replicate has; without, each counts with those
-        it has.
+        it has. NaN in `d` is a cell that a replicate lacks.
         """
         known = np.isfinite(d)
         count, complete = self._complete(known, whole)
@@ -376,6 +386,8 @@ class _Rows:
             return self._over_items(self.items, d, complete)
         means = np.bincount(self.unit[known], d[known], len(self.units))[complete] / count[complete]
         means[np.abs(means) <= TIE * np.abs(d[known]).max()] = 0.0  # cells that cancel out
+
+        # What the design tells replicates apart by, and how much each counts.
         folds = seeds = None
         if self.design.folds:
             names = dict(zip(self.unit.tolist(), self.units, strict=True))
@@ -384,6 +396,8 @@ class _Rows:
         if self.weights is not None:
             weights = np.bincount(self.unit[known], self.weights[known], len(self.units))[complete]
         result = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
+
+        # Items that are right or wrong: differences of 1, -1 and 0 are judged by McNemar's test.
         if (
             whole
             and self.design.unit == "item"
@@ -409,7 +423,9 @@ class _Rows:
 
     def kept(self, d: Any) -> Any:
         """Return the rows that enter the contrast of the difference `d`."""
-        return np.isfinite(d) & np.isin(self.unit, self._complete(np.isfinite(d), whole=True)[1])
+        known = np.isfinite(d)
+        _, complete = self._complete(known, whole=True)
+        return known & np.isin(self.unit, complete)
 
     def _complete(self, kept: Any, whole: bool) -> tuple[Any, Any]:
         """Return the number of rows kept of each replicate, and the replicates that have all cells.
@@ -435,6 +451,7 @@ class _Rows:
                     np.full(size, d[i]) if scores is None else scores
                 )
             rows.append(parts)
+        # An item's score is the mean over a replicate's cells; every replicate has the test parts of the first one.
         order = list(rows[0])
         total = sum(map(len, rows[0].values()))
         matrix = np.stack(

@@ -72,7 +72,7 @@ class Family:
         return "Bonferroni"
 
     def adjusted(self, p_values: Sequence[float]) -> Floats:
-        """p-values of all comparisons, adjusted: those <= alpha are decided."""
+        """Return the p-values of all comparisons, adjusted and in the same order: those <= alpha are decided."""
         return holm(p_values) if self.margin is None else bonferroni(p_values, self.size)
 
     def share(self, p_values: Sequence[float], index: int) -> float:
@@ -84,6 +84,7 @@ class Family:
         """
         if self.margin is not None:
             return self.level
+        # Holm's procedure stops at the first p that is not decided: nothing behind it has a larger share.
         decided = int((self.adjusted(p_values) <= self.alpha).sum())
         before = int((np.asarray(p_values) < p_values[index]).sum())
         return self.alpha / max(1, len(p_values) - min(before, decided))
@@ -98,7 +99,10 @@ class Family:
 
 
 def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[str, str]]:
-    """Return the pairs of arms that are compared: each arm with the reference, or every two."""
+    """Return the pairs of arms that are compared: each arm with the reference, or every two.
+
+    None where there is a reference and it is not among the arms.
+    """
     names = list(dict.fromkeys(arms))
     if reference is None:
         return list(itertools.combinations(names, 2))
@@ -108,7 +112,11 @@ def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[st
 def family_size(
     cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall"
 ) -> int:
-    """Count the comparisons of a study whose cells are these sets of arms."""
+    """Count the comparisons of a study whose cells are these sets of arms.
+
+    `cells`: in each cell those of its arms. `overall`: each pair of arms that any cell has both of, once. With a
+    `reference` only its own comparisons count.
+    """
     groups = [frozenset(arms) for arms in cells]
     if reference is not None:
         groups = [arms for arms in groups if reference in arms]
@@ -131,6 +139,7 @@ def holm(p_values: Sequence[float]) -> Floats:
     Rejecting those <= alpha keeps the chance of any false rejection in the family at alpha, whatever the tests'
     dependence.
     """
+    # The smallest p times m, the next times m - 1, and so on; none less than the one before, and none above 1.
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

@@ -146,6 +146,7 @@ class Looks:
         z = -special.ndtri(np.clip(p, 1e-300, 1.0) / 2)
         smallest = np.ones(p.shape[:-1])
         for look in range(p.shape[-1]):
+            # The level whose critical value z is, between those of LEVELS: log levels are about linear in z^2.
             bounds = self._curves[:, look][::-1]  # rising, from the largest level to the smallest
             at = np.exp(np.interp(z[..., look] ** 2, bounds**2, np.log(LEVELS)[::-1]))
             smallest = np.fmin(smallest, np.where(z[..., look] >= bounds[0], at, 1.0))
@@ -174,10 +175,11 @@ class Looks:
 
 @lru_cache(maxsize=64)
 def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
-    """Critical values [alphas, looks] of one side of a two-sided test.
+    """Return the critical values [alphas, looks] of one side of a two-sided test.
 
-    By the recursive integration of Armitage, McPherson and Rowe (1969). Nothing is stopped for futility, so that
-    stopping for it costs no level.
+    By the recursive integration of Armitage, McPherson and Rowe (1969): the score z sqrt(t) at information t moves as a
+    Brownian motion, so its change from look to look is normal with a variance of the information between them. Nothing
+    is stopped for futility, so that stopping for it costs no level.
     """
     one_sided = np.asarray(alphas) / 2
     spend = SPENDING[looks.spending]
@@ -217,9 +219,9 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
 
 @lru_cache(maxsize=64)
 def _t_inflation(looks: Looks, alpha: float) -> float:
-    """Return the share of null studies that any look decides, over `alpha`.
+    """Return the share of simulated studies without a difference that any look decides, over `alpha`; at least 1.
 
-    The seed is fixed, so it is the same everywhere.
+    The seed of the simulation is fixed, so it is the same everywhere.
     """
     rng = np.random.default_rng(0)
     mean = np.zeros(T_PATHS)
@@ -236,13 +238,18 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
         mean = (before * mean + added * following) / n
         before = n
         if n > 1:
+            # |t| = |mean| / sqrt(squares / (n - 1) / n) is beyond the critical t value of this look's level.
             bound = -special.stdtrit(n - 1, level / 2) / math.sqrt(n * (n - 1))
             decided |= np.abs(mean) >= bound * np.sqrt(squares)
     return max(1.0, float(decided.mean()) / alpha)
 
 
 def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale: float) -> Floats:
-    """The score [alphas] that is exceeded with probability `due`, by bisection."""
+    """Return the score [alphas] that is exceeded with probability `due` [alphas], by bisection.
+
+    Before this look the score had this `density` at the nodes `x` [alphas, nodes]; `step` is the standard deviation of
+    its change since, `scale` that of the score itself.
+    """
     low = np.full(len(due), -MOST_DEVIATIONS * scale)
     high = np.full(len(due), MOST_DEVIATIONS * scale)
     for _ in range(50):
@@ -262,6 +269,7 @@ def conditional_power(z: ArrayLike, time: float, critical: float, drift: float) 
     if time >= 1:
         decided: Floats = (np.asarray(z) >= critical).astype(np.float64)
         return decided
+    # The score so far, sqrt(time) z, and what is to come, which is normal: drift (1 - time), variance 1 - time.
     ahead = (math.sqrt(time) * np.asarray(z) + (1 - time) * drift - critical) / math.sqrt(1 - time)
     chance: Floats = special.ndtr(ahead)
     return chance
@@ -334,6 +342,7 @@ def judge_looks(
         0.0 if done else p_value for p_value, done in zip(repeated_ps, decided_before, strict=True)
     ]
     untested_ps = [1.0] * max(0, family.size - len(p))
+    errors = [None] * len(p) if standard_errors is None else standard_errors
     # Futility is judged at the level that those would have which are still open.
     level_left = family.levels(
         sum(
@@ -360,14 +369,7 @@ def judge_looks(
             decision = "better" if (difference > 0) == (mode == "max") else "worse"
         elif equivalence is not None and equivalence <= family.alpha:
             decision = "equivalent"
-        elif _futile(
-            p[i],
-            difference,
-            looks,
-            level_left,
-            family.margin,
-            None if standard_errors is None else standard_errors[i],
-        ):
+        elif _futile(p[i], difference, looks, level_left, family.margin, errors[i]):
             decision = "futile"
         level = looks.level_at(share / inflation, max(0, look))
         standings.append(Standing(adjusted, equivalence, level, decision))
@@ -384,11 +386,14 @@ def _futile(
 ) -> bool:
     """Whether neither a verdict nor, with a margin, equivalence has a fair chance by the last look.
 
-    The true difference is taken to be one worth finding, or as large as the estimate where that is larger.
+    The true difference is taken to be one worth finding, or as large as the estimate where that is larger. `p` are
+    those of one comparison by look, `level` the level that it has left, `error` the standard error that the difference
+    will have at the last look.
     """
     tested = np.flatnonzero(np.isfinite(p))
     if not len(tested) or len(p) == len(looks.times):  # nothing to come that could be spared
         return False
+    # A direction: by its size in the newest look, is it likely to reach the last look's critical value?
     look = int(tested[-1])
     time = looks.information[look] / looks.information[-1]
     critical = float(looks.critical_values(level)[-1])
@@ -398,6 +403,8 @@ def _futile(
         return bool(conditional_power(z, time, critical, drift) < FUTILE_BELOW)
     if conditional_power(z, time, critical, max(margin, abs(difference)) / error) >= FUTILE_BELOW:
         return False
+    # Equivalence: the last estimate, in its standard errors, must be within `room` of 0 for its interval to lie within
+    # the margin. It is expected at `centre` if there is no difference, with this `spread`.
     room = margin / error - critical
     centre = time * difference / error
     spread = (1 - time) ** 0.5

@@ -24,7 +24,10 @@ class DiscordantContrast(Contrast):
         return MCNEMAR
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
-        """1 - alpha interval of the difference of the shares."""
+        """Return the 1 - alpha interval of the difference of the shares of items that a and b have right.
+
+        It is infinite for a single item, and never beyond -1 and 1. The test does not depend on `level`.
+        """
         values = np.asarray(self.values)
         wins = int((values > 0).sum())
         losses = int((values < 0).sum())
@@ -34,6 +37,8 @@ class DiscordantContrast(Contrast):
         if not differ:  # by the rule of three: so many differing items may not have shown
             most = 1 - (alpha / 2) ** (1 / self.n)
             return -most, most
+        # Clopper and Pearson's bounds of a's share of the items where the arms differ; a share q of a part s of all
+        # items is a difference of s (2 q - 1).
         least = float(special.betaincinv(wins, losses + 1, alpha / 2)) if wins else 0.0
         most = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
@@ -44,7 +49,10 @@ class DiscordantContrast(Contrast):
         )
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
-        """Return the one-sided p: the larger of that of the t-test and, against 0, that of the exact binomial test."""
+        """Return the one-sided p of a difference that lies `distance` beyond a bound; `shifted` are values less it.
+
+        It is the larger of that of the t-test and, where the bound is 0, that of the exact binomial test.
+        """
         if self.n < 2:
             return 1.0
         t = (
@@ -54,6 +62,7 @@ class DiscordantContrast(Contrast):
         )
         if not np.isin(shifted, (-1.0, 0.0, 1.0)).all():
             return t  # another bound than 0, of which the items where they differ say nothing
+        # P(as many of the items that differ are on this side, or more), if both sides are equally likely.
         above_zero = int((shifted > 0).sum())
         differ = int((shifted != 0).sum())
         return max(t, float(special.bdtrc(above_zero - 1, differ, 0.5)) if above_zero else 1.0)

@@ -21,6 +21,7 @@ from contrasweep.text_table import text_table
 SEEDS = (4, 8, 16)
 """Of so many seeds it is said what they can detect."""
 MOST_BYTES = 2**24
+"""No more of a file of noise is read."""
 
 
 @checked
@@ -30,8 +31,8 @@ class Noise:
     Args:
         source: What was run, or where the values are from.
         arms: What the first and the second runs are called.
-        metric: The metric.
-        first: The values of the first runs.
+        metric: The name of the metric.
+        first: The values of the first runs, in units of the metric.
         second: Those of the second.
         paired: Whether runs at the same place of both have the same seed.
 
@@ -87,10 +88,10 @@ class Noise:
         return float(self.differences.std(ddof=1)) if self.differences.any() else None
 
     def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:
-        """Return the least and the largest difference that so many seeds decide in 80 % of comparisons of two arms.
+        """Return the difference that so many seeds decide in 80 % of comparisons of two arms, at best and at worst.
 
-        The first is of arms whose runs of a seed are as alike as two runs of one arm (None: not known), the second of
-        arms whose runs of a seed have nothing in common.
+        At best the runs of both arms at a seed are as alike as two runs of one arm (None: how alike these are is not
+        known), at worst they have nothing in common. In units of the metric.
         """
         effect = float(detectable_effect(seeds, alpha=alpha))
         return self.alike and effect * self.alike, effect * self.unpaired.deviation
@@ -112,6 +113,7 @@ class Noise:
 
     def to_text(self) -> str:
         """Return what the runs say, for a terminal."""
+        # What was run, whether a seed gives the same value again, and whether the arm differs from itself.
         comparison = self.comparison
         differ = np.abs(self.differences[self.differences != 0])
         n = len(self.first)
@@ -166,6 +168,8 @@ def read_noise(path: str | Path, metric: str) -> Noise:
     Raises:
         SpecError: For any other file or metric, and where the same arm differs surely from itself.
     """
+    # The numbers that follow from the values are not read: they are computed again. A file of another schema lacks all
+    # fields, and is refused like any other file.
     try:
         with Path(path).open("rb") as file:
             data = json.loads(file.read(MOST_BYTES))

@@ -15,6 +15,7 @@ from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level, smallest_p
 
 POWER = 0.8
+"""The chance of a decision that counts as enough."""
 MAX_SEEDS = 64
 """No plan with more seeds than this is proposed."""
 LARGE = 1.5
@@ -35,6 +36,7 @@ def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
         return 0.0
     if n > EXACT_UP_TO or smallest_p(n) > alpha:
         return t_power(effect * np.sqrt(n), n - 1, alpha)
+    # Where the smallest p alone rejects, all differences must have one sign: P(all above 0) + P(all below).
     attained = attained_level(n, alpha)
     if attained == smallest_p(n):
         return float(special.ndtr(effect) ** n + special.ndtr(-effect) ** n)
@@ -42,7 +44,10 @@ def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
 
 
 def t_power(noncentrality: float, df: float, alpha: float) -> float:
-    """Chance that a two-sided t-test at `alpha` rejects, of a true difference of so many standard errors."""
+    """Return the chance that a two-sided t-test at `alpha` rejects.
+
+    `noncentrality` is the true difference in standard errors (at least 0), `df` the degrees of freedom.
+    """
     critical = -special.stdtrit(df, alpha / 2)
     above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
     # the noncentral t loses its tail at large values, where the normal limit is close
@@ -52,7 +57,10 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
 
 
 def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
-    """Smallest difference, in standard deviations, that n seeds decide with chance `POWER`; infinity for none."""
+    """Return the smallest difference, in standard deviations, that n seeds decide with chance `POWER`; or infinity.
+
+    It is infinite where not even 10,000 standard deviations are decided.
+    """
 
     def short(effect: float) -> float:
         return power(n, effect, alpha=alpha) - POWER
@@ -63,7 +71,7 @@ def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
 
 
 def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
-    """Say what a design can answer for a family of comparisons, before anything is run.
+    """Return what a design can decide of a family of comparisons, before anything is run.
 
     `what` names the family's question in the sentences.
     """
@@ -74,10 +82,10 @@ def planned_power(design: Design, family: Family, *, what: str = "") -> "Planned
 class PlannedPower:
     """What `design` decides in 80 % of studies, at the level of the family's first step.
 
-    A comparison has that level whatever the others say. `least` is the true difference in spreads, which are standard
-    deviations of one trial's paired difference. Where that spread is of the folds and not of training, more seeds of a
-    fold do not lower it. `in_units` is the difference in units of the metric, by the noise of the trials of `study`
-    (None: not known).
+    A comparison has that level whatever the others say. `least` is the smallest true difference that is decided, in
+    spreads: standard deviations of one trial's paired difference; infinite where nothing can be. Where that spread is
+    of the folds and not of training, more seeds of a fold do not lower it. `in_units` is the difference in units of the
+    metric, by the noise of the trials of `study` (None: not known). `what` names the family's question.
     """
 
     design: Design
@@ -115,6 +123,7 @@ class PlannedPower:
         lines = []
         d = self.design
         level = self.family.level
+        # Too few seeds for the exact test.
         if not d.folds and d.test(level) != SIGN_FLIP:
             share = (
                 f"alpha / {self.family.size} = {level:.2g}"
@@ -127,6 +136,7 @@ class PlannedPower:
                 f"with {d.seeds} seeds the exact sign-flip test reaches no p below {smallest_p(d.seeds):.2g}, above "
                 f"{share}: the t-test decides, which takes differences as normal; {enough} seeds would be exact"
             )
+        # Too few replicates for any but large differences.
         if self.least > LARGE:
             little = (
                 "hardly anything can be decided"
@@ -165,6 +175,7 @@ def _detectable(design: Design, level: float) -> float:
     In standard deviations of one trial's paired difference. Over folds the standard error is as if the noise of a
     fold's mean were the fold's own, which no number of seeds rules out.
     """
+    # Nothing is decided by one replicate, nor by one seed on all folds of which nobody knows what another would change.
     unknown = design.seed_part is not None and math.isinf(design.seed_part.variance)
     if design.units < 2 or (unknown and design.seeds == 1):
         return math.inf
@@ -180,7 +191,7 @@ def _detectable(design: Design, level: float) -> float:
 
 
 def root(increasing: Callable[[float], float], high: float) -> float:
-    """Where an increasing function crosses 0 between 0 and `high`, to within 1e-6, by bisection."""
+    """Return where an increasing function crosses 0 between 0 and `high`, to within 1e-6, by bisection."""
     low = 0.0
     while high - low > 1e-6:
         middle = (low + high) / 2

@@ -53,7 +53,11 @@ def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDra
 
 
 def moments(now: Contrast, design: Design, components: Components) -> tuple[Any, Any, Any, Any]:
-    """Return mean and shrinkage of the true difference, and the variances of the present and of the later estimate."""
+    """Return mean and shrinkage of the true difference, and the variances of the present and of the later estimate.
+
+    The true difference is taken to be normal, with that mean and the variance shrinkage x present variance. That is the
+    posterior of a prior around 0 which is worth one replicate; shrinkage (0 to 1) is the weight of the data in it.
+    """
     before: Any = now.design.variance(components)
     after: Any = np.minimum(design.variance(components), before)
     shrink = components.total / (components.total + before)
@@ -61,12 +65,13 @@ def moments(now: Contrast, design: Design, components: Components) -> tuple[Any,
 
 
 def _estimate(now: Contrast, design: Design, components: Components, rng: Any, fresh: bool) -> Any:
-    """Draws of the larger design's estimate."""
+    """Return draws [draws] of the larger design's estimate of the difference."""
     mean, shrink, before, after = moments(now, design, components)
     delta = mean + np.sqrt(shrink * before) * rng.normal(size=DRAWS)
     if fresh:
         return delta + np.sqrt(after) * rng.normal(size=DRAWS)
-    weight = after / before  # the present estimate's part in the one to come
+    # An estimate that has the present one as a part of it, by its weight, moves from the truth towards it.
+    weight = after / before
     return (
         delta
         + weight * (now.difference - delta)
@@ -75,6 +80,7 @@ def _estimate(now: Contrast, design: Design, components: Components, rng: Any, f
 
 
 def _chi2(rng: Any, degrees: float) -> Any:
+    """Return draws [draws] of a chi-squared variable; zeros without degrees of freedom."""
     return rng.chisquare(degrees, DRAWS) if degrees > 0 else np.zeros(DRAWS)
 
 
@@ -87,7 +93,8 @@ def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     new = design.seeds if fresh else max(1, design.seeds - now.n)
     known = now.components.residual
     present = 0 if fresh else n
-    # The variance is known as well as n - 1 degrees of freedom say, the mean as well as that variance says.
+    # The variance is known as well as n - 1 degrees of freedom say, the mean as well as that variance says, with one
+    # more replicate of no difference known beforehand: n + 1.
     variance: Any = known * (n - 1) / _chi2(rng, n - 1)
     mean = n / (n + 1) * now.difference + np.sqrt(variance / (n + 1)) * rng.normal(size=DRAWS)
     following = mean + np.sqrt(variance / new) * rng.normal(size=DRAWS)
@@ -109,6 +116,7 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     The standard error is made as `design.contrast` makes it.
     """
     # Draw the mean squares: how large they are is known only as well as their degrees of freedom say.
+    # k folds and m seeds there are; the larger design has `units` folds of all repeats, and `seeds`.
     k = now.n
     m = now.design.seeds
     units = design.units
@@ -170,6 +178,7 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
 
     The mean square of seeds is drawn, and the variance follows as in `design.crossed`.
     """
+    # The mean square of seeds is that of the rest and, for each item, the variance between seeds.
     parts = now.components
     items = now.design.items or 1
     m = now.design.seeds
@@ -182,6 +191,7 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         item=parts.item,
     )
     difference = _estimate(now, design, components, rng, fresh)
+    # The mean square that the larger study will have of its seeds, those that are there among them, and of its items.
     present = 0 if fresh else m - 1
     by_seed = (present * now_seeds + of_seeds * _chi2(rng, max(1, seeds - 1 - present))) / max(
         1, seeds - 1
@@ -202,7 +212,10 @@ RANGE = (0.1, 0.9)
 
 @dataclass(frozen=True)
 class Prediction:
-    """The chance that `design` decides a comparison. `low` to `high` is its range over the plausible noise."""
+    """The chance that `design` decides a comparison: its `assurance`, over all that is not known.
+
+    `low` to `high` is the range of the chance over 80 % of what the noise may be.
+    """
 
     design: Design
     assurance: float
@@ -225,6 +238,7 @@ def predict(
         or (now.design.items and now.design.seeds < 2)
     ):
         return None
+    # The share of draws that decide, and what the chance would be if the noise of a draw were the true one.
     futures = draw_predictive(now, design, fresh)
     decided = _decided(futures.difference, futures.error, futures.degrees, design, level, margin)
     low, high = np.quantile(_chances(now, design, futures, level, margin, fresh), RANGE)
@@ -235,7 +249,10 @@ def predict(
 def _decided(
     difference: Any, error: Any, degrees: Any, design: Design, level: float, margin: float | None
 ) -> Any:
-    """Whether each is better, worse or equivalent."""
+    """Return a mask [draws]: whether a study with this difference, error and degrees of freedom decides.
+
+    It does where the difference is further from 0 than the critical value, or its interval within `margin`.
+    """
     error = np.maximum(error, 1e-300)
     attained, strictness = _attained(design, level)
     decided = strictness * np.abs(difference) / error >= -special.stdtrit(degrees, attained / 2)
@@ -247,7 +264,10 @@ def _decided(
 
 
 def _attained(design: Design, level: float) -> tuple[float, float]:
-    """The level that the test attains, and what its statistic loses by being coarse, as in `power_of_designs`."""
+    """Return the level that the design's test attains, and the factor that its statistic loses by being coarse.
+
+    Both are as in `power_of_designs.power`: the sign-flip test has few possible p-values, and costs half a replicate.
+    """
     n = design.seeds
     if design.test(level) != SIGN_FLIP or n > EXACT_UP_TO:
         return level, 1.0
@@ -262,7 +282,11 @@ def _chances(
     margin: float | None,
     fresh: bool,
 ) -> Any:
-    """The chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come."""
+    """Return the chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come.
+
+    That estimate has the mean `centre` and the standard deviation `spread`; it decides beyond ±`bound`, or with a
+    margin within ±`room`.
+    """
     mean, shrink, before, after = moments(now, design, futures.components)
     weight: Any = 0.0 if fresh else after / before
     centre = mean + weight * (now.difference - mean)
@@ -307,8 +331,9 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     components = now.components
     degrees = now.degrees
     error = now.standard_error
+    # Of the present design the error and degrees are known; of another they follow from the components.
     if replace(design, seed_part=now.design.seed_part) != now.design:
-        # half of it, as the share that is of training is not known
+        # One seed a fold: half of the noise is taken to be of training, as that share is not known.
         if now.design.folds and now.design.seeds == 1:
             components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
         error = math.sqrt(design.variance(components))
@@ -353,11 +378,9 @@ T = TypeVar("T")
 
 
 def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
-    """Return `at(n)` for about the smallest number n of replicates for which it is not None.
+    """Return `at(n)` for about the smallest number n of replicates for which it is not None; None if there is none.
 
-    None if there is no such n.
-
-    `present` replicates are there; with `fresh` the study is a new one, else it has at least as many.
+    The numbers are up to `MOST_TIMES` times the `present` one, and at least as many unless the study is a `fresh` one.
     """
     low = 1 if fresh else present
     high = present * MOST_TIMES

@@ -56,7 +56,7 @@ DRAWS = 200
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A confirmation in the ledger: the level that it was granted, and whether it kept the candidate."""
+    """A confirmation in the ledger: the level that it was granted, whether it kept the candidate, and its p."""
 
     level: float
     kept: bool
@@ -134,6 +134,7 @@ class Rule:
                 where the candidate failed for a cause of its own and the incumbent did not.
         """
         gains = self._gains(differences)
+        # A candidate may end at any of three numbers of seeds, and pass from the second on.
         first, second, last = self.screens()
         if gains.seeds < first:
             return "more"
@@ -158,6 +159,7 @@ class Rule:
         Args:
             past: All earlier confirmations of the stream, in the order of the ledger.
         """
+        # What the method grants, and at most what is left of alpha, to which with `fdr` each keep after the first adds.
         keeps = [i for i, confirmation in enumerate(past) if confirmation.kept]
         if self.error == "family":
             level = self.alpha * _share(len(past) - len(keeps) + 1)
@@ -216,7 +218,7 @@ class Rule:
                 which tells of them.
         """
         gains = self._gains(differences)
-        now = self.look_level(level, look)
+        now = self.look_level(level, look)  # what this look may spend of it
         if not depth and not any(falls):
             depth = PRESUMED * gains.spread
         # A gain within the allowance counts as none: the interval is shifted by it.
@@ -265,6 +267,7 @@ class Rule:
         The seeds to come are drawn from those that there are, with weights from the Bayesian bootstrap (Rubin 1981),
         so that it is not taken for known how good the candidate is. The draws are the same on every machine.
         """
+        # The level of the look at which all seeds are there.
         d = self._gains(differences).all
         n = len(d) + more
         level = self.look_level(level, max(0, math.ceil((n - self.looks()[0]) / self.step)))
@@ -296,11 +299,12 @@ class Rule:
         return self.margin if self.simpler and self.margin is not None else 0.0
 
     def _gains(self, differences: ArrayLike) -> "Gains":
+        """Return the gains, larger is better and with the allowance; a candidate that failed has lost everything."""
         d = self._sign * np.asarray(differences, np.float64)
         return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
-        """Whether even a difference that is worth finding would hardly be found by the last look."""
+        """Whether even a difference that is worth finding would hardly be found by the last look, from p at n seeds."""
         if level <= 0:  # the ledger has nothing left
             return True
         critical = -float(special.ndtri(self.look_level(level, len(self.looks()) - 1)))
@@ -364,6 +368,7 @@ class Gains:
 
     @property
     def _far(self) -> Floats:
+        """Distances of the gains from their median, without failed seeds and without zeros."""
         finite = self.all[np.isfinite(self.all)]
         distances: Floats = np.abs(finite - np.median(finite)) if len(finite) else finite
         return distances[distances > 0]
@@ -418,7 +423,10 @@ def _share(k: int) -> float:
 
 
 def _bound(gains: Floats) -> Floats:
-    """The size above which gains [..., n] are of a seed in which one arm collapsed or failed."""
+    """Return the size [...] above which gains [..., n] are of a seed in which one arm collapsed or failed.
+
+    It is `COLLAPSED` times the lower median of the sizes that are not 0.
+    """
     sizes = np.sort(np.abs(gains), axis=-1)
     zeros = np.count_nonzero(sizes == 0, axis=-1, keepdims=True)
     middle = np.minimum(zeros + (sizes.shape[-1] - zeros - 1) // 2, sizes.shape[-1] - 1)
@@ -428,18 +436,22 @@ def _bound(gains: Floats) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _critical(n: int, level: float) -> int:
-    """How many Walsh averages of n gains must be above 0 for a p of at most `level`."""
+    """Return how many Walsh averages of n gains must be above 0 for a p of at most `level`."""
+    # Tails fall as counts rise: of their negatives, which rise, the first that is not below -level.
     return int(np.searchsorted(-_tail(n), -level))
 
 
 @lru_cache(maxsize=256)
 def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indexes i <= j of all pairs of n gains, each gain with itself too."""
     return np.triu_indices(n)
 
 
 @lru_cache(maxsize=256)
 def _tail(n: int) -> Floats:
     """P(at least c of the Walsh averages of n symmetric differences are above 0), c = 0 to n (n + 1) / 2 + 1."""
+    # The count is a sum of ranks 1 to n, each there or not with a chance of a half: rank by rank, its distribution is
+    # half that without the rank and half the same moved up by it.
     ways = np.ones(1)
     for rank in range(1, n + 1):
         ways = np.concatenate([ways, np.zeros(rank)]) / 2

@@ -12,7 +12,9 @@ EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
 DRAWS = 9999
 ENTRIES_AT_ONCE = 2**21
+"""Signs that are drawn at a time, which bounds the memory for them."""
 TIE = 1e-12
+"""Sums that differ by less than this share of the sizes of what they sum are equal: rounding makes no order."""
 
 
 @lru_cache(maxsize=8)
@@ -22,6 +24,8 @@ def _flips(n: int) -> tuple[Sequence[Any], Any]:
     These are all flips for small n, else `DRAWS` of them, the same at every call. A flip stands for its complement
     too, which turns the other signs.
     """
+    # The binary digits of 1 to 2^(n - 1) - 1: every flip of some of the first n - 1 signs. Those of the n-th are their
+    # complements.
     blocks: Iterable[Any]
     if n <= EXACT_UP_TO:
         blocks = [np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1]
@@ -38,6 +42,7 @@ def _flips(n: int) -> tuple[Sequence[Any], Any]:
 
 @lru_cache(maxsize=64)
 def _sums_of(values: bytes) -> Any:
+    """Return the sums of `_sums` for the numbers in `values`, as bytes because a cache needs a key that is hashable."""
     x = np.frombuffer(values)
     blocks = (
         np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x))[0]
@@ -50,6 +55,7 @@ def _sums(x: Any) -> Any:
 
     They are kept, since a p and the intervals of several levels are asked of the same replicates or their negatives.
     """
+    # The negatives of numbers have the negative sums: both are one entry of the cache.
     sign = -1.0 if x.sum() < 0 else 1.0
     return sign * _sums_of((sign * x).tobytes())
 
@@ -101,6 +107,7 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
+    # Of each flip two means: that of the part that it flips, and that of the rest.
     part = _sums(x)
     size = _flips(n)[1]
     proper = (size > 0) & (size < n)  # flipping all or nothing never rejects
@@ -108,6 +115,8 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     never = np.full((~proper).sum(), np.inf)
     low = np.append(means.min(axis=0), -never)
     high = np.append(means.max(axis=0), never)
+    # The k-th smallest of the lower means and the k-th largest of the higher ones: of a mean beyond them fewer than k
+    # flips are as extreme as the observed signs, so that its p is at most alpha.
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
     return float(np.partition(low, k - 1)[k - 1]), float(
         np.partition(high, len(high) - k)[len(high) - k]

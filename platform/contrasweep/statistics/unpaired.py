@@ -27,7 +27,10 @@ MOST_RUNS = 7
 
 @lru_cache(maxsize=8)
 def _relabelings(n: int) -> Any:
-    """Every choice of n of 2 n runs but the present one, as signs [C(2n, n) - 1, 2 n]: 1 what arm a would have."""
+    """Return every choice of n of 2 n runs but the present one, as [C(2n, n) - 1, 2 n]: 1 for runs that a would have.
+
+    The first n runs are those that a has.
+    """
     chosen = np.array(list(itertools.combinations(range(2 * n), n)))[1:]
     labels = np.zeros((len(chosen), 2 * n), dtype=np.float64)
     np.put_along_axis(labels, chosen, 1.0, axis=1)
@@ -38,7 +41,7 @@ def _relabelings(n: int) -> Any:
 class UnpairedContrast(Contrast):
     """The runs of a and of b, and the difference of their means; `values` is empty, as no run has a partner.
 
-    `deviation` is that of the difference of a run of each.
+    `deviation` is the standard deviation of the difference of a run of a and one of b.
     """
 
     a: tuple[float, ...] = field(default=(), repr=False)
@@ -73,6 +76,7 @@ class UnpairedContrast(Contrast):
         low = self.difference - half
         high = self.difference + half
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
+            # Beyond the k-th shift from either end fewer than k relabelings are as far out: there p is at most alpha.
             shifts = np.sort(self._shifts)
             k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
             low = min(low, float(shifts[k - 1]))
@@ -81,7 +85,10 @@ class UnpairedContrast(Contrast):
 
     @property
     def _shifts(self) -> Floats:
-        """By relabeling, the shift of a by which it would give the present difference: that of the runs it swaps."""
+        """By relabeling, the shift of a at which it would give the present difference.
+
+        It is the mean of a's runs that it gives to b, less that of b's runs that it gives to a.
+        """
         every = np.array([*self.a, *self.b])
         as_a = _relabelings(self.n)
         as_b = 1 - as_a[:, : self.n]
@@ -106,6 +113,7 @@ class UnpairedContrast(Contrast):
             return 1.0
         distance = sign * (self.difference - bound)
         p = 0.0
+        # The share of relabelings that are as far beyond the bound as the present one, which counts itself.
         if self.test(level) == PERMUTATION:
             shifts = self._shifts
             tie = TIE * float(np.abs([*self.a, *self.b]).sum())
@@ -122,6 +130,7 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
     of_means = [variance / len(x) for variance, x in zip(variances, sides, strict=True)]
     # Welch's degrees of freedom: squared variance of the difference over this sum
     spread = sum(v**2 / (len(x) - 1) for v, x in zip(of_means, sides, strict=True) if len(x) > 1)
+    # Without any spread in either arm: the degrees of freedom of runs with one variance.
     return UnpairedContrast(
         float(a.mean() - b.mean()),
         math.sqrt(sum(of_means)),
@@ -143,6 +152,7 @@ def unpaired_evidence(
     """
     if not len(a) or not len(b):
         return None
+    # The runs of each arm with its failures as losses.
     every = np.concatenate([a, b])
     lost = every.min() - np.ptp(every) if mode == "max" else every.max() + np.ptp(every)
     of_a, of_b = (
@@ -159,7 +169,7 @@ def unpaired_evidence(
 
 
 def spread_beside(evidence: Evidence, a: str, b: str) -> str:
-    """Say why a single run beside several has no verdict; "" where both arms have several."""
+    """Return why a single run has no verdict, and how the other arm's runs spread; "" where both arms have several."""
     common = evidence.common
     if not isinstance(common, UnpairedContrast) or common.n > 1:
         return ""
