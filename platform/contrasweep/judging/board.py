@@ -26,9 +26,9 @@ from contrasweep.text_table import text_table
 
 @dataclass(frozen=True)
 class BoardRow:
-    """An arm and its `rank`; its true rank lies in `low` to `high`.
+    """An arm and its `rank`, from 1 by its mean; its true rank lies in `low` to `high`.
 
-    `p_next` is the p of no difference to the next arm, not adjusted.
+    `p_next` is the p of no difference to the next arm, not adjusted; None for the last arm.
     """
 
     rank: int
@@ -46,7 +46,7 @@ class Board:
     `separable` counts the adjacent pairs that differ at `alpha` each, `separable_holm` those that differ after Holm's
     correction over these pairs. `ties` are the arms that the first one is not surely better than. `needed` replicates
     (`unit`) would separate the first two with a chance of 80 %; None: more than 32 times as many. Arms with a `single`
-    run have no rank.
+    run have no rank. `design` says how the arms are compared, `columns` which column was taken as what.
     """
 
     rows: tuple[BoardRow, ...]
@@ -129,11 +129,14 @@ class Board:
 
 
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
-    """Return the board of trials (arm, fold, seed, value) of this design, without axes.
+    """Return the board of trials (columns arm, fold, seed, value) of this design, without axes.
+
+    With `mode` "max" larger values are better.
 
     Raises:
         SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
     """
+    # Of each arm the mean, larger is better; of each two arms `square`, the squared standard error of their difference.
     sign = 1 if mode == "max" else -1
     single = []
     if design.unit == "run":
@@ -164,7 +167,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
         names = list(complete_runs.index)
         values = sign * complete_runs.to_numpy()
         means = values.mean(axis=1)
-        spread = np.cov(values)
+        spread = np.cov(values)  # var(a - b) = var(a) + var(b) - 2 cov(a, b)
         square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
         square = square * (1 / values.shape[1] + design.overlap)
         degrees = values.shape[1] - 1.0
@@ -181,6 +184,8 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     sure = np.zeros_like(p, dtype=bool)
     sure[upper] = holm(p[upper].tolist()) <= alpha
     sure |= sure.T
+
+    # The arms in order, each with the p to the next and the ranks that it may have.
     order = np.argsort(-means, kind="stable")
     nexts = np.array([p[i, j] for i, j in itertools.pairwise(order)])
     rows = []

@@ -60,6 +60,7 @@ class Judged:
     @cached_property
     def advice(self) -> Advice:
         """Advice on what would decide the comparisons that are undecided."""
+        # The runs as the trials of a study: a row for each arm, fold and seed of the largest comparison.
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
         design = max(designs, key=lambda d: (d.units, d.seeds))
         arms = {
@@ -197,15 +198,18 @@ def judge(
         "group": group,
         "block": block,
         "mode": mode,
+        "reference": reference,
+        "at": at,
+        "reader": reader,
     }
     checked_level(alpha)
     check_known(
         over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over"
     )
-    options |= {"reference": reference, "at": at, "reader": reader}
     name, roles, layout, told_columns = laid_out(source, options, over, i_know)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
+    # More comparisons than anybody reads are a ranking.
     if not compared:
         raise SpecError(
             "two arms or more are compared",
@@ -311,6 +315,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
     Raises:
         SpecError: As of `judge`, and for runs that are no two arms of seeds.
     """
+    # Which values are better makes no difference to noise, so it need not be clear.
     name, laid, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
     runs = layout.trials
     arms = layout.trials["arm"].drop_duplicates().tolist()
@@ -332,6 +337,7 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
         raise SpecError(
             "an A/A is of runs that have a value", place=f"{name}: {laid.metric}", value="nothing"
         )
+    # A row for each seed, with the mean over its folds in a column for each arm.
     paired = layout.design.unit == "seed"
     wide = runs.groupby(["arm", "seed"], sort=False)["value"].mean().unstack("arm")[chosen]
     first, second = ((wide.dropna() if paired else wide)[arm].dropna().tolist() for arm in chosen)
@@ -346,7 +352,8 @@ def laid_out(
 ) -> tuple[str, Roles, Layout, str]:
     """Return a source's name, what its columns are, its trials, and in words which column was taken as what.
 
-    `said` is of the roles of `judge`, `at` and `reader`; what is left out is guessed.
+    `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. What is left out or
+    "" is guessed. `i_know`: the best value of the metric itself may count.
     """
     options = {
         **dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""),
@@ -372,6 +379,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             rule = "each row has a value in a column with a role"
             row = int(empty.argmax()) + 1
             raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
+
+    # What stands in several columns is one text.
     other_columns = [name for name in roles.pair if name not in roles.folds]
     parts = {
         "fold": roles.folds,
@@ -386,6 +395,8 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
     for part, names in parts.items():
         if names := [name for name in names if name]:
             runs[part] = arm_labels(frame, names)
+
+    # Where columns tell runs apart, two rows of one run would count it twice.
     if roles.item or roles.pair:
         keys = [name for name in ("arm", "fold", "seed", "item", "block") if name in runs]
         repeated = runs.duplicated(keys, keep=False)
@@ -405,6 +416,7 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
 
 
 def _design_text(layout: Layout, roles: Roles, arms: int, what: str) -> str:
+    """Return in a line how so many arms are compared; `what` is made of them: a board, or a family."""
     better = "larger" if roles.mode == "max" else "smaller"
     return f"{plural(arms, 'arm')}, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
 

@@ -19,7 +19,11 @@ Over = Literal["further", "these", "each"]
 
 @dataclass(frozen=True)
 class Layout:
-    """The trials that a table is built of, how they are replicated, and in words."""
+    """The trials that a table is built of, and how they are replicated: as a `design`, and in words.
+
+    `what` says which replicates there are (`5 folds x 2 seeds`), `how` by what arms are paired. `axes` are columns by
+    whose values arms are compared one by one. `items` has the scores of test items where seeds are crossed with them.
+    """
 
     trials: pd.DataFrame
     design: Design
@@ -32,8 +36,10 @@ class Layout:
 def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
     """Return the trials that the runs make and how they are replicated, by the roles that the columns have.
 
-    `over` says what verdicts over several tasks hold for.
+    `runs` has a row a run: arm, value, and those of fold, seed, item, group and block (a task) that there are. `over`
+    says what verdicts over several tasks hold for.
     """
+    # Tasks first: they are replicates themselves, or an axis, or but a part of the items' names.
     has = set(runs.columns)
     notes = ""
     axes: tuple[str, ...] = ()
@@ -53,6 +59,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
             axes = ()
             runs = runs.assign(item=runs["block"] + " " + runs["item"])
         notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
+    # Then what a replicate is: an item, a seed of items, a fold, a seed, or a run that nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
         return _of_items(runs, axes, notes)
     if "item" in has and axes:
@@ -93,11 +100,13 @@ def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
 
 def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
     """Seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
+    # A row for each trial and a column for each item; items that any trial lacks are left out.
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
     complete = wide.dropna(axis=1)
     if complete.shape[1] < 2:
         count = f"{complete.shape[1]} in common"
         raise SpecError("all runs have scores of the same items", place="--item", value=count)
+    # Each item's group, or the item itself, as a code, and the mean score of each of a trial's groups.
     unit = "group" if "group" in runs else "item"
     unit_of_item = runs.drop_duplicates("item").set_index("item", drop=False)[unit]
     codes, names = pd.factorize(unit_of_item.reindex(complete.columns))
@@ -105,6 +114,7 @@ def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
     trials = _as_trials(complete.mean(axis=1).rename("value").reset_index())
     ids = trials["trial_id"].tolist()
     means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
+    # All trials have one test part, which needs no name.
     values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
     what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
     left = wide.shape[1] - complete.shape[1]
@@ -117,7 +127,9 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     """Folds, with or without seeds: they share training rows, which the design corrects for."""
     count = runs["fold"].nunique()
     folds = count
-    if len(roles.folds) > 1:  # the repeats of a partition have folds of the same names
+    if (
+        len(roles.folds) > 1
+    ):  # the repeats of a partition have folds of the same names, `REPEAT FOLD`
         folds = runs["fold"].str.split(" ").str[-1].nunique()
     what = plural(count, "fold")
     if "seed" in runs:
@@ -148,6 +160,7 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     how = f"paired by {word}"
     if alone:
         how += f" where two arms share two or more, else unpaired ({alone})"
+    # Where not all arms share a seed some two do, which is what the design is then of.
     return Layout(_as_trials(runs), Design(seeds=len(common) or 2), what, how + notes, axes)
 
 
@@ -156,6 +169,7 @@ def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> 
     sizes = runs.groupby(["arm", *axes]).size()
     least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
     what = f"{least}{plural(sizes.max(), 'run')} each"
+    # Each run has a seed of its own, which no run of another arm has.
     number = runs.groupby("arm").cumcount().astype(str)
     trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
     design = Design(seeds=int(sizes.median()), unit="run")
@@ -163,7 +177,10 @@ def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> 
 
 
 def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The mean of the values of each of `keys`, NaN where one is missing, and how many there are."""
+    """Return a row for each combination of `keys`: `value`, the mean of its values, and `count`, how many these are.
+
+    The mean is NaN where one of them is missing.
+    """
     grouped = runs.groupby(list(keys), sort=False)["value"]
     sizes = grouped.size()
     sums = grouped.sum(min_count=0).where(grouped.count() == sizes)
@@ -171,6 +188,6 @@ def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """The frame that a table is built of."""
+    """Return the frame that a table is built of: each run is a trial that is done, with its row's number as id."""
     ids = np.arange(len(runs)).astype(str)
     return runs.assign(trial_id=ids, fold=runs.get("fold"), status=Status.DONE.value)

@@ -13,7 +13,9 @@ from contrasweep.results.study_data import SMALLER
 from contrasweep.storage.names import as_line
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
+"""Names of columns of arms; this and the following are patterns of a whole name."""
 FOLD = "fold|cv_fold|split_id|repeat"
+"""Names of columns that pair runs by folds, which share training rows."""
 COLUMNS = {
     "arm": "",
     "metric": "",
@@ -24,20 +26,28 @@ COLUMNS = {
 }
 """By role the names of columns that have it, as patterns; arm and metric are looked for among the rest."""
 BASE = "base|baseline|control|reference|main"
+"""Names of arms that others are compared with."""
 METRIC = "metric|score|value|main_score"
+"""Names that decide between several columns which may be the metric."""
 NO_METRIC = (
     r"step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
     r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size"
 )
+"""Names of columns of numbers that are no metrics."""
 LARGER = re.compile(
     r"(^|_)(acc|accuracy|f1|auc|auroc|score|precision|recall|map|ndcg|mrr|bleu|rouge|reward|return|r2|knn\d*|top\d*|"
     r"pass|win|wins|correct|hits?|psnr|ssim|iou|dice|exact_match|em|mcc|spearman|pearson|success)($|_|@|\d)"
 )
+"""What stands in the names of metrics of which larger values are better."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column has which role. `guessed` names the roles that the user has not given."""
+    """Which column has which role: the columns of `arm` and `pair`, and one of each other role ("": none).
+
+    `reference` is the arm that others are compared with (None: every two). `guessed` names the roles that the user has
+    not given.
+    """
 
     arm: tuple[str, ...]
     metric: str
@@ -66,11 +76,14 @@ class Roles:
 
 
 def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
-    """Return the roles of the columns of `frame`: as they are said, by role, and the rest by names and values.
+    """Return the roles of the columns of `frame`: as `options` say, by role, and the rest by names and values.
+
+    An option "" is to be guessed, `none` switches a role off; several columns stand with commas.
 
     Raises:
         SpecError: For a column that is not there, and where the guess is ambiguous; it says what to say.
     """
+    # The columns that were given.
     names = [str(name) for name in frame.columns]
     given_columns = {
         role: [n.strip() for n in options[role].split(",") if n.strip() and options[role] != "none"]
@@ -82,16 +95,21 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
             check_known(name, "columns", names, "there is no such column", place=f"--{role}")
             if given.count(name) > 1:
                 raise SpecError("a column has one role", place=f"--{role}", value=name)
+
+    # The columns with a usual name, of roles that were not given.
     by_role = dict(given_columns)
     for role, usual_names in COLUMNS.items():
         if usual_names and not options[role]:
             by_role[role] = [name for name in names if _is(name, usual_names) and name not in given]
+    # Only items are grouped, so that without any such a name says nothing.
     by_role["group"] = by_role["group"] if by_role["item"] else given_columns["group"]
     for role in ("item", "group", "block", "metric"):
         if len(by_role[role]) > 1:
             raise SpecError(
                 f"one column is the {role}", place=f"--{role}", value=", ".join(by_role[role])
             )
+
+    # Arm and metric are among the columns that are left.
     free = [name for name in names if not any(name in columns for columns in by_role.values())]
     arms = by_role["arm"] or _arm(frame, free)
     metric = (by_role["metric"] or _metric(frame, [name for name in free if name not in arms]))[0]
@@ -99,6 +117,8 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )
+
+    # The reference: the first arm that is called as one, unless it was given or switched off.
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
     bases = [name for name in labels if _is(name, BASE)]
     base = options["reference"] or (bases[0] if bases else "none")
@@ -108,7 +128,7 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         arm=tuple(arms),
         metric=metric,
         mode=mode,  # type: ignore[arg-type]
-        pair=tuple(sorted(by_role["pair"], key=lambda name: not _is(name, FOLD))),
+        pair=tuple(sorted(by_role["pair"], key=lambda name: not _is(name, FOLD))),  # folds first
         **{role: "".join(by_role[role]) for role in ("item", "group", "block")},
         reference=None if base == "none" else base,
         guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
@@ -116,12 +136,13 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
 
 
 def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
-    """Return the name of each row's arm, from one column or several."""
+    """Return the name of each row's arm: its texts in the columns `arms`, with a space between them."""
     texts = (frame[arm].astype(str).map(lambda text: as_line(str(text))) for arm in arms)
     return functools.reduce(lambda first, other: first + " " + other, texts)
 
 
 def _is(name: str, pattern: str) -> bool:
+    """Whether the whole of a name is as the pattern says, whatever its case and separators."""
     return re.fullmatch(pattern, _plain(name)) is not None
 
 
@@ -145,6 +166,7 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
     """Return the column of the metric: the only numeric one, or the one with a metric's name."""
+    # Numbers without those that have another role by their name, such as a step or an id.
     numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
     others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
     likely = [name for name in numbers if not _is(name, others)]

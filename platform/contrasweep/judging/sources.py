@@ -29,10 +29,13 @@ from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
 CHECKPOINT = re.compile(r"checkpoint-\d+")
+"""The folder of a checkpoint of the Transformers library, which has a copy of the run's curve."""
 PART = re.compile(r"_part_\d+$")
+"""How the names of files end into which neptune-exporter splits a run."""
 MOST_BYTES = 2**31
 """No larger file is read."""
 MOST_UNPACKED = 2**28
+"""No larger member of a zip file is unpacked, in bytes."""
 ZSTANDARD = 93
 """The compression of zip files that Python 3.11 does not know."""
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
@@ -83,6 +86,7 @@ class At:
         filled = curve.ffill()
         if not (self.metric or self.step is not None):
             return filled.tail(1)
+        # The column that decides: the metric, or the first that counts steps; empty where the curve has none.
         steps = next((name for name in files.STEPS if name in curve), "")
         column = pd.to_numeric(
             curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce"
@@ -91,7 +95,7 @@ class At:
             chosen = filled.loc[column.index[column == self.step]].tail(1)
         else:
             best = pd.Series.idxmax if self.mode == "max" else pd.Series.idxmin
-            ends = column.index[:0] if column.empty else [best(column)]
+            ends = column.index[:0] if column.empty else [best(column)]  # no row, or the best one
             chosen = filled.loc[ends]
         if chosen.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
@@ -115,6 +119,7 @@ def _rows(path: Path) -> pd.DataFrame:
 def _samples(path: Path) -> pd.DataFrame:
     """Read what lm-evaluation-harness writes with `--log_samples`: a row an example, with its scores."""
     rows: pd.DataFrame = READERS[".jsonl"](path)
+    # Rows name their metrics; those of older versions do not, and all numbers but ids are taken.
     metric_names = {name for names in rows.get("metrics", []) for name in names}
     scores = [name for name in rows if name in metric_names] or [
         name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
@@ -125,7 +130,10 @@ def _samples(path: Path) -> pd.DataFrame:
 
 
 def _report(path: Path) -> pd.DataFrame:
-    """MTEB: the main score of a task, over its subsets of the test split. Else a log of inspect_ai."""
+    """Read a report as JSON: of MTEB the mean main score of a task over its splits and subsets, or of inspect_ai a log.
+
+    Of MTEB it is one row.
+    """
     content: Any = json.loads(path.read_text())
     if "eval" in content:
         return _scores(path, content, content["samples"])
@@ -143,6 +151,7 @@ def _packed(path: Path) -> pd.DataFrame:
             return json.loads(read_member(packed, name, MOST_UNPACKED))
         if info.file_size > MOST_UNPACKED:
             raise ValueError(f"{name} has {info.file_size:,} bytes")
+        # A member's own header has 30 bytes; the last four are the lengths of the name and the extra field behind it.
         file.seek(info.header_offset + 26)
         file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
         return json.loads(
@@ -154,7 +163,10 @@ def _packed(path: Path) -> pd.DataFrame:
 
 
 def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
-    """Return the mean scores of an evaluation's samples over its epochs, a row a sample."""
+    """Return the mean scores of an evaluation's samples over its epochs, a row a sample.
+
+    `head` is the header of a log of inspect_ai, `samples` are its samples or their summaries.
+    """
     if head["status"] != "success":
         raise ValueError(f"the evaluation has not ended: {head['status']}")
     rows = []
@@ -175,6 +187,7 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 def _wandb(path: Path) -> pd.DataFrame:
     """Read a W&B run as a table by step: its history and summary, beside its settings."""
+    # Settings that are no part of the curve, without those of W&B itself, which begin with an underscore.
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
     settings_kept = {
@@ -187,6 +200,7 @@ def _wandb(path: Path) -> pd.DataFrame:
 
 def _neptune(path: Path) -> pd.DataFrame:
     """Read what neptune-exporter wrote of a run, a row a value: its series by step, beside its settings."""
+    # A row's value is in the column of its type, and the other columns of values are empty.
     rows: pd.DataFrame = READERS[".parquet"](path)
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]
@@ -222,8 +236,9 @@ KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
 def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     """Return the runs of a folder, and whether they had curves: a row a run, or a score of one.
 
-    It has their metrics, `arm`, `run` (where it lies), and `seed` where all paths name one, unless the files say
-    themselves of which run they are.
+    The frame has their metrics, `arm`, `run` (where it lies), and `seed` where all paths name one, unless the files say
+    themselves of which run they are. Of a curve the row is that which `at` chooses; unless it is the last one, only
+    files with curves are read.
 
     Raises:
         SpecError: For a folder without a file of a kind that is known, and for a broken file.
@@ -248,10 +263,10 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
     runs = []
     seeds = []
     read = kinds[kind]
-    if isinstance(read, str):
+    if isinstance(read, str):  # the dotted path of an installed part
         read = import_path(read, "judge", "reader")
-    files_of: dict[Path, list[Path]] = {}
     # Files of one run are read together: what a restart left belongs to it.
+    files_of: dict[Path, list[Path]] = {}
     for path in rows:
         files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
     for run, paths in files_of.items():
@@ -282,7 +297,10 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
 
 
 def _run_of(path: Path, kind: str) -> Path:
-    """Return what a run is known by. Files of one run share it: those of its checkpoints, its restarts, its parts."""
+    """Return what a run is known by, from the path of a file of this kind.
+
+    Files of one run share it: those of its checkpoints, its restarts, its parts. A run of any other kind has one file.
+    """
     match kind:
         case "trainer_state.json" if CHECKPOINT.fullmatch(path.parent.name):
             return path.parent.with_name(path.name)
@@ -296,7 +314,7 @@ def _run_of(path: Path, kind: str) -> Path:
 
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:
-    """A curve of several files, as of a run that was begun again: of each step what was written last."""
+    """Return a curve of several files, as of a run that was begun again, with each step as it was written last."""
     step = next((name for name in files.STEPS if name in table), None)
     return table if step is None else table.groupby(step, as_index=False, dropna=False).last()
 
@@ -326,10 +344,13 @@ def read_table(
 ) -> tuple[str, pd.DataFrame, bool]:
     """Return the name and the rows of a source, and whether they are `at` some place of curves.
 
+    Rows have names of columns of one line, and no column that is empty. `reader` is the dotted path of the user's
+    function, which is called with the source.
+
     Raises:
         SpecError: For a file that is not there, of another kind, broken or empty.
     """
-    path = Path(str(source)[:4096])
+    path = Path(str(source)[:4096])  # a longer text is no path, and an error to ask the system for
     place = str(source)
     curves = False
     kind, _, rest = place.partition(":")
@@ -403,6 +424,7 @@ def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
     # one of a thousand digits is too large
     with errors_named("the metric is a number", f"{place}: column {metric}"):
         values = pd.to_numeric(column, errors="coerce").astype("float64")
+    # Texts that programs write for a missing number are none too.
     wrong = (
         values.isna()
         & column.notna()
