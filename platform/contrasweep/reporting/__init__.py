@@ -41,7 +41,9 @@ __all__ = [
 
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet", "yaml")
 PAPER_FORMATS = ("text", "markdown", "latex")
+"""Those that have several metrics side by side, digits, percents, a caption and a label."""
 COMPARISON_FORMATS = ("text", "markdown", "latex", "csv")
+"""Those of a comparison of two arms."""
 
 
 def write_report(
@@ -86,6 +88,7 @@ def write_report(
             value=format,
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
+    # One table for each metric that is named, or that of the study's own.
     wanted: list[str | None] = [*metrics] or [None]
     tables = [results.table(rows or None, columns or None, name, style=style) for name in wanted]
     if for_paper:
@@ -135,7 +138,7 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
 def render(
     results: Results, format: str, table: Table | None = None, *, width: int = WIDTH
 ) -> bytes:
-    """Return the content of a report file, of the study's own table unless another is given.
+    """Return the content of a report file in one of `FORMATS`, of the study's own table unless another is given.
 
     A text has `width` columns.
     """
@@ -148,6 +151,8 @@ def render(
         return table.to_latex().encode()
     if format == "yaml":
         return _best_study(results).encode()
+    # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
+    # about the study's metric alone. Within Markdown what is laid out in columns stands in a fence.
     shown = table.to_text(width) if format == "text" else table.to_markdown()
     advised = (
         results.advice().to_text(width if format == "text" else WIDTH).rstrip()
@@ -169,6 +174,7 @@ def render(
 
 
 def _best_study(results: Results) -> str:
+    """Return a study file that runs each arm with its best settings, with comments on where these are from."""
     from contrasweep.results.search import rerun
 
     fields = rerun(results.best_settings, results.document)
@@ -197,6 +203,7 @@ def _check(format: str, known: Sequence[str]) -> None:
 
 
 def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
+    """Return the content of a file with this frame, `csv` or `parquet`."""
     if format == "csv":
         return csv_text(frame).encode()
     sink = io.BytesIO()
@@ -206,6 +213,7 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 def report_data(results: Results, table: Table) -> ReportData:
     """Return all that the HTML report shows; the metric and layout are those of `table`."""
+    # Beside the frame the traceback of each trial that failed.
     frame = results.to_frame()
     errors: Any = [
         getattr(results.trial_records.get(trial_id), "error", None)
@@ -214,12 +222,14 @@ def report_data(results: Results, table: Table) -> ReportData:
     again = command_line(
         "report", results.name, format="html", output="report.html", storage=results.records.storage
     )
+    # What the page says of its metric and how it is made again.
     document = replace(
         results.document,
         metric=table.metric,
         mode=table.mode,
         commands=(*results.document.commands, again),
     )
+    # Curves are read first: files that are found broken then are named below the table.
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))

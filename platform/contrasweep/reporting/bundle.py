@@ -33,6 +33,7 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         raise SpecError(
             "a bundle is of a study whose trials have all ended", place="bundle", value=left
         )
+    # The plan, when the study ended, and what it ran with.
     document = results.document
     records = {**results.search_records, **results.trial_records}
     rows = [
@@ -40,8 +41,9 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
             "trial_id": r["trial_id"],
             "arm": r["arm"],
             "axes": {axis: label(v) for axis, v in r["axes"].items()},
+            "fold": r["fold"],
+            "seed": r["seed"],
         }
-        | {"fold": r["fold"], "seed": r["seed"]}
         for r in results.trial_rows()
     ]
     ended = datetime.fromtimestamp(max(record.ended for record in records.values()), UTC)
@@ -75,6 +77,8 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
             f"code/{digest}{end}": data for end, data in code_bytes(results.records, digest).items()
         }
     files[METADATA] = _metadata(results, files, ended)
+
+    # The same bytes on any machine: no times, and rights and system as of any file made under Unix.
     sink = io.BytesIO()
     with zipfile.ZipFile(
         sink, "w", zipfile.ZIP_STORED
@@ -88,7 +92,10 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
 
 
 def _metadata(results: Results, files: dict[str, bytes], ended: datetime) -> bytes:
-    """Return the RO-Crate 1.1 metadata: what the bundle holds, by digest, and the datasets, which it does not hold."""
+    """Return the RO-Crate 1.1 metadata: what the bundle holds, by digest, and the datasets, which it does not hold.
+
+    `files` are those of the bundle, name -> content; `ended` is when the study's last trial ended.
+    """
     document = results.document
     datasets = [
         {"@id": f"#{data.digest}", "@type": "Dataset", "name": data.name}

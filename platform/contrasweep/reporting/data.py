@@ -121,6 +121,7 @@ class ReportData(TrialData):
     @cached_property
     def answers(self) -> list[Answer]:
         """The verdicts of the study, then what is exploratory beside them."""
+        # Those of both tables, unless the shown one was told the study's verdicts: these then stand in their place.
         tables = [*([self.overall] if self.overall else []), self.table]
         answers = [
             Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names)

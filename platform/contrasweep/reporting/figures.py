@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Series:
-    """One line: points (x, y), an optional band (low, high) of the same length, and a colour by `name`."""
+    """One line: points (x, y), an optional band (low, high) of the same length, and the number of a colour.
+
+    With `dots` its points are drawn too; with `bars` the band is one error bar at each point.
+    """
 
     name: str
     colour: int
@@ -16,7 +19,7 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     dots: bool = False
-    bars: bool = False  # the band as error bars at the points
+    bars: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,10 @@ class Figure:
 
 
 def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
-    """Round numbers from `low` to `high`, at most 6 of them; with `whole` no fractions."""
+    """Return round numbers from `low` to `high`, at most 6 of them; with `whole` no fractions."""
     if not high > low:
         return [low]
+    # The least step of 1, 2, 2.5 or 5 times a power of 10 that makes five parts or fewer, and its multiples.
     raw = max((high - low) / 5, 1.0 if whole else 0.0)
     size = 10 ** math.floor(math.log10(raw))
     step = next(
@@ -93,6 +97,7 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 
 def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
+    # As many of them in each decade as make no more than six marks.
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
         marks = [
@@ -107,5 +112,5 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number in four digits."""
+    """Return a number in four significant digits."""
     return f"{value:.4g}"

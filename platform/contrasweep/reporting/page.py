@@ -23,7 +23,9 @@ from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
 MAX_CAUSES = 20
+"""Groups of failures that are shown."""
 MAX_SENTENCES = 6
+"""Verdicts that are told as sentences where there are many."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
 
 
 def _summary(data: ReportData) -> str:
+    """Return the line below the title: metric, arms and trials, of a sweep those of its search too."""
     size = plural(len(data.frame), "trial")
     if data.search is not None and data.of_sweep is not None:
         searched = int((data.of_sweep["phase"] == Phase.SEARCH).sum())
@@ -78,6 +81,7 @@ def _summary(data: ReportData) -> str:
 
 
 def _answer(data: ReportData) -> Variables:
+    """Return the verdicts in words, then what is exploratory."""
     answers = [answer for answer in data.answers if answer.pairs]
     return {
         "names": data.names,
@@ -109,6 +113,7 @@ def _table(data: ReportData) -> Variables:
 
 
 def _search(data: ReportData) -> Variables:
+    """Return the best settings, the cost of the search, and figures of what each setting does."""
     notes = data.search_notes
     shown = [*searching.slice_figures(data), *searching.importance_figures(data)]
     if not (notes.best or notes.costs or shown):
@@ -117,7 +122,10 @@ def _search(data: ReportData) -> Variables:
 
 
 def _failures(data: ReportData) -> Variables:
-    """Return failed trials, grouped by the last line of the traceback, with one whole traceback for each group."""
+    """Return failed trials, grouped by the last line of the traceback, with one whole traceback for each group.
+
+    The largest groups come first; `omitted` counts those beyond `MAX_CAUSES`, below 0 where there are none.
+    """
     lost = data.frame[
         data.frame["status"].isin(
             [status for status in Status if status.failed or status.infeasible]
@@ -129,6 +137,7 @@ def _failures(data: ReportData) -> Variables:
         lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
     )
     words = lost["cause"] if "cause" in lost else pd.Series(None, index=lost.index, dtype=object)
+    # The kind of the cause before the line; without a traceback, the status.
     causes = [
         (f"{cause}: " if isinstance(cause, str) else "")
         + (error.strip() or str(status)).splitlines()[-1]
@@ -156,6 +165,7 @@ def _failures(data: ReportData) -> Variables:
 
 
 def _again(data: ReportData) -> Variables:
+    """Return what runs the study again as it was: commands, data, versions of packages and code, by their digests."""
     document = data.document
     datasets = [
         [dataset.name + " (synthetic)" * dataset.synthetic, dataset.digest or "–"]

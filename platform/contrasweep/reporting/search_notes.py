@@ -18,8 +18,9 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 class SearchNotes:
     """The notes on a search in a report; tables have a head and rows.
 
-    `costs` has a line an arm. `best` has one row an arm: its best settings, their score in the search, and the
-    confirmed one with interval. `importance` has one row an arm and setting.
+    `costs` has a line an arm: what its search has cost beside its budget. `best` has one row an arm: its best settings,
+    their score in the search, and the confirmed one with interval. `importance` has one row an arm and setting. Each is
+    empty for a study without a search.
     """
 
     costs: tuple[str, ...] = ()
@@ -107,12 +108,13 @@ def _best(results: Results) -> tuple[tuple[str, ...], ...]:
 
 
 def _interval(mean: float, low: float | None, high: float | None) -> str:
+    """Return a mean with its interval, or alone where an end is not known."""
     known = low is not None and high is not None and np.isfinite(low) and np.isfinite(high)
     return f"{mean:.4g} [{low:.4g}, {high:.4g}]" if known else f"{mean:.4g}"
 
 
 def _text(value: Any) -> str:
-    """A short number; a list or mapping as JSON."""
+    """Return a value in few letters: a number in four digits, "" for NaN, a list or mapping as JSON."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return canonical.dumps(value) if isinstance(value, list | dict) else str(value)

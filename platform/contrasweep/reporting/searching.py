@@ -18,6 +18,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
     figures = []
     if search is None or search.empty:
         return []
+    # A score of a pruned configuration is of fewer steps than those of the others.
     pruned = search["status"].isin([status.value for status in Status if status.stopped_early])
     whole = search[search["value"].notna() & ~pruned]
     left_out = len(search) - len(whole)
@@ -29,6 +30,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
         # Settings that are no numbers stand side by side, the points of one spread a little.
         words = [] if numbers.notna().any() else [*map(str, dict.fromkeys(whole[name].dropna()))]
         rng = np.random.default_rng(0)
+        # A set of dots for each arm, and over each dot the arm, the setting's value and the metric.
         dots = []
         for arm in data.arms:
             part = whole[(whole["arm"] == arm) & whole[name].notna()].head(POINTS)
@@ -50,6 +52,7 @@ def slice_figures(data: TrialData) -> list[Figure]:
                     titles,
                 )
             )
+        # Of a setting that has one value only there is nothing to see.
         if whole[name].astype(str).nunique() > 1:
             chart = Lines(
                 [],
@@ -93,7 +96,10 @@ def importance_figures(data: TrialData) -> list[Figure]:
 
 
 def logarithmic(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:
-    """Return whether a setting's scale is logarithmic: by its space or, where none declares it, by its span."""
+    """Return whether a setting's scale is logarithmic: by its space or, where none declares it, by its span.
+
+    Never for a setting with a value of 0 or below. `numbers` are its values, NaN where there is none.
+    """
     spaces = [data.document.space(arm).get(name) for arm in data.document.arms]
     declared = [bool(space.get("log")) for space in spaces if isinstance(space, dict)]
     wide = any(declared) if declared else numbers.max() / numbers.min() > 50

@@ -6,10 +6,14 @@ from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.figures import Dots, Figure, Lines, Series, short
 
 POINTS = 1500
+"""Points of an arm that a figure has at most."""
 
 
 def slices(data: ReportData) -> list[Figure]:
-    """The metric along every axis, one line an arm: lines that are not parallel are an interaction."""
+    """Return the metric along every axis, one line an arm: lines that are not parallel are an interaction.
+
+    By arm alone where no axis has two values; empty without axes and finished trials.
+    """
     if not data.axes:
         return [_replicates(data)] if len(data.done) else []
     return [
@@ -24,8 +28,10 @@ def slices(data: ReportData) -> list[Figure]:
 
 
 def _slice(data: ReportData, axis: str) -> Lines:
+    """Return the chart of the metric along one axis, whose values stand side by side."""
     names = list(dict.fromkeys(data.done[axis]))
     series = []
+    # Arms stand a little beside each other, so that their bars do not hide one another.
     shift = np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
         part = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
@@ -51,6 +57,8 @@ def _slice(data: ReportData, axis: str) -> Lines:
 
 
 def _replicates(data: ReportData) -> Figure:
+    """Return every finished trial as a dot, by arm, with the arm's mean and interval."""
+    # Dots of an arm are spread at random around its place.
     rng = np.random.default_rng(0)
     dots = []
     named = data.names
@@ -69,6 +77,7 @@ def _replicates(data: ReportData) -> Figure:
                 titles,
             )
         )
+    # The arms' cells in the table without axes, whose rows are the arms and which has no columns.
     table = data.overall or data.table
     cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
     series = [

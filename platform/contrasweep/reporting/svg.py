@@ -28,6 +28,7 @@ LETTER = 5.6  # width of a tick's letter
 
 
 def _span(values: Sequence[float], pad: float = 0.06) -> tuple[float, float]:
+    """Return the ends of a scale that holds these values, with room for `pad` of their range at either end."""
     finite = [v for v in values if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     room = (high - low) * pad or abs(high) * 0.05 or 0.5
@@ -45,6 +46,7 @@ def draw(chart: Chart) -> Markup:
 
 def _lines(chart: Lines) -> Markup:
     """A chart of lines and dots; the page's script reads values off it, by the scales in its `data-` attributes."""
+    # The ends of both scales. Of a logarithmic one they are exponents of 10; names stand at 0, 1, 2 and so on.
     xs = [float(v) for s in chart.series for v in s.x] + [float(v) for d in chart.dots for v in d.x]
     ys = (
         [float(v) for s in chart.series for v in (*s.y, *s.low, *s.high)]
@@ -57,12 +59,14 @@ def _lines(chart: Lines) -> Markup:
     )
     y_low, y_high = _span(ys)
 
+    # Where a value is in the drawing, whose y grows downwards.
     def px(x: float) -> float:
         return LEFT + (scale(x) - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
 
     def py(y: float) -> float:
         return HEIGHT - BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
 
+    # Axes first, so that lines and dots are drawn over them.
     parts = [_y_axis(y_low, y_high, py, chart.y_label)]
     values = (
         log_ticks(10**x_low, 10**x_high)
@@ -101,7 +105,10 @@ def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-
 
 
 def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: ignore[no-untyped-def]
-    """Names under their places, in up to three rows where they would touch; what is too long even so is cut."""
+    """Return names under their places, in up to three rows where they would touch; what is too long even so is cut.
+
+    `marks` are (value, name), `px` gives a value's place in the drawing.
+    """
     wide = (WIDTH - LEFT - RIGHT) / max(1, len(marks))
     longest = max((len(name) for _, name in marks), default=0) + 1  # with a gap to the next name
     rows = min(3, math.ceil(longest * LETTER / wide))
@@ -114,6 +121,7 @@ def _x_ticks(marks: Sequence[tuple[float, str]], px) -> list[str]:  # type: igno
 
 
 def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
+    """Return a series as an element: band or error bars, then the line, then its points; gaps are drawn over."""
     at = [
         (px(x), py(y))
         for x, y in zip(s.x, s.y, strict=True)
@@ -168,6 +176,8 @@ def svg(parts: Sequence[str], width: float, height: float, title: str, more: str
 
 
 def _bars(chart: Bars) -> Markup:
+    """Return a chart of bars: each has its name above it, its text at its end, and a line where its mark is."""
+    # The longest text decides how much room bars have; the largest value or mark fills it.
     names = chart.names
     values = chart.values
     marks = chart.marks

@@ -43,7 +43,11 @@ Column = dict[str, Any]
 
 
 def trials_section(data: ReportData) -> Variables:
-    """Return all trials, also of a search, as columns of values: settings, metrics, status."""
+    """Return all trials, also of a search, as columns of values: settings, metrics, status.
+
+    `listed` is what the page's script reads; `example` is a text by which the list can be filtered.
+    """
+    # Which settings and metrics have a column: of a long list the study's metric alone.
     whole = data.frame if data.of_sweep is None else data.of_sweep
     frame = whole.head(LARGEST).reset_index(drop=True)
     if frame.empty:
@@ -61,6 +65,8 @@ def trials_section(data: ReportData) -> Variables:
         metrics += sorted(there, key=lambda name: "/" not in name)[
             :MAX_METRICS
         ]  # scores of evaluations first
+
+    # The columns, from the arm to the trial's id.
     columns = [_words("arm", list(map(data.names, frame["arm"])), list(map(data.names, data.arms)))]
     columns += [] if data.of_sweep is None else [_words("phase", list(frame["phase"]))]
     for name in settings:
@@ -80,6 +86,8 @@ def trials_section(data: ReportData) -> Variables:
         _numbers(data.names(name), frame[name]) for name in [*metrics, "seconds"] if name in frame
     ]
     trials = list(frame["trial_id"].astype(str))
+
+    # The common start of all links stands once.
     links = list(data.links.values())
     start = os.path.commonprefix(links) if len(links) > 1 else ""  # noqa: RUF071  # characters it is
     listed: Column = {
@@ -93,6 +101,8 @@ def trials_section(data: ReportData) -> Variables:
         "start": start,
         "links": [data.links.get(i, start)[len(start) :] for i in trials] if links else [],
     }
+
+    # An example of a filter: the first arm and the first trial's value of a setting.
     first = data.names(data.arms[0])
     named = next(
         (column for column in columns[1:] if column["name"] in map(data.names, settings)), None
@@ -113,6 +123,7 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
     names = dict.fromkeys(
         name for arm in results.document.arms for name in results.document.space(arm)
     )
+    # What the table has of a trial, and its record; None where it has not ended. Those of the search are in no table.
     confirmed = [
         (row, results.trial_records.get(str(row["trial_id"])))
         for row in results.frame.to_dict("records")
@@ -139,7 +150,10 @@ def trials_of_sweep(results: Results) -> pd.DataFrame | None:
 
 
 def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
-    """The study's metric of each trial at common steps, a list a trial; of very many trials some have one."""
+    """Return the study's metric of each trial at common steps; None where there are no curves.
+
+    `values` has a list for each trial, or 0 where it has none: of very many trials some have a curve, drawn by lot.
+    """
     if data.curves is None or data.metric not in data.curves:
         return None
     reports = data.curves[["trial_id", "step", data.metric]].dropna()
@@ -162,7 +176,7 @@ def _curves(data: ReportData, trials: Sequence[str]) -> Variables | None:
 
 
 def _column(name: str, values: "pd.Series[Any]", names: DisplayNames, digits: int) -> Column:
-    """A setting: numbers where all of its values are, else words."""
+    """Return the column of a setting: numbers where all of its values are, else words; NaN is no value."""
     known = [v for v in values if v is not None and v is not pd.NA and v == v]
     if known and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
         return _numbers(name, values, digits)
@@ -176,6 +190,7 @@ def _words(name: str, texts: Sequence[str], words: Sequence[str] | None = None) 
 
 
 def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
+    """Return a column of numbers in so many digits, whole ones without a point; None where there is none."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     shown = (float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in numbers)
     return {
@@ -185,15 +200,17 @@ def _numbers(name: str, values: "pd.Series[Any]", digits: int = 6) -> Column:
 
 
 MAX_FIGURES = 72
+"""Figures of trials that a report has at most."""
 MAX_BYTES = 4 * 2**20  # of all figures together: a report stays a file that one can mail
 
 
 def figures(
     study: StudyRecords, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str]
 ) -> list[tuple[str, str, str]]:
-    """The PNG artifacts of each cell's first finished trial: trial, caption and base64, within the limits above.
+    """Return the PNG artifacts of each cell's first finished trial, within the limits above.
 
-    One kind stands beside the same kind of the other cells, so that a limit leaves out kinds and no cells.
+    Each is (trial id, caption, PNG in base64). One kind stands beside the same kind of the other cells, so that a limit
+    leaves out kinds and no cells. A file that cannot be read is left out.
     """
     done = frame[frame["status"].isin(COUNTING)]
     cells = list(map(repr, row_tuples(done, ["arm", *axes])))  # values of axes need not be hashable

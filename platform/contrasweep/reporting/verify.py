@@ -51,6 +51,7 @@ def main(words: list[str]) -> int:
 
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     """Return what differs within a bundle, and how much was recomputed."""
+    # Every file is in the metadata, with its size and digest.
     files = read(data)
     differing = []
     graph = json.loads(files[METADATA])["@graph"]
@@ -65,6 +66,8 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
             differing.append(f"{name}: its size is another one than the metadata says")
         elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
             differing.append(f"{name}: its digest is another one than the metadata says")
+
+    # Records and codes are what their own headers and names say.
     records: Entries = {}
     codes: Entries = {}
     for name, content in files.items():
@@ -116,7 +119,7 @@ def read(data: bytes) -> dict[str, bytes]:
 
 
 def id_of(record: Entries) -> str:
-    """Return the id of a trial from what a record says of it."""
+    """Return the id of a trial from what a record says of it: a digest of all that changes its result."""
     start = record.get("start")
     parts = [dumps(record["arm"]), dumps(record["trainable"]), dumps(record["data"]["digest"])]
     parts += [dumps(record["fold"]), dumps(record["seed"]), dumps(record["config"])]
@@ -147,20 +150,24 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
     differing: list[str] = []
 
     def check(place: str, what: str, stated: Any, computed: Any) -> None:
+        """Count a number, and note it where the table states another one than was computed."""
         counted[what] += 1
         if not near(stated, computed):
             differing.append(f"table.json, {place}: {what} {stated!r}, by the records {computed!r}")
 
     def value(trial_id: str, metric: str) -> float | None:
+        """Return a trial's value where it counts: it is done, and its value is finite; else None."""
         record = records.get(trial_id)
         found = measured(record, metric) if record and record["status"] in COUNTING else None
         return found if found is not None and math.isfinite(found) else None
 
+    # Each trial.
     for row in report["rows"]:
         record = records.get(row["trial_id"])
         for metric, stated in row["metrics"].items():
             check(row["trial_id"], "values", stated, measured(record, metric) if record else None)
         check(row["trial_id"], "statuses", row["status"], record["status"] if record else None)
+    # Each cell: the trials that the plan has there, and the mean of those that are done.
     for cell in report["table"]:
         place = ", ".join(map(str, cell["factors"].values())) or "all"
         known = [v for i in cell["trial_ids"] if (v := value(i, cell["metric"])) is not None]
@@ -175,8 +182,10 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
             if {**row["axes"], "arm": row["arm"]}.items() >= cell["factors"].items()
         }
         check(place, "planned trials", sorted(cell["trial_ids"]), sorted(planned))
+    # Each comparison.
     for pair in report["comparisons"]:
         place = f"{pair['a']} against {pair['b']}"
+        # Arm -> (fold, seed, the cell that it averages over) -> trial, as the plan has them.
         trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
         for row in plan:
             if (
@@ -185,6 +194,7 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
             ):
                 cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
                 trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
+        # What both arms are planned for, with the trial of each.
         both = [
             (key, *(side[key] for side in trials.values()))
             for key in set.intersection(*map(set, trials.values()))
@@ -194,11 +204,13 @@ def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> li
         ):
             counted["comparisons not recomputed"] += 1  # the scores of test items are not here
             continue
+        # The difference of each replicate is the mean over its cells; one that lacks a cell is left out.
         units: dict[Any, list[float]] = {}
         for (fold, seed, _), *ids in both:
             a, b = (value(trial_id, pair["metric"]) for trial_id in ids)
             if a is not None and b is not None:
                 units.setdefault((fold, seed), []).append(a - b)
+        # Seeds of a fold are averaged; on one split each seed is a replicate of its own.
         most = max(map(len, units.values()), default=0)
         folds: dict[Any, list[float]] = {}
         for (fold, seed), cells in units.items():
@@ -229,6 +241,7 @@ def p_value(pair: Any, differences: list[float]) -> float | None:
     """Return the p of a comparison without gaps, before any adjustment; None where it cannot be recomputed here."""
     n = len(differences)
     total = math.fsum(differences)
+    # The share of all patterns of signs whose sum is as far from 0 as the observed one, or further.
     if pair["test"] == "sign-flip test" and n <= EXACT_UP_TO:
         tie = TIE * math.fsum(map(abs, differences))
         if abs(total) <= tie:
@@ -238,6 +251,7 @@ def p_value(pair: Any, differences: list[float]) -> float | None:
             for signs in itertools.product((1.0, -1.0), repeat=n)
         )
         return sum(abs(flipped) >= abs(total) - 2 * tie for flipped in sums) / float(2**n)
+    # A t-test: error and degrees of freedom are recomputed where differences are independent, else taken as stated.
     error: float = pair["standard_error"]
     degrees: float = pair["degrees"]
     if pair["test"] == "t-test" and pair["scope"] == "on this split":
@@ -250,6 +264,7 @@ def p_value(pair: Any, differences: list[float]) -> float | None:
 
 def incomplete_beta(a: float, x: float) -> float:
     """Return the regularised incomplete beta function I_x(a, 1/2): of x = df / (df + t^2), a = df / 2, the p of t."""
+    # The fraction below converges fast for small x; else I_x(a, b) = 1 - I_(1 - x)(b, a).
     b = 0.5
     swap = x > (a + 1) / (a + 2.5)
     if x in (0.0, 1.0):
