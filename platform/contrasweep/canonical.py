@@ -115,5 +115,5 @@ class Config(config.MutableConfig):
 
 
 def digest(value: Any, length: int = 64) -> str:
-    """The first `length` hexadecimal digits of the SHA-256 of `value`'s canonical text."""
+    """Return the first `length` (at most 64) hexadecimal digits of the SHA-256 of `value`'s canonical text."""
     return hashlib.sha256(dumps(value).encode()).hexdigest()[:length]

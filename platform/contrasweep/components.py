@@ -73,7 +73,7 @@ class Component:
 
     @property
     def parameters(self) -> MutableConfig:
-        """Parameter -> value, as keywords for the entry."""
+        """Parameter -> value, as keywords for the entry; without those that are left to it (`UNSET`)."""
         return {
             k: v
             for k, v in vars(self.settings).items()
@@ -81,7 +81,7 @@ class Component:
         }
 
     def build(self, *args: Any) -> Any:
-        """Call the entry with `args` and the parameters."""
+        """Return what the entry gives when it is called with `args`, then the parameters by name."""
         return self.entry(*args, **self.parameters)
 
     def to_plain(self) -> MutableConfig:
@@ -114,6 +114,7 @@ class Table(Mapping[str, E], Generic[E]):
         self.kind = kind
         self.plural = plural or f"{kind}s"
         self._entries = dict(entries)
+        # Unless the table says otherwise, parameters are read off an entry, and other names are dotted paths.
         self.takes = takes or (lambda entry, settings: parameters_of(entry))
         self.find = find or (lambda path: import_path(path, kind=kind))
         self.knows = knows or (lambda name: False)

@@ -53,7 +53,7 @@ class SpecError(ContrasweepError, ValueError):
         return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
 
     def within(self, file: str) -> "SpecError":
-        """Return the error in a named file."""
+        """Return the error with the name of the file in front of its place."""
         place = f"{file}: {self.place}" if self.place else file
         return SpecError(self.rule, place=place, value=self.value, hint=self.hint)
 
@@ -200,7 +200,10 @@ def _short(value: object) -> str:
 
 
 def choose_from(kind: str, known: Iterable[str], value: object) -> str:
-    """Return the hint for an unknown name: the nearest known one, then all of them."""
+    """Return the hint for an unknown name `value`: the nearest known one, if any is near, then all of them.
+
+    `kind` is what the names are, a plural.
+    """
     import difflib
 
     names = sorted(known)

@@ -40,7 +40,7 @@ _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib",
 
 
 def is_installed(name: str) -> bool:
-    """Whether there is such a package."""
+    """Whether a package of this name could be imported; it is not imported for that."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -67,7 +67,10 @@ def install_command(extra: str) -> str:
 
 
 def import_from_here() -> None:
-    """Put the current folder on `sys.path`, as Python does for a script in it."""
+    """Put the current folder on `sys.path`, as Python does for a script in it.
+
+    Raises `SpecError` where a storage that was used before then lies on it; see `check_no_imports`.
+    """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()
@@ -239,7 +242,7 @@ def errors_named(rule: str, place: str = "") -> Iterator[None]:
         yield
     except SpecError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # somebody's code may call sys.exit
         raise SpecError(rule, place=place, hint=in_one_line(error)) from None
 
 

@@ -17,6 +17,7 @@ def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        # From now on the package has it, and Python does not ask here again.
         setattr(sys.modules[package], name, value)
         return value
 

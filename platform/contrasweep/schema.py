@@ -276,7 +276,7 @@ def resolved_config(settings: Any) -> MutableConfig:
             default = {"name": omitted[name]} if is_component else omitted[name]
             if (plain(value) if is_component else value) == default:
                 continue
-        if not name.startswith("_"):
+        if not name.startswith("_"):  # as attributes of pydantic's own do
             config[name] = plain(value)
     return config
 

@@ -17,6 +17,7 @@ def command_line(name: str, *words: object, **options: object) -> str:
                 flags.append(f"--{option}={entry}")
             elif entry is not None:
                 flags += [f"--{option}", str(entry)]
+    # Behind -- no word is taken for an option.
     texts = [str(word) for word in words]
     parts = (
         [*flags, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *flags]

@@ -112,7 +112,7 @@ class Board:
         )
 
     def to_csv(self) -> str:
-        """Return the ranking as CSV, one row for each arm."""
+        """Return the ranking as CSV, one row for each arm with a rank."""
         return csv_text(pd.DataFrame(map(vars, self.rows)))
 
     def to_dict(self) -> dict[str, object]:

@@ -41,7 +41,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
     """
     # Tasks first: they are replicates themselves, or an axis, or but a part of the items' names.
     has = set(runs.columns)
-    notes = ""
+    notes = ""  # the end of what is said on how arms are paired
     axes: tuple[str, ...] = ()
     if "block" in has and runs["block"].nunique() < 2:
         has.discard("block")
@@ -76,6 +76,7 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
 
 def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> Layout:
     """Verdicts for further tasks: a task is the replicate, with the mean over all that was run on it."""
+    # A table is built of seeds; here each stands for a task.
     word = roles.block
     trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
     count = trials["seed"].nunique()
@@ -86,6 +87,7 @@ def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> Layout:
 
 def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
     """One training of each arm: its test items, or groups of them, are the replicates."""
+    # A table is built of seeds; here each stands for an item or a group. A group counts by its number of items.
     unit: Literal["group", "item"] = "group" if "group" in runs else "item"
     trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
     sizes = trials.pop("count")

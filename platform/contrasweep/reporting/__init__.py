@@ -179,7 +179,9 @@ def _best_study(results: Results) -> str:
 
     fields = rerun(results.best_settings, results.document)
     lines = [f"The best settings of each arm of {results.name}, as a study, on fresh seeds."]
-    searched = results.document.spec.get("search_folds") or [0]
+    searched = results.document.spec.get("search_folds") or [
+        0
+    ]  # by default a search is on the first fold
     if fields.get("folds") and results.document.search:
         folds = f"fold{'s' * (len(searched) > 1)} {', '.join(map(str, searched))}"
         lines.append(
@@ -212,7 +214,7 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 
 def report_data(results: Results, table: Table) -> ReportData:
-    """Return all that the HTML report shows; the metric and layout are those of `table`."""
+    """Return all that the HTML report of a study shows; its metric and the layout of its table are those of `table`."""
     # Beside the frame the traceback of each trial that failed.
     frame = results.to_frame()
     errors: Any = [

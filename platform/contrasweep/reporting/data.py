@@ -76,13 +76,13 @@ class TrialData:
         return named[named["value"].notna()]
 
     def colour(self, arm: str) -> int:
-        """The number of an arm's colour, the same in every drawing."""
+        """The number of an arm's colour, the same in every drawing: its place among `arms`."""
         return self.arms.index(arm)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportData(TrialData):
-    """Everything that a report shows."""
+    """Everything that a report shows: the trials, the table with its verdicts, and what is said beside them."""
 
     table: Table
     overall: Table | None = None  # the arms over all axes; None where the table is that already
@@ -113,7 +113,7 @@ class ReportData(TrialData):
         )
 
     def log_link(self, trial_id: str) -> str:
-        """The address of its log, where the storage is a folder."""
+        """The address of a trial's log as `file://...`; "" where the storage is no folder of this machine."""
         if not self.storage.startswith("/"):
             return ""
         return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"

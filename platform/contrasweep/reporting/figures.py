@@ -24,7 +24,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Dots:
-    """Single points with what a pointer shows over each."""
+    """Single points (x, y) in one colour, with the text of `titles` that a pointer shows over each."""
 
     name: str
     colour: int

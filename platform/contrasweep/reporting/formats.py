@@ -34,7 +34,7 @@ def inert_cell(value: Any) -> Any:
 
 
 def render_template(name: str, /, **context: Any) -> Markup:
-    """Return the template `name` of the report, or of the results, with these values."""
+    """Return the template `name` of the report, or where it has none of the results, filled with these values."""
     environment = templates("contrasweep.reporting", "contrasweep.results")
     environment.filters["drawn"] = draw
     return Markup(environment.get_template(name).render(context))  # its parts are escaped

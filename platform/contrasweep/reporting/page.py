@@ -40,8 +40,9 @@ class Section:
 def html_report(data: ReportData, *, written: datetime | None = None) -> str:
     """Return the report of a study as one HTML document, which asks nothing of any other file or host.
 
-    It says when it was `written`: now.
+    It says when it was `written` (default: now).
     """
+    # A section that is given nothing is left out.
     document = data.document
     shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
     return render_template(
@@ -103,6 +104,7 @@ def _said(answer: Answer) -> Variables:
 
 
 def _table(data: ReportData) -> Variables:
+    """Return the table, and beside it that of the arms over all axes."""
     return {
         "table": data.table,
         "overall": data.overall,

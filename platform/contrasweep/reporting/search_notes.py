@@ -79,7 +79,7 @@ def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
 
 
 def percent(share: Any) -> str:
-    """A share as a whole percentage; a dash for none."""
+    """Return a share (0 to 1) as a whole percentage; a dash for NaN."""
     return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
 
 

@@ -70,6 +70,7 @@ def importance_figures(data: TrialData) -> list[Figure]:
     """Return figures of the importance of each searched setting, by arm, beside the level of noise."""
     if data.importance is None or data.importance.empty:
         return []
+    # Arms in the order of the study, and of each the most important setting first.
     ordered = data.importance.sort_values("share", ascending=False, kind="stable")
     parts = {str(arm): part for arm, part in ordered.groupby("arm", sort=False)}
     figures = []

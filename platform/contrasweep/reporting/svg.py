@@ -91,6 +91,7 @@ def _lines(chart: Lines) -> Markup:
 
 
 def _y_axis(low: float, high: float, py, label: str) -> str:  # type: ignore[no-untyped-def]
+    """Return a line over the whole width at each round number, with the number, and the label up the side."""
     marks = ticks(low, high)
     lines = "".join(
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py(t):.1f}" y2="{py(t):.1f}"/>'
@@ -155,11 +156,12 @@ def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
 
 
 def path(points: Sequence[tuple[float, float]]) -> str:
-    """The `d` of a path through `points`."""
+    """Return the attribute `d` of an SVG path through `points`, which are (x, y) in the drawing."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
 def _dots(d: Dots, px, py) -> str:  # type: ignore[no-untyped-def]
+    """Return points as an element; what has no place on the scales is left out."""
     points = zip(d.x, d.y, d.titles or [""] * len(d.x), strict=True)
     circles = "".join(
         f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{escape(title)}</title></circle>'

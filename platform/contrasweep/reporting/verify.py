@@ -31,7 +31,10 @@ Entries = dict[str, Any]
 
 
 def main(words: list[str]) -> int:
-    """Check the bundle that `words` name; print what differs and return the exit status."""
+    """Check the bundle that `words` name and print what differs.
+
+    Return the exit status: 0 where all agrees, 1 where something differs or the file is no bundle, 2 for other words.
+    """
     if len(words) != 1:
         print("usage: python verify.py BUNDLE.zip", file=sys.stderr)
         return 2
@@ -41,6 +44,7 @@ def main(words: list[str]) -> int:
     except Exception as error:  # whatever is in the file, it is then no bundle
         print(ascii(f"this is no bundle: {type(error).__name__}: {error}")[1:-1][:300])
         return 1
+    # Texts of a bundle are not trusted: `ascii` leaves nothing that a terminal obeys; its quotes are cut off.
     for line in differing:
         print(ascii(f"differs: {line}")[1:-1][:300])
     print(", ".join(f"{what}: {count}" for what, count in checked.items()))
@@ -50,7 +54,7 @@ def main(words: list[str]) -> int:
 
 
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
-    """Return what differs within a bundle, and how much was recomputed."""
+    """Return a line for all that differs within a bundle, and how much was recomputed, by its kind."""
     # Every file is in the metadata, with its size and digest.
     files = read(data)
     differing = []
@@ -133,7 +137,7 @@ def dumps(value: Any) -> str:
 
 
 def whole(value: Any) -> Any:
-    """Return a value whose floats without a fraction are integers."""
+    """Return a value whose floats without a fraction are integers, up to 2^53, from where floats skip integers."""
     if isinstance(value, dict):
         return {key: whole(part) for key, part in value.items()}
     if isinstance(value, list):

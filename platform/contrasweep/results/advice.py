@@ -54,7 +54,7 @@ class Size:
 
     @property
     def price(self) -> str:
-        """As text: the trials, and how long they take where that is known; "" for no trials."""
+        """What the size costs, as text: `12 trials, 3 h`, the time only where it is known; "" for no trials."""
         if not self.trials:
             return ""
         return plural(self.trials, "trial") + (
@@ -263,7 +263,7 @@ class Advice:
 
     @property
     def unit_text(self) -> str:
-        """Return what the columns of the table are: sizes of a larger study, or of a new one."""
+        """What the columns of the table are, in words: more seeds of this study, or a new study with fresh ones."""
         if self.fresh:
             return "fresh seeds alone, in a new study"
         return self._named(f"more {self.present.unit}")

@@ -55,12 +55,12 @@ class Pair:
 
     @property
     def ahead(self) -> str:
-        """Which of the two has the better mean."""
+        """The one of the two, `a` or `b`, that has the better mean."""
         better = (self.comparison.difference > 0) == (self.comparison.mode == "max")
         return self.a if better else self.b
 
     def place(self, names: DisplayNames) -> str:
-        """Return where in the table it is, for the start of a sentence; "" where it is over everything."""
+        """Return where in the table it is, for the start of a sentence: `batch_size 32: `; "" where it is over all."""
         where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
         return f"{where}: " if where else ""
 
@@ -69,7 +69,10 @@ class Pair:
         return self.place(names) + self.comparison.sentence(names(self.a), names(self.b))
 
     def numbers(self) -> list[str]:
-        """Return difference, interval and p as text, with as many digits as the verdict needs."""
+        """Return difference, interval, p, replicates and verdict as text, with as many digits as the verdict needs.
+
+        A dash stands for an interval or a p that there is not.
+        """
         comparison = self.comparison
         # `+0.025 [+0.002, +0.049]`, or the difference alone
         difference, _, interval = comparison.span().partition(" ")
@@ -279,7 +282,7 @@ class Versus:
 
     @property
     def answers(self) -> list[Answer]:
-        """Answers of both kinds: over all values of the free axes, then cell by cell."""
+        """The comparison over all values of the free axes as an answer, then those of the cells, if there are any."""
         parts = [Answer((self.overall,), self._question(self.overall), self.free, self.names)]
         if self.cells:
             return [*parts, Answer(self.cells, self._question(self.cells[0]), (), self.names)]
@@ -331,12 +334,12 @@ class Versus:
 
     @property
     def factors(self) -> list[str]:
-        """The axes by whose values `cells` are told apart."""
+        """The axes by whose values `cells` are told apart; none without cells."""
         return [factor for factor, _ in self.cells[0].context] if self.cells else []
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the comparisons that a reader needs, each once."""
+        """What was declared anew, and notes on the comparisons that a reader needs, each once."""
         return list(
             dict.fromkeys(
                 [*self.declared, *(note for answer in self.answers for note in answer.notes)]

@@ -71,7 +71,7 @@ class Layout:
 
 
 def names_of(value: str | Sequence[str] | None) -> Key:
-    """Return one name, several or None as a tuple."""
+    """Return the names of factors that a user gives, one name, several or None, as a tuple."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -142,7 +142,7 @@ def distinct(trials: pd.DataFrame, factors: Key) -> tuple[Key, ...]:
 
 
 def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
-    """Return the labels of each trial's `factors` as one text."""
+    """Return the labels of each trial's `factors` as one text, by the index of `trials`; "" without factors."""
     return pd.Series([_joined(k) for k in row_tuples(trials, factors)], trials.index, dtype=object)
 
 

@@ -46,7 +46,7 @@ class Compared:
 
     @property
     def key(self) -> tuple[Context, frozenset[str]]:
-        """Identifies the comparison; the same for a against b and for b against a."""
+        """The key of the comparison in a log of looks, the same for a against b and for b against a."""
         return self.context, frozenset((self.a, self.b))
 
 
@@ -367,7 +367,7 @@ def look_before(
             c.difference,
             *LookAt.ends(c.low, c.high),
             c.raw_p,
-            None,
+            None,  # of equivalence only the adjusted p is kept
             c.p_value,
             c.equivalence_p,
             c.level,

@@ -137,7 +137,7 @@ class InterimVerdicts:
 
     @property
     def over(self) -> bool:
-        """Whether the last look was taken."""
+        """Whether the last look was taken, at which all of alpha is spent."""
         return self.log is not None and self.log.over
 
     @property
@@ -196,7 +196,7 @@ class ExtensionVerdicts:
 
     @property
     def looks(self) -> int:
-        """How many looks there were before."""
+        """How many looks there were before, declarations and confirmations that count as one included."""
         return len(self.log.looks) + self.spent
 
     @property
@@ -206,7 +206,7 @@ class ExtensionVerdicts:
 
     @property
     def unit(self) -> str:
-        """Unit of the numbers that its looks state."""
+        """What the looks count: `replicates`."""
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:

@@ -31,7 +31,7 @@ class ItemReader:
         self._known: dict[str, ItemColumns] = {}
 
     def __call__(self, trial_id: str) -> ItemColumns:
-        """The items of a trial."""
+        """Return the items of a trial: its scores of test items by name."""
         if trial_id not in self._known:
             self._known[trial_id] = self.read(trial_id)
         return self._known[trial_id]

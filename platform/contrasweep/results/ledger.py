@@ -133,7 +133,7 @@ class Ledger:
 
     @cached_property
     def store(self):  # type: ignore[no-untyped-def]
-        """Where the ledger lies."""
+        """The store that the ledger lies in."""
         return open_store(self.storage)
 
     def read(self) -> "Ledger":
@@ -187,7 +187,7 @@ class Ledger:
         return next((entry for entry in self.entries if isinstance(entry, Began)), None)
 
     def asked(self, number: int) -> Asked:
-        """The candidate with this number. `BrokenFileError` where that entry asks nothing."""
+        """Return the entry that asked for the candidate with this number; `BrokenFileError` where none did."""
         entry = self.entries[number] if number < len(self.entries) else None
         if not isinstance(entry, Asked):
             raise BrokenFileError(
@@ -324,26 +324,26 @@ class Ledger:
         return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(counted)
 
     def measured(self, study: str) -> Spent:
-        """Return what the ended trials of a study have spent."""
+        """Return the trials, GPU hours and cost of the trials of a study that have ended."""
         records = StudyRecords(self.storage, study)
         return Spent.of(compact.read_records(records, records.etags(), []).values())
 
     def screening_study(self, number: int) -> str:
-        """The study of the incumbent with this number, on the seeds that candidates are screened on."""
+        """Return the name of the study that trains the incumbent with this number on screening seeds."""
         return f"{self.campaign}.incumbent-{number}"
 
     def candidate_study(self, asked: int) -> str:
-        """The study of a candidate on screening seeds."""
+        """Return the name of the study that trains the candidate with this number on screening seeds."""
         return f"{self.campaign}.{asked}"
 
     def confirmation_study(self, asked: int, incumbent: int) -> str:
-        """The study of a candidate and an incumbent on fresh seeds."""
+        """Return the name of the study that trains a candidate and an incumbent, by their numbers, on fresh seeds."""
         return f"{self.candidate_study(asked)}.confirm" + (
             f"-{incumbent}" if incumbent != FIRST else ""
         )
 
     def studies_of(self, asked: int) -> list[str]:
-        """The studies that train a candidate."""
+        """Return the names of the studies that train a candidate: that of its screen, and one for each confirmation."""
         against = dict.fromkeys(
             e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == asked
         )

@@ -37,7 +37,10 @@ FIRST_EPOCHS = 3
 
 
 def early_notices(rows: Iterable[Row]) -> dict[str, str]:
-    """Return a sentence for each notice, by its metric, that holds after the first epochs of a running trial."""
+    """Return a sentence for each notice, by its metric, that holds after the first epochs of a running trial.
+
+    `rows` are the reports of the trial so far; the sentence names the newest of them in which the notice holds.
+    """
     return {
         name: f"after epoch {step_of(row)}: {sentence}"
         for row in rows
@@ -120,7 +123,7 @@ def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 
 def unread_lines(records: Iterable[Record]) -> list[str]:
-    """Return a sentence for each setting that no trial of some arms read."""
+    """Return a sentence for each setting that is set in some arms and that no trial of them ever read."""
     return [
         f"{key}: no trial of {'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)} read this setting, so it changed "
         f"nothing there; it may be misspelt."
@@ -182,6 +185,7 @@ class MixedCode:
             f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
+        # Codes that were kept by --accept-code, as long as no trial here ran what they had changed to.
         accepted_codes = {old for old, new in _accepted(records) if new not in self.newest}
         again = [
             f"{count} of {self.total} trials started from networks of {study} that were trained again since"

@@ -74,12 +74,12 @@ def wrapped(line: str, width: int) -> str:
 
 
 def markdown_item(text: str) -> str:
-    """An entry of a list in Markdown."""
+    """Return `text` as an entry of a list in Markdown, shown as it is."""
     return f"- {markdown_text(text)}"
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table whose first row is the head."""
+    """Return the lines of a Markdown table whose first row is the head; entries are shown as they are."""
     head, *body = [[markdown_text(entry) for entry in row] for row in rows]
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
 
@@ -109,7 +109,7 @@ def latex_text(value: str) -> str:
 
 
 def latex_row(entries: Iterable[str]) -> str:
-    """A line of a tabular."""
+    """Return a line of a tabular; the entries are LaTeX already."""
     return " & ".join(entries) + r" \\"
 
 
@@ -172,5 +172,5 @@ def templates(*packages: str) -> "Environment":
 
 
 def render_fragment(name: str, **context: Any) -> str:
-    """Return a fragment of HTML by a template of the results."""
+    """Return a fragment of HTML: the template `name` of the results with these values."""
     return templates("contrasweep.results").get_template(name).render(context)

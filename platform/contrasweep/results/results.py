@@ -628,7 +628,7 @@ class Results(StudyData):
 
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
     """Return the comparisons of two arms at these values of axes, without those axes in their contexts."""
-    fixed = {axis: label(value) for axis, value in at.items()}
+    fixed = {axis: label(value) for axis, value in at.items()}  # as the contexts have them
     chosen = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
     return [
         replace(p, context=tuple((axis, v) for axis, v in p.context if axis not in fixed))

@@ -46,9 +46,9 @@ def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataF
     """Return the configurations of a search in the order of asking.
 
     Returns:
-        One row a configuration: trial_id (of its first fold), arm, value (mean of the metric over its folds), status
-        (the worst of its folds'), and the searched settings; of a schedule of settings
-        its last.
+        One row a configuration: trial_id (of its first fold), arm, value (mean of the metric over its folds; NaN where
+        a fold has none), status (that of the first fold that is not done, else `done`), and the searched settings; of a
+        setting that changed while it trained the last value.
     """
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
     ended: dict[tuple[str, str], list[Record]] = {}
@@ -141,7 +141,7 @@ class Best:
     n: int = 0
 
     def with_cell(self, cell: "Cell") -> "Best":
-        """Return a copy with the mean and interval that the table has for it."""
+        """Return a copy with the mean, interval and number of trials of `cell`, the table's cell for it."""
         mean = cell.mean if cell.mean is not None and np.isfinite(cell.mean) else None
         return replace(self, mean=mean, low=cell.low, high=cell.high, n=cell.n)
 

@@ -168,7 +168,10 @@ class StudyData:
 
     @cached_property
     def items(self) -> Items:
-        """Return a trial's scores of its test items by name, read once; {} where they are broken."""
+        """Return a trial's scores of its test items by name, as a function of its id; {} where they are broken.
+
+        Each file is read once.
+        """
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:

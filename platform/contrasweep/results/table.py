@@ -300,7 +300,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """Title, metric and which of its values are better."""
+        """What stands above the table: its title, the metric, and which of its values are better."""
         better = "larger is better" if self.mode == "max" else "smaller is better"
         return (f"{self.title}: " if self.title else "") + f"{self.metric_title} ({better})"
 
@@ -444,7 +444,10 @@ class Table:
         ]
 
     def bottom(self) -> list[Cell | None]:
-        """Return the cells of the last row, averages over all rows; empty where there is none."""
+        """Return the cells of the last row, averages over all rows; empty where there is none.
+
+        An entry is None where a column has no average.
+        """
         return [self.averages.get(column) for column in self.columns] if self.averages else []
 
     def row_labels(self) -> list[list[str]]:
@@ -502,7 +505,7 @@ class Table:
 
     @property
     def bottom_labels(self) -> list[str]:
-        """The labels of the row of averages."""
+        """The labels of the row of averages: `average`, then "" for each further factor in the rows."""
         return ["average", *[""] * (len(self.row_factors) - 1)]
 
     def marked_text(self, cell: Cell | None) -> str:
@@ -539,7 +542,10 @@ class Table:
         return latex_of([self])
 
     def to_rows(self) -> list[FrameRow]:
-        """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings."""
+        """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings.
+
+        Row by row; what is not planned has no cell.
+        """
         return [
             {
                 "factors": dict(
@@ -643,7 +649,7 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
 
 
 def markdown_of(tables: Sequence[Table]) -> str:
-    """Return the tables of several metrics, of the same rows, side by side in Markdown."""
+    """Return the tables of several metrics, of the same rows, side by side in Markdown, with the best in bold."""
 
     def shown(table: Table, cell: Cell | None) -> str:
         if cell is None or not cell.best:

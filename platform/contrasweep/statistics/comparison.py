@@ -376,7 +376,7 @@ class Comparison:
 
     @property
     def n(self) -> int:
-        """Independent replicates: folds (seeds of a fold averaged), or seeds."""
+        """The number of independent replicates: folds (seeds of a fold averaged), seeds, items or tasks."""
         return self.evidence.common.n
 
     @property
@@ -391,22 +391,22 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What the comparison generalises to, such as `for new training sets of this size`."""
+        """What the verdict holds for: `for new training sets of this size`, say, or `on this split`."""
         return self.evidence.common.scope
 
     @property
     def components(self) -> Components:
-        """The variances of one paired difference."""
+        """The variances of one paired difference, by their source: folds, seeds, items and the rest."""
         return self.evidence.common.components
 
     @property
     def gaps(self) -> Gaps:
-        """The paired trials that the comparison lacks."""
+        """What the comparison lacks of its planned pairs of trials, counted by cause."""
         return self.evidence.gaps.reversed() if self.turned else self.evidence.gaps
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences, without a full stop, that a reader must know beside the verdict."""
+        """Sentences, without a full stop, that a reader must know beside the verdict; empty where there are none."""
         missing = (MISSING,) if self.gaps.missing_a or self.gaps.missing_b else ()
         return (*missing, *self._design_notes())
 

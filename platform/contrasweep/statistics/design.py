@@ -260,13 +260,14 @@ class Design:
 
     @property
     def scope(self) -> Scope:
-        """What its verdicts generalise to."""
+        """What verdicts of this design hold for, as words such as `on this split`."""
         if self.folds:
             return NEW_TRAINING_SETS
         return NEW_ITEMS if self.items else SCOPES.get(self.unit, THIS_SPLIT)
 
     def variance(self, components: Components) -> float:
         """Variance of the mean paired difference of this design, for noise of these components."""
+        # Each source of noise by how often it is drawn anew; the module's docstring has the formulas.
         if self.folds:
             units = self.units
             return (
@@ -348,17 +349,17 @@ class Contrast:
 
     @property
     def n(self) -> int:
-        """Independent replicates: folds (of all repeats), or seeds."""
+        """The number of independent replicates: folds (of all repeats), or seeds."""
         return len(self.values)
 
     @property
     def scope(self) -> Scope:
-        """What the comparison generalises to."""
+        """What a verdict of this contrast holds for, as words such as `on this split`."""
         return self.design.scope
 
     @cached_property
     def deviation(self) -> float:
-        """Standard deviation of `values`."""
+        """Standard deviation of `values`, in units of the metric; 0 for one replicate."""
         return float(np.std(self.values, ddof=1)) if self.n > 1 else 0.0
 
     @property
@@ -401,6 +402,7 @@ class Contrast:
             return -math.inf, math.inf
         if self.standard_error == 0:
             return self.difference, self.difference
+        # The sign-flip test has an interval only where it can reject at alpha.
         if (
             self.test(alpha if level is None else level) == SIGN_FLIP
             and smallest_p(self.n) <= alpha

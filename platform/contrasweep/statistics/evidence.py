@@ -148,6 +148,7 @@ class Evidence:
         """
         if self.common.difference == 0:
             return 1.0
+        # Where a - b is above 0, what counts is how surely it is so by what bounds it from below.
         lowest, highest = self._bounds(mode)
         if self.common.difference > 0:
             return min(1.0, 2 * max(bound.p_above(0.0, level) for bound in lowest))
@@ -340,6 +341,7 @@ class _Rows:
         weights: ArrayLike | None,
         items: ItemScores | None,
     ) -> None:
+        # Of each row: a code of its cell, its replicate as (fold, seed), and a code of that.
         self.items = items
         self.design = design
         self.cell = codes_of(pairs["cell"])

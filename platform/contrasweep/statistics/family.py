@@ -149,7 +149,7 @@ def holm(p_values: Sequence[float]) -> Floats:
 
 
 def bonferroni(p_values: Sequence[float], size: int | None = None) -> Floats:
-    """p-values times the number of comparisons (`size`, or as many as there are), at most 1."""
+    """Return the p-values [m] times the number of comparisons (`size`, or as many as there are), at most 1."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted: Floats = np.minimum(p * (len(p) if size is None else size), 1)
     return adjusted

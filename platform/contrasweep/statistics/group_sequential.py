@@ -111,13 +111,16 @@ class Looks:
 
     @classmethod
     def of(cls, information: Sequence[float], spending: str = "obrien-fleming") -> "Looks":
-        """Looks at these numbers of replicates, the last of which is the study's end."""
+        """Return the looks at these numbers of replicates, the last of which is the study's end.
+
+        The times of spending are the shares of that end's replicates.
+        """
         return cls(
             tuple(information), tuple(float(n / information[-1]) for n in information), spending
         )
 
     def critical_values(self, alpha: float) -> Floats:
-        """The value that |z| must reach at each look, for a two-sided `alpha`."""
+        """Return the value that |z| must reach at each look [looks], for a two-sided `alpha`."""
         values: Floats = _critical_values(self, (float(alpha),))[0]
         return values
 

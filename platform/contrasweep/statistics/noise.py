@@ -62,12 +62,12 @@ class Noise:
 
     @cached_property
     def unpaired(self) -> UnpairedContrast:
-        """The difference of both sets of runs, taken as unpaired."""
+        """The difference of the means of both sets of runs, as if no two of them had a seed in common."""
         return unpaired_contrast(np.array(self.first), np.array(self.second))
 
     @cached_property
     def comparison(self) -> Comparison:
-        """The first runs against the second, at .05."""
+        """The first runs against the second, at .05; paired by seed where they are."""
         return judged(
             [Evidence(contrast(self.differences) if self.paired else self.unpaired)],
             Family(1),
@@ -112,7 +112,7 @@ class Noise:
         }
 
     def to_text(self) -> str:
-        """Return what the runs say, for a terminal."""
+        """Return what the runs say, for a terminal: whether they repeat, how they spread, and what is detectable."""
         # What was run, whether a seed gives the same value again, and whether the arm differs from itself.
         comparison = self.comparison
         differ = np.abs(self.differences[self.differences != 0])

@@ -48,6 +48,7 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
 
     `noncentrality` is the true difference in standard errors (at least 0), `df` the degrees of freedom.
     """
+    # The chance to be above the critical value, then that of the other side, which is small.
     critical = -special.stdtrit(df, alpha / 2)
     above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
     # the noncentral t loses its tail at large values, where the normal limit is close
@@ -97,7 +98,7 @@ class PlannedPower:
 
     @property
     def sentence(self) -> str:
-        """What can be decided, and by which test."""
+        """A sentence on the smallest difference that can be decided, and by which test."""
         size = self.family.size
         name = f"{self.what}, " if self.what else ""
         count = f"{name}{size} comparison{'' if size == 1 else 's'}"

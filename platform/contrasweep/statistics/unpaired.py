@@ -65,7 +65,7 @@ class UnpairedContrast(Contrast):
         return 1.0
 
     def test(self, level: float = 0.05) -> Test:
-        """The test used at `level`."""
+        """Return the test used at `level`: the permutation test where it can reach that level, else Welch's."""
         return PERMUTATION if self.smallest_p <= level else WELCH
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
