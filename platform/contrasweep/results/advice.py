@@ -88,6 +88,7 @@ class Prices:
         records: Iterable[Record],
         hours: Hours | None,
     ) -> None:
+        # Folds are counted on from repeat to repeat, so that their number gives that of repeats.
         seed = planned["seed"]
         fold = planned["fold"]
         repeats = 1 if folds is None else fold.nunique() // folds
@@ -97,7 +98,8 @@ class Prices:
             "folds": folds or 1,
         }
         self.planned = planned["arm"].value_counts()
-        # What one more seed costs is what the first seed has cost, and so for a repeat of the folds.
+        # What one more seed costs is what the first seed has cost, which is that of the first row; and so for a repeat
+        # of the folds.
         first = {
             "seeds": seed.isin(seed[:1]),
             "repeats": fold.isna() if folds is None else fold < folds,

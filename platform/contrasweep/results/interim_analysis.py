@@ -188,16 +188,15 @@ class _Tested:
             if earlier is not None and earlier.p_value is not None
         ]
         # The level of the first step chooses each comparison's test, at the look that its data are of.
-        level = looks.level_at(
-            family.level / inflation, len(log.looks) if fresh else max(tested_at)
-        )
+        look = len(log.looks) if fresh else max(tested_at)
+        level = looks.level_at(family.level / inflation, look)
         p_value = evidence.p_value(level, mode) if fresh else None
-        same = (
+        equivalence_p = (
             evidence.equivalence_p(family.margin, level, mode)
             if fresh and family.margin is not None
             else None
         )
-        return cls(compared, history, past, level, p_value, same)
+        return cls(compared, history, past, level, p_value, equivalence_p)
 
     @property
     def kept(self) -> LookAt | None:

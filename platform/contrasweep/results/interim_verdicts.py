@@ -121,7 +121,7 @@ class InterimVerdicts:
             reason = f"futile: {self.most} {self.unit} would hardly decide it"
         elif stands.decision == "open" and not self.over:
             reason = f"open{'' if stands.low is not None else TOO_EARLY}"
-        same = stands.adjusted_equivalence_p
+        equivalence_p = stands.adjusted_equivalence_p
         judgement = replace(
             waiting,
             verdict=verdict,
@@ -129,7 +129,9 @@ class InterimVerdicts:
             looked_p=min(1.0, LOOK**self.again * stands.adjusted_p),
             low=low,
             high=high,
-            equivalence_p=same if same is None else min(1.0, LOOK**self.again * same),
+            equivalence_p=None
+            if equivalence_p is None
+            else min(1.0, LOOK**self.again * equivalence_p),
             level=stands.level,
             reason=reason,
         )

@@ -482,6 +482,7 @@ class Results(StudyData):
         lines = []
         try:
             for trial, text in read_notes(self.records):
+                # The start of a trial's id is enough to find it; a note on the study has no trial.
                 place = f"{self.name}/{trial[:8]}".rstrip("/")
                 lines.append(printable(" ".join(f"note on {place}: {text}".split())))
         except BrokenFileError as error:

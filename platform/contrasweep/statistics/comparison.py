@@ -182,18 +182,20 @@ def _judge(
     for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
         low = -math.inf
         high = math.inf
-        same = None if family.margin is None else 1.0
+        equivalence_p = None if family.margin is None else 1.0
         if not e.gaps.pending:
             share = family.share(together, places[i]) if i in places else family.level
             low, high = e.interval(share / factor, level, mode)
-            # p of equivalence: two one-sided tests, over the whole family by Bonferroni.
+            # Two one-sided tests, over the whole family by Bonferroni.
             if family.margin is not None:
-                same = factor * e.equivalence_p(family.margin, level, mode)
-                same = min(1.0, same * max(1, family.size))
+                equivalence_p = factor * e.equivalence_p(family.margin, level, mode)
+                equivalence_p = min(1.0, equivalence_p * max(1, family.size))
         verdict = verdict_of(low, high, family.margin, mode)
         p_value = float(adjusted[places[i]]) if i in places else 1.0
         judgements.append(
-            Judgement(verdict, raw[i], p_value, low, high, level, same, looked_p=counted[i])
+            Judgement(
+                verdict, raw[i], p_value, low, high, level, equivalence_p, looked_p=counted[i]
+            )
         )
     return judgements
 

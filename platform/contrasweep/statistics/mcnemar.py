@@ -43,6 +43,7 @@ class DiscordantContrast(Contrast):
         most = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
         share = differ / self.n
+        # Each end is the outer one of both tests'.
         return (
             max(-1.0, min(self.difference - half, share * (2 * least - 1))),
             min(1.0, max(self.difference + half, share * (2 * most - 1))),

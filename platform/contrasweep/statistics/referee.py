@@ -118,6 +118,7 @@ class Rule:
                 value=f"first {self.first}, step {self.step}, most {self.most}",
                 hint="for example first: 4, step: 4, most: 32",
             )
+        # The smallest p of n seeds, where every gain is above 0, is 1 / 2^n.
         if 0.5 ** (self.first + self.step) > self.screen_level:
             raise SpecError(
                 "no candidate can pass the screen on so few seeds",
@@ -307,6 +308,8 @@ class Rule:
         """Whether even a difference that is worth finding would hardly be found by the last look, from p at n seeds."""
         if level <= 0:  # the ledger has nothing left
             return True
+        # The critical value of the last look, and a true difference, in its standard errors, that reaches it with the
+        # chance `POWER_WANTED`.
         critical = -float(special.ndtri(self.look_level(level, len(self.looks()) - 1)))
         drift = critical + float(special.ndtri(POWER_WANTED))
         z = -float(special.ndtri(min(p, 1 - 1e-12)))
