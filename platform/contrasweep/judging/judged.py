@@ -209,7 +209,6 @@ def judge(
     name, roles, layout, told_columns = laid_out(source, options, over, i_know)
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
-    # More comparisons than anybody reads are a ranking.
     if not compared:
         raise SpecError(
             "two arms or more are compared",
@@ -217,6 +216,7 @@ def judge(
             value=", ".join(arms[:3]),
             hint="--arm COLUMN",
         )
+    # More comparisons than anybody reads are a ranking.
     if len(compared) > MOST_COMPARISONS:
         hint = "--reference ARM, or --board for a ranking of all"
         raise SpecError(

@@ -285,7 +285,8 @@ def incomplete_beta(a: float, x: float) -> float:
         )
         / a
     )
-    # a continued fraction, by Lentz's method
+    # The continued fraction 8.17.22 of the Digital Library of Mathematical Functions, by Lentz's method: its `part` i
+    # has one form for odd i and another for even ones. f is 1 more than it.
     c = 1.0
     d = 0.0
     f = 1.0

@@ -115,23 +115,25 @@ class InterimVerdicts:
         if evidence.gaps.planned != stands.pairs or evidence.gaps.pending or apart:
             return replace(comparison, judgement=waiting)
         # The numbers of the look; each p is multiplied for earlier confirmations of the study.
+        factor = LOOK**self.again
         verdict = verdict_of(low, high, comparison.family.margin, comparison.mode)
         reason = ""
         if stands.decision == "futile":
             reason = f"futile: {self.most} {self.unit} would hardly decide it"
         elif stands.decision == "open" and not self.over:
             reason = f"open{'' if stands.low is not None else TOO_EARLY}"
+        p_value = min(1.0, factor * stands.adjusted_p)
         equivalence_p = stands.adjusted_equivalence_p
+        if equivalence_p is not None:
+            equivalence_p = min(1.0, factor * equivalence_p)
         judgement = replace(
             waiting,
             verdict=verdict,
-            p_value=min(1.0, LOOK**self.again * stands.adjusted_p),
-            looked_p=min(1.0, LOOK**self.again * stands.adjusted_p),
+            p_value=p_value,
+            looked_p=p_value,
             low=low,
             high=high,
-            equivalence_p=None
-            if equivalence_p is None
-            else min(1.0, LOOK**self.again * equivalence_p),
+            equivalence_p=equivalence_p,
             level=stands.level,
             reason=reason,
         )

@@ -229,8 +229,8 @@ def paired_evidence(
     )
     ended = lost_a | lost_b | missing_a | missing_b
 
-    # The differences of pairs that both arms finished, and what is lacking.
-    # Pairs with a failed or missing trial have no difference; they come back below as losses, or as bad luck.
+    # The differences, and what is lacking. Pairs with a failed or missing trial have none; they come back below as
+    # losses, or as bad luck.
     d = np.where(ended, np.nan, a - b)
     known = np.isfinite(d)
     rows = _Rows(pairs, design, weights, items)
@@ -261,16 +261,12 @@ def paired_evidence(
                 fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i]))
             )
 
-    # The pessimistic view of each arm: its failures lose by the most, and what it lacks counts as bad luck.
+    # The pessimistic view of each arm: its failures lose by the most, and what it alone lacks counts as bad luck.
     worse = -1.0 if mode == "max" else 1.0
-    # What only one arm lacks counts against it.
-    bad_a = (
-        rows.bad_luck(np.where(np.isfinite(d), a, np.nan), missing_a & ~missing_b & ~lost_b, worse)
-        - b
-    )
-    bad_b = a - rows.bad_luck(
-        np.where(np.isfinite(d), b, np.nan), missing_b & ~missing_a & ~lost_a, worse
-    )
+    only_a = missing_a & ~missing_b & ~lost_b
+    only_b = missing_b & ~missing_a & ~lost_a
+    bad_a = rows.bad_luck(np.where(known, a, np.nan), only_a, worse) - b
+    bad_b = a - rows.bad_luck(np.where(known, b, np.nan), only_b, worse)
     # In place of a difference: bad luck where there is some, and a loss where that arm alone failed.
     lost_a, lost_b = lost_a & ~lost_b, lost_b & ~lost_a
     a_loses = b_loses = None

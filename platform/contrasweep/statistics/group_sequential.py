@@ -257,6 +257,7 @@ def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale:
     high = np.full(len(due), MOST_DEVIATIONS * scale)
     for _ in range(50):
         middle = (low + high) / 2
+        # From each node the chance to end above the middle, by how probable the node is.
         above = (special.ndtr((x - middle[:, None]) / step) * density).sum(axis=1)
         low = np.where(above > due, middle, low)
         high = np.where(above > due, high, middle)

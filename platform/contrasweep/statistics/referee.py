@@ -139,6 +139,7 @@ class Rule:
         first, second, last = self.screens()
         if gains.seeds < first:
             return "more"
+        # Collapses end a screen at the level at which they object at a last look: 4 against 0, say.
         if gains.seeds >= second and gains.collapses_p <= OBJECTIONS[1]:
             return "stop"
         if gains.seeds >= second and gains.p <= self.screen_level:
