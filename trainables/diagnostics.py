@@ -158,6 +158,7 @@ def of_negatives(
     negatives. For OCL, `ocl_equals_scl` is 1 as long as the whole training had no such negative. At the end of the
     training, a warning then says that OCL was the same as SCL.
     """
+    # One share above 0 is enough to say that the training had a negative cosine below 0.
     shares = {key: share_below(steps) for key, steps in counts.items()}
     metrics = {key: share for key, share in shares.items() if share is not None}
     guard.below_zero |= any(metrics.values())

@@ -285,6 +285,7 @@ def _timm(
 
 def _first_conv(net: "nn.Module", channels: int) -> None:
     """Replace the first convolution by one for so many channels, with new weights."""
+    # All else of it is kept; the path is where it stands in the network.
     path, first = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
     arguments: MutableConfig = {
         name: getattr(first, name)

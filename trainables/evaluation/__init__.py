@@ -48,6 +48,7 @@ def evaluate(
     `noise_similarity` are medians over the test items that have both (the lower of two middle values, as in
     SINCERE's code), `similarity_margin` the difference of these two. `extra` are names of `EXTRA`.
     """
+    # What is predicted of each test item, by the name of what predicts it.
     near = search(
         train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval
     )
@@ -61,6 +62,7 @@ def evaluate(
     metrics |= {name: float(hits.mean()) for name, hits in correct.items()}
     metrics |= {name: float(values.mean()) for name, values in near.retrieval.items()}
     metrics |= _similarity_medians(near)
+    # Of each test item whether it is right, and its similarities.
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
     items |= {name: getattr(near, field).cpu().numpy() for name, field in _SIMILARITIES.items()}
     for name in extra:

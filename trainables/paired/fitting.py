@@ -152,6 +152,7 @@ class PairedTraining:
                     negatives.setdefault(name, []).append(counts)
         self.guard.require_steps(len(steps_taken), epoch)
         assert last is not None
+        # The mean of each of the loss's parts over the steps that were taken.
         metrics = {
             name: float(torch.stack([t[name] for t in steps_taken]).double().mean())
             for name in steps_taken[0]

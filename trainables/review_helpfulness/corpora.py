@@ -162,7 +162,7 @@ def prepare(
     for name, reviews in parts.items():
         # A review without a known word is left out, even where texts are hidden: then all models see the same reviews.
         tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
-        rows_kept = np.flatnonzero([len(known) > 0 for known in tokens])
+        rows_kept = np.flatnonzero([len(numbers) > 0 for numbers in tokens])
         dropped[name] = len(reviews) - len(rows_kept)
         reviews_left = reviews.take(rows_kept)
         review_tokens = [tokens[i] if settings.use_text else np.array([OOV]) for i in rows_kept]

@@ -126,6 +126,7 @@ class Trainer:
         self, groups: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss, gradients and `Step` of a batch of groups [groups, 1 + negatives] of row numbers."""
+        # The reviews of all groups as one batch, each with the number of its group.
         rows = groups.reshape(-1)
         batch = self.train.batch(rows, np.repeat(np.arange(len(groups)), groups.shape[1]))
         batch = self.model.augment(batch, self.train, rows, rng).to(self.device)
@@ -242,6 +243,7 @@ class PlateauSchedule:
             self.waited = 0
         else:
             self.waited += 1
+        # After each fall the wait begins anew.
         if self.waited > self.patience:
             self.lr = self.lr * self.factor
             self.waited = 0

@@ -249,6 +249,7 @@ class Nnclr:
             (second,) = together(precise(embeddings[1]))
             # Predictions of first views, and of second ones; the neighbour of one is compared with those of the other.
             p, q = (together(precise(x))[0] for x in predictions)
+            # Row i of both sides is the same image, and all others are negatives (equation 3).
             same_image = torch.eye(len(first), dtype=torch.bool, device=first.device)
             value = loss.between(self._nearest(first), q, same_image, ~same_image) + loss.between(
                 self._nearest(second), p, same_image, ~same_image

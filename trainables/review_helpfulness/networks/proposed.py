@@ -102,6 +102,7 @@ class Fusion(nn.Module):
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
+        # An attention for each pair of sequences that is joined: within modalities, across them, within each side.
         names = ("texts", "images", "text_p_roi_r", "roi_p_text_r", "product", "review")
         self.attention = nn.ModuleDict(
             {name: FusionAttention(dim, heads, dropout) for name in names}
