@@ -297,15 +297,10 @@ def this_machine() -> Inventory:
 
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
     gpus = _nvml_gpus()
-    cores = float(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    kinds = Counter(gpus)
-    if len(kinds) > 1:  # a node has one type here, as in Ray; the smaller memory is safe for both
-        smallest = min(kinds, key=lambda gpu: gpu.memory_gib)
-        kinds = Counter({smallest: len(gpus)})
-    gpu, number = next(iter(kinds.items()), (None, 0))
-    return Inventory((Node(cores, memory_gib, gpus=number, gpu=gpu),))
+    cores = float(len(os.sched_getaffinity(0)))
+    # a node has one type here, as in Ray; the smaller memory is safe for both
+    smallest = min(gpus, key=lambda gpu: gpu.memory_gib, default=None)
+    return Inventory((Node(cores, memory_gib, len(gpus), smallest),))
 
 
 def _ray_node(node: RayNode) -> Node:
@@ -313,15 +308,8 @@ def _ray_node(node: RayNode) -> Node:
     resources = node.get("Resources", {})
     labels = node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
-    type_name = next(
-        (
-            r.removeprefix("accelerator_type:")
-            for r in resources
-            if r.startswith("accelerator_type:")
-        ),
-        "",
-    )
-    kind = labels.get(ACCELERATOR_LABEL) or type_name or "unknown"
+    named = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
+    kind = labels.get(ACCELERATOR_LABEL) or (*named, "unknown")[0]
     memory = _label(labels, MEMORY_LABEL) or _known_memory_gib(kind)
     return Node(
         cpus=float(resources.get("CPU", 0)),
@@ -363,7 +351,7 @@ def _nvml_gpus() -> list[Gpu]:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         gpus = [
             Gpu(
-                short_name(_text(pynvml.nvmlDeviceGetName(h))),
+                short_name(pynvml.nvmlDeviceGetName(h)),
                 pynvml.nvmlDeviceGetMemoryInfo(h).total / 2**30,
             )
             for h in handles
@@ -377,10 +365,6 @@ def _nvml_gpus() -> list[Gpu]:
     if gpus:
         return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen]
     return []
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name
 
 
 def short_name(name: str) -> str:

@@ -55,21 +55,13 @@ def simulate(
     seconds: Sequence[float],
     inventory: Inventory,
     *,
-    share_gpus: bool = True,
     start_s: float = 0.0,
 ) -> Makespan:
     """Run the plan without running anything.
 
     footprints, seconds: one a trial, in the plan's order; seconds on a GPU of speed 1.
-    share_gpus: False gives every trial that wants a GPU a whole one, as other sweep systems do.
     start_s: what each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones).
     """
-    if len(footprints) != len(seconds):
-        raise ValueError(
-            f"there must be one duration a trial: {len(footprints)} footprints, {len(seconds)} durations"
-        )
-    if not share_gpus:
-        footprints = [replace(f, gpus=max(f.gpus, 1.0)) if f.wants_gpu else f for f in footprints]
     packing = place(footprints, inventory, seconds=seconds)
     return _Simulation(packing, seconds, start_s).run()
 

@@ -216,7 +216,7 @@ def test_detect_finds_this_machine(monkeypatch):
 
 
 def test_cuda_visible_devices_hides_gpus(monkeypatch):
-    names = ["NVIDIA H100 80GB HBM3", b"Tesla T4"]
+    names = ["NVIDIA H100 80GB HBM3", "Tesla T4"]
     nvml = SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,

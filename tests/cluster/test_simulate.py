@@ -1,7 +1,7 @@
 """The simulator against hand-worked schedules, its bounds, and the factor of packing."""
 
 import pytest
-from benchmarks.simulate import expected_factor, read_mix
+from benchmarks.simulate import expected_factor, read_mix, whole_gpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,7 +78,7 @@ def test_between_the_fluid_bound_and_one_after_the_other(work, gpus):
     footprints = [Footprint(gpu_memory_gib=gib, cpus=cpus) for gib, _, cpus in work]
     seconds = [duration for _, duration, _ in work]
     packed, whole = (
-        simulate(footprints, seconds, inventory, share_gpus=share) for share in (True, False)
+        simulate(trials, seconds, inventory) for trials in (footprints, whole_gpus(footprints))
     )
     for spent in (packed, whole):
         assert spent.finished == len(work) and 0 < spent.utilisation <= 1 + 1e-9
@@ -94,7 +94,7 @@ def test_packing_gains_what_the_shares_say():
     for n in (1, 2, 4, 8):
         trials = [Footprint(gpu_memory_gib=80 / n, margin=1, cpus=1)] * 320
         packed, whole = (
-            simulate(trials, [600.0] * 320, node, share_gpus=share).hours for share in (True, False)
+            simulate(placed, [600.0] * 320, node).hours for placed in (trials, whole_gpus(trials))
         )
         assert whole / packed == n
 
@@ -105,9 +105,7 @@ def test_packing_gains_the_expected_factor_on_the_recorded_mix():
     inventory = Inventory((Node(128, 1000, 8, Gpu("A100-80G", 79.2), count=4),))
     trials = cells * 60
     takes = seconds * 60
-    packed, whole = (
-        simulate(trials, takes, inventory, share_gpus=share) for share in (True, False)
-    )
+    packed, whole = (simulate(placed, takes, inventory) for placed in (trials, whole_gpus(trials)))
     expected = expected_factor(trials, takes, inventory)
     assert packed.finished == whole.finished == len(trials)
     assert expected > 2
