@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,6 +48,13 @@ PART_THREADS = 8
 LOCAL_PART_THREADS = 2
 
 
+_TYPES = {
+    "trial_id": pa.string(),
+    "etag": pa.string(),
+    "record": pa.large_binary(),
+    "step": pa.int64(),
+}
+"""Of the named columns; all others are numbers."""
 _IDS = {"trial_id": is_text, "etag": is_text}
 _STEPS = {**_IDS, "step": pa.types.is_integer}
 _COLUMNS = {RECORDS: {**_IDS, "record": pa.types.is_large_binary}, CURVES: _STEPS, SYSTEMS: _STEPS}
@@ -236,15 +242,18 @@ def _fresh(
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(trial_ids), TRIALS_PER_TABLE):
             several = trial_ids[first : first + TRIALS_PER_TABLE]
-            tables = dict[str, pa.Table]()
+            tables = list[pa.Table]()
             for trial_id, table in zip(several, pool.map(fetch, several), strict=True):
                 with _collected(broken):
                     if isinstance(table, BrokenFileError):
                         raise table
                     if table is not None:
-                        tables[trial_id] = table
+                        ids = pa.array([trial_id] * len(table), pa.string())
+                        tables.append(table.append_column("trial_id", ids))
             if tables:
-                whole.append(_with_etags(tables, etags))
+                joined = pa.concat_tables(tables, promote_options="default").combine_chunks()
+                tags = [etags.get(trial_id) for trial_id in joined["trial_id"].to_pylist()]
+                whole.append(joined.append_column("etag", pa.array(tags, pa.string())))
     return pa.concat_tables(whole, promote_options="default")
 
 
@@ -255,19 +264,6 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
     data = records.store.read(records.key(trial_id, _FILES[kind]), MAX_TRIAL_READ)
     table = records.metrics_table(trial_id, data, _FILES[kind])
     return table if len(table) else pa.table({"step": pa.nulls(1, pa.int64())})
-
-
-def _with_etags(tables: Mapping[str, pa.Table], etags: Mapping[str, str]) -> pa.Table:
-    """Return all `tables` as one, with the columns trial_id and etag (null for a trial without a record)."""
-    ids = list(tables)
-    lengths = [len(table) for table in tables.values()]
-    keys = {"trial_id": ids, "etag": [etags.get(trial_id) for trial_id in ids]}
-    joined = pa.concat_tables(tables.values(), promote_options="default").combine_chunks()
-    columns = {
-        name: pa.array(np.repeat(np.array(values, dtype=object), lengths), pa.string())
-        for name, values in keys.items()
-    }
-    return pa.table(columns | {name: joined[name] for name in joined.column_names})
 
 
 @dataclass(frozen=True)
@@ -286,14 +282,7 @@ class Part:
 
 def empty_rows(kind: str) -> pa.Table:
     """Return a table of this kind without rows."""
-    content = (
-        {"record": pa.array([], pa.large_binary())}
-        if kind == RECORDS
-        else {"step": pa.array([], pa.int64())}
-    )
-    return pa.table(
-        {"trial_id": pa.array([], pa.string()), "etag": pa.array([], pa.string()), **content}
-    )
+    return pa.schema([(column, _TYPES[column]) for column in _COLUMNS[kind]]).empty_table()
 
 
 def kind_of(key: str) -> str | None:
@@ -345,7 +334,9 @@ def _read(records: StudyRecords, key: str, kind: str) -> pa.Table:
     """All rows of a part; none where it is missing or broken."""
     try:
         table = decode_part(records.store.read(key), f"{records.store.uri}/{key}", kind)
-        return table.cast(pa.schema([(column, _type(column)) for column in table.column_names]))
+        return table.cast(
+            pa.schema([(column, _TYPES.get(column, pa.float64())) for column in table.column_names])
+        )
     except (FileNotFoundError, BrokenFileError, pa.ArrowException):
         return empty_rows(kind)
 
@@ -385,14 +376,3 @@ def _name(rows: pa.Table) -> str:
     return hashlib.sha256(
         "\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()
     ).hexdigest()[:32]
-
-
-def _type(column: str) -> pa.DataType:
-    """Return the type of a column in a compacted file; all but the named ones are numbers."""
-    kinds = {
-        "trial_id": pa.string(),
-        "etag": pa.string(),
-        "record": pa.large_binary(),
-        "step": pa.int64(),
-    }
-    return kinds.get(column, pa.float64())
