@@ -342,8 +342,8 @@ class Progress:
     ) -> None:
         """Make the state of a run that is not shown yet.
 
-        `planned` are the cells of the trials to run, by trial id, where they are known; `earlier` are the records there
-        are.
+        `planned` are the cells of the trials that wait, by trial id, where they are known; `earlier` are the records
+        there are.
         """
         self.state = state
         self.axes = list(axes)
@@ -351,7 +351,6 @@ class Progress:
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
         self.pace = Pace()
         self.planned = dict(planned or {})
-        self.waiting: Counter[Cell] = Counter(self.planned.values())
         self.over: dict[str, Status] = {}  # by trial id
         self._said = list[str]()
         self._warned = set[str]()
@@ -359,8 +358,9 @@ class Progress:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        planned_of = Counter(arm for arm, _ in self.planned.values())
         for name, counts in state.arms.items():
-            counts.total = sum(n for (of, _), n in self.waiting.items() if of == name) or None
+            counts.total = planned_of[name] or None
         for record in earlier:
             arm = state.arms.setdefault(record.arm, ArmState())
             if arm.total is not None:
@@ -400,8 +400,7 @@ class Progress:
             if trial.id in self.over:  # a stopped trial that goes on after all
                 self.state.statuses[self.over.pop(trial.id)] -= 1
                 self.state.arms[trial.arm].ended -= 1
-            elif trial.id not in self.state.running:
-                self._wait(trial.id, -1)
+            self.planned.pop(trial.id, None)
             axes = axes_as_text(self.axes, trial.config, trial.data.name)
             epochs = dotted.lookup(trial.config, EPOCHS)
             steps = self.pace.steps(cell_of(trial.arm, axes)) or (
@@ -441,20 +440,14 @@ class Progress:
     def lost(self, trial_id: str) -> None:
         """Note that the worker of a trial is lost, and that the trial waits to be started again."""
         with self._lock:
-            if self.state.running.pop(trial_id, None):
-                self._wait(trial_id, 1)
-
-    def _wait(self, trial_id: str, count: int) -> None:
-        """Count a trial among those that wait, if it was planned."""
-        if trial_id in self.planned:
-            self.waiting[self.planned[trial_id]] += count
+            if lost := self.state.running.pop(trial_id, None):
+                self.planned[trial_id] = cell_of(lost.arm, lost.axes)
 
     def ended(self, record: Record) -> None:
         """Count a trial that has its record."""
         with self._lock:
             trial = self.state.running.pop(record.trial_id, None)
-            if trial is None:
-                self._wait(record.trial_id, -1)
+            self.planned.pop(record.trial_id, None)
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
             first = trial is not None and len(self.over) <= self.state.slots
@@ -540,9 +533,10 @@ class Progress:
         state.eta_s = None
         if state.total is not None:
             trials_left = state.total - state.done - len(state.running)
-            unknown = max(0, trials_left - sum(self.waiting.values()))
+            waiting = Counter(self.planned.values())
+            unknown = max(0, trials_left - waiting.total())
             state.eta_s = self.pace.eta_s(
-                self.waiting, unknown, state.running.values(), state.slots, now
+                waiting, unknown, state.running.values(), state.slots, now
             )
 
 

@@ -100,7 +100,7 @@ def test_the_state_follows_the_events():
         == f"a trial of scl has printed warnings: contrasweep logs s {trials[3].id[:8]} --storage /st"
     )
     assert "1 failed, 1 with warnings, " in progress_line(watched.state)
-    assert watched.waiting.total() == 1
+    assert len(watched.planned) == 1
     assert watched.pace.steps(("ocl", "batch_size=16")) == 4, "learned, whatever the setting says"
 
 
@@ -109,10 +109,10 @@ def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_counted_once_in_ev
     watched = progress(trials)
     watched.started(one)
     watched.lost(one.id)
-    assert watched.waiting.total() == 1 and not watched.state.running
+    assert len(watched.planned) == 1 and not watched.state.running
     for status in (Status.PRUNED, Status.PRUNED, Status.DONE):
         watched.started(one)
-        assert (watched.state.done, watched.state.arms["ocl"].ended, watched.waiting.total()) == (
+        assert (watched.state.done, watched.state.arms["ocl"].ended, len(watched.planned)) == (
             0,
             0,
             0,
