@@ -8,6 +8,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 from contrasweep.errors import SpecError, StorageError
@@ -26,26 +27,25 @@ _USE = f"use {DEFAULT_URI}, http(s)://HOST:PORT of an MLflow server, postgresql:
 _PASSWORDS = f"the password of a database in {PASSWORD}, or in the file that {PASSWORD}_FILE names"
 
 
+@dataclass(frozen=True, repr=False)
 class TrackingAddress:
     """The address of an MLflow store. Its text has no password; only `reveal` returns that."""
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        self._shown = redacted(uri)
-        self.is_none = uri == "none"  # whether nothing is tracked
-        remember(*secrets_in(uri))
+    _uri: str
+
+    def __post_init__(self) -> None:
+        remember(*secrets_in(self._uri))
 
     def __str__(self) -> str:
-        return self._shown
+        return redacted(self._uri)
 
     def __repr__(self) -> str:
-        return f"TrackingAddress({self._shown!r})"
+        return f"TrackingAddress({str(self)!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TrackingAddress) and other._uri == self._uri
-
-    def __hash__(self) -> int:
-        return hash(self._shown)
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is tracked."""
+        return self._uri == "none"
 
     def __reduce__(self) -> str:
         raise TypeError("a tracking address stays in its process, because it may have a password")
@@ -80,7 +80,7 @@ class TrackingAddress:
     @property
     def ui_base(self) -> str:
         """Return the address where a browser finds the runs: the server, or the default one of `contrasweep ui`."""
-        return self._shown.rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
+        return str(self).rstrip("/") if self.is_server else f"http://127.0.0.1:{UI_PORT}"
 
     def artifact_root(self, storage: str, study: str) -> str | None:
         """Return where a study's artifacts go; None: the server decides.
@@ -114,16 +114,10 @@ def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
         if connect:
             _check_database(address)
         return address
+    rule = "unknown kind of tracking store"
     if scheme in ("", "file"):
-        raise SpecError(
-            "a folder is no tracking store: MLflow 3 keeps its runs in a database",
-            place="tracking",
-            value=redacted(uri),
-            hint=_USE,
-        )
-    raise SpecError(
-        "unknown kind of tracking store", place="tracking", value=redacted(uri), hint=_USE
-    )
+        rule = "a folder is no tracking store: MLflow 3 keeps its runs in a database"
+    raise SpecError(rule, place="tracking", value=redacted(uri), hint=_USE)
 
 
 def is_server(uri: str) -> bool:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from contrasweep.canonical import label
@@ -35,6 +35,8 @@ COMMIT_TAG = "mlflow.source.git.commit"
 """Tag: the commit of the code."""
 
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
+DATASET_DIGEST_DIGITS = 12
+"""The compare view prints it; the whole digest is in the dataset's profile."""
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
 
 _NAME_COLUMN = "attributes.`Run Name`"
@@ -53,25 +55,13 @@ class RunDescription:
     name: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    dataset: "DescribedDataset"
-
-
-@dataclass(frozen=True)
-class DescribedDataset:
-    """A dataset as an MLflow input."""
-
-    name: str
-    digest: str
-    uri: str = ""
-    rows: Mapping[str, int] = field(default_factory=dict)
-    synthetic: bool = False
+    dataset: Mapping[str, str]
 
 
 def describe_run(study: TrackedStudy, trial: TrialLike) -> RunDescription:
     """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
     config = dotted.flatten(trial.config)
-    data = _dataset(study, trial.data)
-    identity = {"arm": trial.arm, "data": data.name, "fold": trial.fold, "seed": trial.seed}
+    identity = {"arm": trial.arm, "data": trial.data.name, "fold": trial.fold, "seed": trial.seed}
     keys = mlflow_keys([*study.keys, *identity, *config])
     params = {keys[key]: MISSING for key in study.keys}
     params |= {keys[key]: _text(value) for key, value in (identity | config).items()}
@@ -80,13 +70,15 @@ def describe_run(study: TrackedStudy, trial: TrialLike) -> RunDescription:
         "arm": trial.arm,
         "fold": _text(trial.fold),
         "seed": str(trial.seed),
-        "data": data.name,
+        "data": trial.data.name,
         "study": study.name,
         "trainable": trial.trainable,
     }
     if trial.start is not None:
         tags["start"] = f"{trial.start.study}/{trial.start.trial}"
-    return RunDescription(trial.id, replicate_of(trial, study.axes), params, tags, data)
+    return RunDescription(
+        trial.id, replicate_of(trial, study.axes), params, tags, _dataset(study, trial.data)
+    )
 
 
 def final_tags(record: Record) -> dict[str, str]:
@@ -323,10 +315,17 @@ def milliseconds(time: float) -> int:
     return int(time * 1000)
 
 
-def _dataset(study: TrackedStudy, data: DatasetLike) -> DescribedDataset:
-    """With its place and rows where the study tells them."""
+def _dataset(study: TrackedStudy, data: DatasetLike) -> dict[str, str]:
+    """Return the fields of MLflow's entity of a dataset, with its place and rows where the study tells them."""
     facts = study.datasets.get(data.digest, {"uri": "", "rows": {}})
-    return DescribedDataset(data.name, data.digest, facts["uri"], facts["rows"], data.synthetic)
+    profile = {"digest": data.digest, "rows": dict(facts["rows"]), "synthetic": data.synthetic}
+    return {
+        "name": data.name,
+        "digest": data.digest[:DATASET_DIGEST_DIGITS],
+        "source_type": "s3" if facts["uri"].startswith("s3://") else "local",
+        "source": json.dumps({"uri": facts["uri"]}),
+        "profile": json.dumps(profile),
+    }
 
 
 def _text(value: Any) -> str:

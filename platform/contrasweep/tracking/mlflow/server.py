@@ -26,7 +26,6 @@ from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import new_client
 from contrasweep.tracking.mlflow.description import (
     RUN_STATUS,
-    DescribedDataset,
     Point,
     RunDescription,
     describe_run,
@@ -69,8 +68,6 @@ TRIAL_TAG = "trial_id"
 PARENT_TAG = "mlflow.parentRunId"
 ORIGIN_TAG = "contrasweep.origin"
 """The tag that tells the runs of one storage from those of the same study in another: nothing of others is touched."""
-DATASET_DIGEST_DIGITS = 12
-"""The compare view prints it; the whole digest is in the dataset's profile."""
 DIGEST_TAG = "contrasweep.record"
 """Tag that a run gets with the last of its values: the digest of the record that it shows."""
 MODEL_TAG = "contrasweep.model"
@@ -468,6 +465,8 @@ class Server(Target):
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
         """Make the run of a trial, with its tags and its dataset."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
         all_tags = {
             **description.tags,
             **tags,
@@ -482,8 +481,11 @@ class Server(Target):
             run_name=description.name,
         )
         self.runs[description.trial_id] = run = Run(entity.info.run_id, all_tags, newest={})
+        trained_on = DatasetInput(
+            Dataset(**description.dataset), [InputTag("mlflow.data.context", "training")]
+        )
         with self._datasets:
-            self.client.log_inputs(run.run_id, datasets=[_dataset_input(description.dataset)])
+            self.client.log_inputs(run.run_id, datasets=[trained_on])
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
@@ -604,24 +606,6 @@ def _metric(point: Point) -> Any:
     from mlflow.entities import Metric
 
     return Metric(*point)
-
-
-def _dataset_input(dataset: DescribedDataset) -> Any:
-    """The dataset that a run was trained on."""
-    from mlflow.entities import Dataset as Entity
-    from mlflow.entities import DatasetInput, InputTag
-
-    digits = dataset.digest[:DATASET_DIGEST_DIGITS]
-    profile = {"digest": dataset.digest, "rows": dict(dataset.rows), "synthetic": dataset.synthetic}
-    source_type = "s3" if dataset.uri.startswith("s3://") else "local"
-    entity = Entity(
-        dataset.name,
-        digits,
-        source_type,
-        json.dumps({"uri": dataset.uri}),
-        profile=json.dumps(profile),
-    )
-    return DatasetInput(entity, [InputTag("mlflow.data.context", "training")])
 
 
 def source_tags() -> dict[str, str]:
