@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from contrasweep.code import CurrentCode
@@ -171,17 +171,6 @@ def check_plan(
 
 
 @dataclass(frozen=True)
-class NewSearches:
-    """Searches that start from the beginning (arm -> digest), and all trials of their arms.
-
-    Results of other code have chosen the candidates of these searches.
-    """
-
-    searches: Mapping[str, str] = field(default_factory=dict)
-    trial_ids: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Decision:
     """What a run is going to do with the recorded trials. Nothing has been changed yet."""
 
@@ -191,7 +180,8 @@ class Decision:
     failed: frozenset[str]  # that failed and run again; of them `restarted` from their beginning
     restarted: frozenset[str]
     notes: tuple[str, ...]
-    anew: NewSearches
+    anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest
+    anew_trials: frozenset[str]  # all trials of their arms
     infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
 
     @property
@@ -202,25 +192,20 @@ class Decision:
     @property
     def again(self) -> set[str]:
         """The trials that run again."""
-        return {*self.selected, *self.failed, *self.anew.trial_ids, *self._changed}
+        return {*self.selected, *self.failed, *self.anew_trials, *self._changed}
 
     def carry_out(self, records: StudyRecords) -> set[str]:
         """Archive the trials that run again, or accept their changes; return the ids of trials that run again."""
         ids = self._changed
         if self.selected:
             # Searches that start anew are archived once: with the trials of other code, where there are any.
-            searches = NewSearches() if ids else self.anew
-            archive_trials(
-                records,
-                {*self.selected, *searches.trial_ids},
-                "run again as asked",
-                searches.searches,
-            )
+            chosen = self.selected if ids else self.selected | self.anew_trials
+            archive_trials(records, chosen, "run again as asked", {} if ids else self.anew)
         if self.restarted:
             archive_trials(records, self.restarted, "failed, and the code has changed since")
         if ids:
-            moved = {*ids, *self.anew.trial_ids} - self.selected
-            archive_trials(records, moved, self.comparison.line(all_=True), self.anew.searches)
+            moved = {*ids, *self.anew_trials} - self.selected
+            archive_trials(records, moved, self.comparison.line(all_=True), self.anew)
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
         if ids or self.selected or self.restarted:
@@ -271,10 +256,10 @@ def decide(
     anew = new_searches(
         plan, recorded, current, selected, comparison if changed == "rerun" else None
     )
-    if anew.searches:
-        many = len(anew.searches) > 1
+    if anew:
+        many = len(anew) > 1
         notes.append(
-            f"the search{'es' if many else ''} of {', '.join(anew.searches)} start{'' if many else 's'} anew"
+            f"the search{'es' if many else ''} of {', '.join(anew)} start{'' if many else 's'} anew"
         )
     return Decision(
         comparison,
@@ -284,6 +269,7 @@ def decide(
         frozenset(restarted),
         tuple(notes),
         anew,
+        frozenset(i for i, record in recorded.items() if record.arm in anew),
         infeasible,
     )
 
@@ -375,8 +361,10 @@ def new_searches(
     current: CurrentCode,
     selected: Collection[str],
     comparison: CodeComparison | None,
-) -> NewSearches:
-    """Return the searches that start from the beginning, because some of their trials of other code run again.
+) -> Mapping[str, str]:
+    """Return the searches that start from the beginning, arm -> digest.
+
+    Results of other code, which run again, have chosen their candidates.
 
     These are all that `comparison` has, or those of whole arms that were `selected`.
     """
@@ -392,10 +380,7 @@ def new_searches(
                     for t in plan.sample_trials
                     if current.of(t.trainable, t.config).version.digest == other.new
                 }
-    if not arms:
-        return NewSearches()
-    searches = plan.searches_of(arms)
-    return NewSearches(searches, frozenset(i for i, r in recorded.items() if r.arm in searches))
+    return plan.searches_of(arms) if arms else {}
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
