@@ -302,8 +302,8 @@ MUTANTS = (
         ),
         (
             "the oldest trials are restored in place of the newest",
-            "by_name[when or max(by_name)]",
-            "by_name[when or min(by_name)]",
+            "when = when or max(by_name)",
+            "when = when or min(by_name)",
         ),
         (
             "a move may lead out of its study",

@@ -48,18 +48,10 @@ from contrasweep.errors import SpecError
 from contrasweep.imports import SITE_FOLDERS, project_file, project_files
 
 
-@dataclass(frozen=True)
-class Checkout:
-    """A commit, empty where there is none; `dirty` where the code differs from it."""
+def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
+    """Return the commit of the checkout that holds `file`, and whether `files` differ from it.
 
-    commit: str = ""
-    dirty: bool = False
-
-
-def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
-    """Return the commit of the checkout that holds `file`, and whether `files` differ from it (`dirty`).
-
-    Of `files` (path -> content) those in the checkout are compared. The result is empty without a checkout, without a
+    Of `files` (path -> content) those in the checkout are compared. The commit is "" without a checkout, without a
     commit, or where git does not answer.
     """
     try:
@@ -72,10 +64,8 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> Checkout:
                 inside[real.relative_to(top).as_posix()] = data
         committed = _blobs(Path(top), sorted({name.partition("/")[0] for name in inside}))
     except (OSError, ValueError, subprocess.SubprocessError):
-        return Checkout()
-    return Checkout(
-        commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items())
-    )
+        return "", False
+    return commit, any(not _is_blob(committed.get(name, ""), data) for name, data in inside.items())
 
 
 def _blobs(top: Path, names: list[str]) -> dict[str, str]:
@@ -255,14 +245,14 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     modules = {name: source.digest for name, source in sources.items()}
     main = sources.get(trainable.__module__ if callable(trainable) else module_of(trainable))
     main = main or next((source for name, source in sources.items() if name.startswith(FILE)), None)
-    checkout = Checkout()
+    commit, dirty = "", False
     if main is not None and main.path:
-        checkout = checkout_of(
+        commit, dirty = checkout_of(
             main.path, {source.path: source.data for source in sources.values() if source.path}
         )
     distributions = dict(sorted(walk.distributions.items()))
     return Code(
-        CodeVersion(digest_of(modules), modules, distributions, checkout.commit, checkout.dirty),
+        CodeVersion(digest_of(modules), modules, distributions, commit, dirty),
         sources,
     )
 
@@ -429,16 +419,16 @@ class _Walk:
 
     def digest_here(self, name: str) -> str:
         """Return the digest of a module, or of the file that a command runs; "" where it cannot be found."""
-        path = project_file(name.removeprefix(FILE)) if name.startswith(FILE) else None
-        module = None if name.startswith(FILE) else self.find(name)
         try:
-            if path is not None:
-                return parsed(path.read_bytes(), _role(name, str(path)))[0]
+            if name.startswith(FILE):
+                path = project_file(name.removeprefix(FILE))
+                return parsed(path.read_bytes(), _role(name, str(path)))[0] if path else ""
+            module = self.find(name)
             if module is not None and module.file:
                 return parsed(module.read(), _role(name, module.file))[0]
-            return ""
         except OSError:
-            return ""
+            pass
+        return ""
 
     def find(self, name: str) -> "_Module | None":
         """Return the module of this dotted name; None where there is no such module (it may be an attribute of one)."""

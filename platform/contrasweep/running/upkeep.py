@@ -1,6 +1,7 @@
 """Upkeep of a study in a storage: take trials out of it, put them back, and verify every file. Nothing is lost."""
 
 import contextlib
+import fnmatch
 import functools
 import math
 import tempfile
@@ -43,6 +44,18 @@ from contrasweep.tuning.arm_search import CANDIDATE_FILE
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
 """What mends it: the trial, the arm's search or the file is archived; what is derived from other files is deleted;
 the next run writes it; or nothing that a command could do."""
+FILES: tuple[tuple[str, JsonFile[Any], Repair], ...] = (
+    ("looks.json", LOOKS_FILE, ""),
+    ("confirmations.json", LEDGER_FILE, ""),
+    (LINKS, LINKS_FILE, "delete"),
+    (f"{TOLD}*", TOLD_FILE, "delete"),
+    ("search/*/*.json", CANDIDATE_FILE, "search"),
+    (f"trials/*/{ATTEMPT}", OWNER_FILE, "delete"),
+    ("code/accepted.json", ACCEPTED_FILE, ""),
+    ("archive/moving.json", MOVE_FILE, ""),
+    ("archive/*/about.json", ABOUT_FILE, ""),
+)
+"""Patterns of a study's JSON files, each with what reads it and what mends a broken one."""
 THREADS = 16
 
 
@@ -249,48 +262,34 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
 
 
 def _file(records: StudyRecords, key: str) -> list[Finding]:
-    """Return the defect of one of the study's files outside its trials."""
+    """Return the defect of one of the study's files outside its trials.
+
+    Each kind of file is read by what writes it.
+    """
     full_key = f"{records.study}/{key}"
-
-    def content(file: JsonFile[Any], repair: Repair = "", of: str = "") -> list[Finding]:
-        return _attempt(full_key, lambda: file.read(records.store, full_key), repair, of)
-
+    levels = key.split("/")
+    for pattern, file, repair in FILES:
+        if pattern.count("/") == key.count("/") and fnmatch.fnmatchcase(key, pattern):
+            of = levels[1] if repair == "search" else ""
+            read = functools.partial(file.read, records.store, full_key)
+            return _attempt(full_key, read, repair, of)
     if (kind := kind_of(key)) is not None:
         return _attempt(
             full_key, lambda: decode_part(records.store.read(full_key), full_key, kind), "delete"
         )
-    # Each kind of file is read by what writes it, and what is broken says whether it can be deleted.
-    match key.split("/"):
+    match levels:
         case ["study.json"]:
             return _attempt(full_key, records.document, "file")
         case [name] if name == PLAN:
             return _attempt(full_key, lambda: read_planned(records), "file")
-        case ["looks.json"]:
-            return content(LOOKS_FILE)
-        case ["confirmations.json"]:
-            return content(LEDGER_FILE)
-        case [name] if name == LINKS:
-            return content(LINKS_FILE, "delete")
-        case [name] if name.startswith(TOLD):
-            return content(TOLD_FILE, "delete")
-        case ["search", arm, name] if name.endswith(".json"):
-            return content(CANDIDATE_FILE, "search", arm)
-        case ["trials", _, name] if name == ATTEMPT:
-            return content(OWNER_FILE, "delete")
         case ["given", digest, "latest.json"]:
             return _attempt(
                 full_key, lambda: _check_checkpoint(records, records.given(digest)), "delete"
             )
-        case ["code", "accepted.json"]:
-            return content(ACCEPTED_FILE)
         case ["code", name] if name.endswith(".json"):
             return _attempt(full_key, lambda: _check_code(records, name.removesuffix(".json")))
         case ["code", name] if name.endswith(".zip"):
             return _attempt(full_key, lambda: read_sources(records, name.removesuffix(".zip")))
-        case ["archive", "moving.json"]:
-            return content(MOVE_FILE)
-        case ["archive", _, "about.json"]:
-            return content(ABOUT_FILE)
     return []
 
 

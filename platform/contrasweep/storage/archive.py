@@ -17,7 +17,7 @@ from typing import Annotated
 
 import pydantic
 
-from contrasweep.errors import SpecError, StorageError
+from contrasweep.errors import SpecError, StorageError, check_known
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name, check_file_name
 from contrasweep.storage.record import RECORD_FILE, Record, Time
@@ -158,14 +158,9 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
     by_name = {archived.when: archived for archived in list_archived(records)}
     if not by_name:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)
-    if when is not None and when not in by_name:
-        raise SpecError(
-            "nothing was archived under this name",
-            place="restore",
-            value=when,
-            hint=f"known: {', '.join(by_name)}",
-        )
-    return by_name[when or max(by_name)]
+    when = when or max(by_name)
+    check_known(when, "names", by_name, "nothing was archived under this name", place="restore")
+    return by_name[when]
 
 
 def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contrasweep.code import code_of
-from contrasweep.code.version import Checkout, checkout_of
+from contrasweep.code.version import checkout_of
 
 
 def git(folder: Path, *words: str) -> str:
@@ -82,8 +82,8 @@ def test_nothing_that_a_checkout_configures_is_run(checkout):
 def test_without_a_checkout_a_commit_or_git_there_is_no_commit(tmp_path, monkeypatch):
     file = tmp_path / "a.py"
     file.write_text("")
-    assert checkout_of(str(file), {str(file): b""}) == Checkout()
+    assert checkout_of(str(file), {str(file): b""}) == ("", False)
     git(tmp_path, "init", "-q")
-    assert checkout_of(str(file), {str(file): b""}) == Checkout()
+    assert checkout_of(str(file), {str(file): b""}) == ("", False)
     monkeypatch.setenv("PATH", "")
-    assert checkout_of(str(file), {str(file): b""}) == Checkout()
+    assert checkout_of(str(file), {str(file): b""}) == ("", False)

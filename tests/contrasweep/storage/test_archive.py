@@ -249,5 +249,5 @@ def test_an_unknown_name_says_which_there_are(tmp_path):
     records = filled(StudyRecords(str(tmp_path), "s"))
     when = archive_trials(records, ["a"], "because")
     assert find_archived(records, when).trial_ids == ("a",)
-    with pytest.raises(SpecError, match=f"known: {when}"):
+    with pytest.raises(SpecError, match=f"known names: {when}"):
         find_archived(records, "yesterday")
