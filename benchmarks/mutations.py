@@ -160,14 +160,8 @@ MUTANTS = (
         ),
         (
             "a condition is not sent",
-            (
-                "        place = {\n"
-                '            "Bucket": self.bucket,\n'
-                '            "Key": self.prefix + key,\n'
-                '            **({"IfNoneMatch": "*"} if if_absent else {}),\n'
-                "        }\n"
-            ),
-            '        place = {"Bucket": self.bucket, "Key": self.prefix + key, **{}}\n',
+            """        place = self._at(key) | ({"IfNoneMatch": "*"} if if_absent else {})""",
+            "        place = self._at(key)",
             STORE,
         ),
     ),

@@ -26,7 +26,6 @@ from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.parquet_file import decode_table, encode_table, is_number, is_text
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import MAX_TRIAL_READ, SYSTEM, StudyRecords
-from contrasweep.storage.store import LocalStore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,15 +36,11 @@ MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small st
 RECOMPACT_FRACTION = 0.1
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
 TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
-# that wait for an object store; that decode what a disk gives at once
-THREADS = 16
-LOCAL_THREADS = 4
+THREADS = 16  # that wait for an object store
 PART_TRIALS = 2_500
 """Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
 RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
-# each takes some fifty megabytes
-PART_THREADS = 8
-LOCAL_PART_THREADS = 2
+PART_THREADS = 4  # each takes some fifty megabytes
 
 
 _TYPES = {
@@ -238,8 +233,7 @@ def _fresh(
         return None if kind == RECORDS else pa.table({"step": pa.nulls(1, pa.int64())})
 
     whole = [empty_rows(kind)]
-    threads = LOCAL_THREADS if isinstance(records.store, LocalStore) else THREADS
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(trial_ids), TRIALS_PER_TABLE):
             several = trial_ids[first : first + TRIALS_PER_TABLE]
             tables = list[pa.Table]()
@@ -317,8 +311,7 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> li
 
     parts = list[Part]()
     ids_taken = frozenset[str]()
-    threads = LOCAL_PART_THREADS if isinstance(records.store, LocalStore) else PART_THREADS
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(PART_THREADS) as pool:
         for part in pool.map(read, keys):
             # Two drivers may have compacted the same trials: the first part keeps them.
             twice = part.trials & ids_taken

@@ -70,12 +70,7 @@ class FsspecStore(ListedStore):
         """Write one object; with `if_absent` only where there is none. Return whether it was written."""
         if if_absent and self.exists(key):
             return False
-
-        def put() -> None:
-            self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
-            self.fs.pipe_file(self._path(key), data)
-
-        self._do("write", key, put)
+        self._do("write", key, lambda: self.fs.pipe_file(self._made(key), data))
         return True
 
     def exists(self, key: str) -> bool:
@@ -108,21 +103,11 @@ class FsspecStore(ListedStore):
 
     def copy(self, key: str, to: str) -> None:
         """Copy the object `key` to `to` on the server."""
-
-        def copy() -> None:
-            self.fs.makedirs(self._path(to).rpartition("/")[0], exist_ok=True)
-            self.fs.cp_file(self._path(key), self._path(to))
-
-        self._do("copy", key, copy)
+        self._do("copy", key, lambda: self.fs.cp_file(self._path(key), self._made(to)))
 
     def put_file(self, key: str, path: Path) -> None:
         """Write an object from a local file."""
-
-        def put() -> None:
-            self.fs.makedirs(self._path(key).rpartition("/")[0], exist_ok=True)
-            self.fs.put_file(str(path), self._path(key))
-
-        self._do("write", key, put)
+        self._do("write", key, lambda: self.fs.put_file(str(path), self._made(key)))
 
     def get_file(self, key: str, path: Path) -> None:
         """Write the object to a hidden file, then rename it."""
@@ -139,6 +124,12 @@ class FsspecStore(ListedStore):
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}"
+
+    def _made(self, key: str) -> str:
+        """Return the path of an object, whose folder is made."""
+        path = self._path(key)
+        self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        return path
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
         """Return the result of `call`; errors become a `StorageError`, but for an object that is absent."""

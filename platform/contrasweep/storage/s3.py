@@ -73,7 +73,7 @@ class S3Store(ListedStore):
 
         def fetch(allowance: Allowance) -> bytes | int:
             """Return the bytes of the object; its size alone where that is above the limit."""
-            response = self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)
+            response = self._client.get_object(**self._at(key))
             if (size := int(response["ContentLength"])) > limit:
                 response["Body"].close()
                 return size
@@ -92,11 +92,7 @@ class S3Store(ListedStore):
 
         With `if_absent`, an object that is there from an earlier try, whose answer was lost, counts as written.
         """
-        place = {
-            "Bucket": self.bucket,
-            "Key": self.prefix + key,
-            **({"IfNoneMatch": "*"} if if_absent else {}),
-        }
+        place = self._at(key) | ({"IfNoneMatch": "*"} if if_absent else {})
         digest = hashlib.sha256(data).hexdigest()
         tries = 0
 
@@ -146,14 +142,16 @@ class S3Store(ListedStore):
         self._retry(
             "delete",
             key,
-            lambda _: self._client.delete_object(Bucket=self.bucket, Key=self.prefix + key),
+            lambda _: self._client.delete_object(**self._at(key)),
         )
 
     def copy(self, key: str, to: str) -> None:
         """Copy within the bucket, on the server."""
-        source = {"Bucket": self.bucket, "Key": self.prefix + key}
-        place = {"Bucket": self.bucket, "Key": self.prefix + to}
-        self._retry("write", to, lambda _: self._client.copy_object(**place, CopySource=source))
+        self._retry(
+            "write",
+            to,
+            lambda _: self._client.copy_object(**self._at(to), CopySource=self._at(key)),
+        )
 
     def put_file(self, key: str, path: Path) -> None:
         """Upload a file; a large one in parts, each with a CRC32."""
@@ -180,7 +178,7 @@ class S3Store(ListedStore):
     def has_conditional_writes(self) -> bool:
         """Whether the server heeds `If-None-Match: *`: asked with an object under a random name, which is deleted."""
         key = f".contrasweep-write-check-{uuid.uuid4().hex}"
-        place = {"Bucket": self.bucket, "Key": self.prefix + key, "IfNoneMatch": "*", "Body": b""}
+        place = self._at(key) | {"IfNoneMatch": "*", "Body": b""}
         try:
             for _ in range(2):
                 self._retry("write", key, lambda _: self._client.put_object(**place))
@@ -189,6 +187,10 @@ class S3Store(ListedStore):
         finally:
             self.delete(key)
         return False
+
+    def _at(self, key: str) -> dict[str, str]:
+        """Return the place of an object as boto3 takes it."""
+        return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     @property
     def _client(self) -> Any:
@@ -216,7 +218,7 @@ class S3Store(ListedStore):
         """Return the server's answer on an object without its content; None where there is no such object."""
 
         def fetch(allowance: Allowance) -> Answer:
-            return dict(self._client.head_object(Bucket=self.bucket, Key=self.prefix + key))
+            return dict(self._client.head_object(**self._at(key)))
 
         try:
             return self._retry("read", key, fetch)
@@ -229,7 +231,7 @@ class S3Store(ListedStore):
 
     def _download(self, key: str, path: Path, allowance: Allowance) -> None:
         """Download one version of an object, a large one in parts, and then move the file to `path`."""
-        place = {"Bucket": self.bucket, "Key": self.prefix + key}
+        place = self._at(key)
         head = self._client.head_object(**place)
         allowance.extend(int(head["ContentLength"]))
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
