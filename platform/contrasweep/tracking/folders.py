@@ -5,14 +5,12 @@
 """
 
 import contextlib
-import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contrasweep.errors import SpecError
 from contrasweep.live.state import replicate_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.names import local_path
@@ -152,17 +150,6 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
         if mark.read_text() == study.origin:
             break
     return mine
-
-
-def check_installed(place: str) -> None:
-    """Raise `SpecError` where the package is missing."""
-    if importlib.util.find_spec("wandb") is None:
-        raise SpecError(
-            "the package wandb is not installed",
-            place="tracking",
-            value=place,
-            hint="pip install wandb",
-        )
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -206,13 +206,14 @@ class Follower:
             trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag
         }
         broken: list[BrokenFileError] = []
-        read = compact.read_records if len(changed) >= MANY else _read_each
-        records_read = read(self.records, etags, broken, changed)
+        # of few the own files are read alone
+        some = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
+        records_read = compact.read_records(self.records, some, broken, changed)
         for trial_id in changed:
             self._drop(trial_id)
             self._etags[trial_id] = etags[trial_id]
-            if trial_id in records_read:
-                self.ended[trial_id] = EndedTrial.of(records_read[trial_id])
+            if record := records_read.get(trial_id):
+                self.ended[trial_id] = EndedTrial(record.status, record.ended, record.code)
         for error in broken:
             self._refuse(error.file.split("/")[-2], error)
         return list(records_read.values())
@@ -337,25 +338,6 @@ class Follower:
             )
         elif before and not error:
             print(f"{name} takes data again", file=sys.stderr, flush=True)
-
-
-def _read_each(
-    records: StudyRecords,
-    etags: Mapping[str, str],
-    broken: list[BrokenFileError],
-    only: Collection[str],
-) -> dict[str, Record]:
-    """Return the records of `only`, each from its own file; broken ones are added to `broken`."""
-
-    def read(trial_id: str) -> Record | None:
-        try:
-            return records.read_one(trial_id)
-        except BrokenFileError as error:
-            broken.append(error)
-            return None
-
-    with ThreadPoolExecutor(16) as pool:
-        return {record.trial_id: record for record in pool.map(read, only) if record is not None}
 
 
 def follow_all(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from contrasweep.defaults import OF_STUDY, TRACKING
 from contrasweep.errors import SpecError, choose_from
-from contrasweep.imports import import_from_here, import_path
+from contrasweep.imports import import_from_here, import_path, is_installed
 from contrasweep.secrets import redacted
-from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker, check_installed
+from contrasweep.tracking.folders import TensorBoardTracker, WandbTracker
 from contrasweep.tracking.mlflow.address import TrackingAddress, checked_uri
 from contrasweep.tracking.mlflow.server import Server
 from contrasweep.tracking.tracker import TrackedStudy, Tracker
@@ -101,8 +101,13 @@ def _checked(uri: str) -> str:
                 value=uri,
                 hint=f"for example {kind}:./runs",
             )
-        if kind == "wandb":
-            check_installed(uri)
+        if kind == "wandb" and not is_installed(kind):
+            raise SpecError(
+                "the package wandb is not installed",
+                place="tracking",
+                value=uri,
+                hint="pip install wandb",
+            )
         return uri
     import_from_here()
     target = import_path(uri, "tracking", "tracker")

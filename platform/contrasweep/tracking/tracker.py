@@ -159,11 +159,6 @@ class EndedTrial:
     ended: float
     code: CodeRef
 
-    @classmethod
-    def of(cls, record: Record) -> Self:
-        """Take the facts from a trial's record."""
-        return cls(record.status, record.ended, record.code)
-
 
 def record_digest(record: Record) -> str:
     """Return a digest of what trackers show of a record, 16 hexadecimal digits."""

@@ -310,7 +310,10 @@ def request_again(controller: Any, trial: Any, resources: Any) -> None:
 
 @contextlib.contextmanager
 def no_sigterm_handler() -> Iterator[None]:
-    """Keep Ray from installing its handler of SIGTERM, which raises SystemExit; no public setting does that."""
+    """Keep Ray from installing its handler of SIGTERM as it starts; no public setting does that.
+
+    The handler raises SystemExit, which no caller expects.
+    """
     with contextlib.ExitStack() as kept:
         if _all(SIGTERM):
             utils = _named("ray._private.utils")

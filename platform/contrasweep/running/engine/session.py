@@ -177,7 +177,7 @@ def _connection() -> Iterator[None]:
     options = {"include_dashboard": False} if address == "local" else {}
     watch = RayWatch()
     try:
-        with _no_handler_of_ray():
+        with ray_internals.no_sigterm_handler():
             _start(address, options)
         watch.start()
         interruption.check()
@@ -231,17 +231,6 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
-
-
-@contextmanager
-def _no_handler_of_ray() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM while Ray starts. Ray's own raises SystemExit, which no caller expects."""
-    with contextlib.ExitStack() as kept:
-        before = signal.getsignal(signal.SIGTERM)
-        if before is not None and threading.current_thread() is threading.main_thread():
-            kept.callback(signal.signal, signal.SIGTERM, before)
-        kept.enter_context(ray_internals.no_sigterm_handler())
-        yield
 
 
 @contextmanager
