@@ -7,7 +7,6 @@ A guard, not isolation: memory that CUDA takes outside of torch's allocator is n
 
 import contextlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,13 +25,13 @@ def guard(
 
     `gpu_share` is 0 to 1. Of host memory the process may take `host_memory_gib` in all or, where it holds that already
     (imports count), `SLACK_GIB` more than it holds. Import what the trial needs before: loading a library maps memory
-    too. On the host, allocations beyond the limit raise MemoryError (torch: RuntimeError). Without CUDA, or not on
-    Linux, that limit is skipped.
+    too. On the host, allocations beyond the limit raise MemoryError (torch: RuntimeError). Without CUDA, that limit is
+    skipped.
     """
     with contextlib.ExitStack() as limits:
         if gpu_share is not None:
             limits.enter_context(_gpu_limit(gpu_share))
-        if host_memory_gib is not None and sys.platform == "linux":
+        if host_memory_gib is not None:
             limits.enter_context(_host_limit(host_memory_gib))
         yield
 

@@ -22,7 +22,7 @@ class Meter:
         meter.to_dict()
 
     Host memory is the resident set: of this process its peak, which Linux keeps and a Meter sets back when it
-    starts, of the children (and elsewhere than on Linux) as sampled every `interval_s`. GPU memory is what NVML says of
+    starts, of the children as sampled every `interval_s`. GPU memory is what NVML says of
     the process, and at least what torch's allocator reserved, whose peak is exact; GPU utilisation is the mean of
     NVML's figure for the process, or for its GPUs where the driver has none or numbers processes otherwise, as outside
     of a container: that of a shared GPU is then its neighbours' too. Without a GPU both are None. One Meter counts one
@@ -156,13 +156,6 @@ def _host_busy() -> float:
 
 def _host_bytes(peak: bool = False) -> int:
     """Resident set of this process (its peak, if asked) and its children; shared pages count once in each."""
-    if not Path("/proc/self/task").is_dir():
-        import psutil
-
-        return sum(
-            p.memory_info().rss
-            for p in (psutil.Process(), *psutil.Process().children(recursive=True))
-        )
     total = _peak_bytes() if peak else _resident_bytes(os.getpid())
     family = children(os.getpid())
     while family:
