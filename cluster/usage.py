@@ -19,7 +19,7 @@ class Meter:
 
         with Meter() as meter:
             ...
-        meter.to_dict()
+        meter.peak_host_memory_gib
 
     Host memory is the resident set: of this process its peak, which Linux keeps and a Meter sets back when it
     starts, of the children as sampled every `interval_s`. GPU memory is what NVML says of
@@ -100,14 +100,6 @@ class Meter:
         """Mean fraction of the time for which the GPU computed, 0 to 1; None without a GPU."""
         with self._lock:
             return sum(self._utilisations) / len(self._utilisations) if self._utilisations else None
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return all three figures, under the names that records use."""
-        return {
-            "peak_host_memory_gib": self.peak_host_memory_gib,
-            "peak_gpu_memory_gib": self.peak_gpu_memory_gib,
-            "gpu_utilisation": self.gpu_utilisation,
-        }
 
     def _run(self) -> None:
         """Take samples until the meter stops, and a row of the timeline whenever one is due."""

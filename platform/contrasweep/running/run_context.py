@@ -1,6 +1,7 @@
 """Values that the driver, Ray Tune and the workers exchange: facts of the run, and trials as plain values."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypedDict
 
 import ray
@@ -67,31 +68,26 @@ class StepResult(TypedDict, total=False):
     contrasweep_fault: str
 
 
+@dataclass
 class RunContext:
-    """What all trials of a run share. Each worker receives it once."""
+    """What all trials of a run share. Each worker receives it once.
 
-    def __init__(
-        self,
-        storage: str,
-        study: str,
-        metric: str,
-        datasets: Mapping[str, Manifest],
-        functions: Mapping[str, Callable[..., Any]],
-        chunk_s: float,
-        inventory: Inventory,
-        retention: Retention | None = None,
-    ) -> None:
-        """Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides)."""
-        self.storage = storage
-        self.study = study
-        self.metric = metric
-        self.inventory = inventory
-        self.datasets = dict(datasets)
-        self.chunk_s = chunk_s
-        self.retention = retention or Retention()
-        # Unpickled only when they are called, so that a worker sees which modules an arm's function imports.
+    Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides). `functions` are
+    unpickled only when they are called, so that a worker sees which modules an arm's function imports.
+    """
+
+    storage: str
+    study: str
+    metric: str
+    datasets: Mapping[str, Manifest]
+    functions: Mapping[str, object]
+    chunk_s: float
+    inventory: Inventory
+    retention: Retention
+
+    def __post_init__(self) -> None:
         self.functions = {
-            path: ray.cloudpickle.dumps(function) for path, function in functions.items()
+            path: ray.cloudpickle.dumps(function) for path, function in self.functions.items()
         }
 
     def describe(

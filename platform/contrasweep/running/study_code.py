@@ -83,13 +83,8 @@ def code_of_study(study: Study) -> CodeVersion:
 
 def write_submitted(study: Study, file: Path) -> None:
     """Write which code the study has here, for `check_submitted`."""
-    version = code_of_study(study)
-    content = {
-        "host": socket.gethostname(),
-        "digest": version.digest,
-        "modules": dict(version.modules),
-    }
-    file.write_text(json.dumps(content))
+    modules = dict(code_of_study(study).modules)
+    file.write_text(json.dumps({"host": socket.gethostname(), "modules": modules}))
 
 
 def check_submitted(study: Study, file: Path) -> None:
@@ -102,21 +97,19 @@ def check_submitted(study: Study, file: Path) -> None:
     try:
         content = json.loads(file.read_text())
         host = str(content["host"])
-        digest = str(content["digest"])
         modules = dict(content["modules"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(
             "this is no file of submitted code", place="--submitted-code", value=str(error)
         ) from None
-    code_here = code_of_study(study)
-    if code_here.digest == digest:
+    here = code_of_study(study).modules
+    differing = [name for name in sorted({*modules, *here}) if modules.get(name) != here.get(name)]
+    if not differing:
         return
-    names = sorted({*modules, *code_here.modules})
-    differing = [name for name in names if modules.get(name) != code_here.modules.get(name)]
     first = differing[0]
     raise ContrasweepError(
         f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest "
-        f"{code_here.modules.get(first) or _digest(first)} here, {modules.get(first, 'none')} there{_more(differing)}; "
+        f"{here.get(first) or _digest(first)} here, {modules.get(first, 'none')} there{_more(differing)}; "
         f"submit from a folder that holds all of the study's code"
     )
 

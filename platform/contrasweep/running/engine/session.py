@@ -200,12 +200,11 @@ def _start(address: str, options: dict[str, bool]) -> None:
     Raises `ContrasweepError` where Ray does not start.
     """
     auth_mode = os.environ.get(AUTH_MODE)
+    stated_wait = os.environ.get(ray_internals.GCS_WAIT)  # by the user
     for attempt, wait_s in enumerate(GCS_WAITS_S, 1):
+        os.environ[ray_internals.GCS_WAIT] = stated_wait or str(wait_s)
         try:
-            with _environment({ray_internals.GCS_WAIT: str(wait_s)} if address == "local" else {}):
-                ray.init(
-                    address=address, log_to_driver=False, logging_level=logging.ERROR, **options
-                )
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
             return
         # Ray raises a plain Exception when a busy machine took it over 30 s to start
         except Exception as error:
@@ -219,18 +218,9 @@ def _start(address: str, options: dict[str, bool]) -> None:
                 else f"no Ray cluster at RAY_ADDRESS={address}"
             )
             raise ContrasweepError(f"{failure} ({str(error).splitlines()[0]})") from None
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment while open, but those that the user has set."""
-    added = values.keys() - os.environ.keys()
-    os.environ.update({name: values[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
+        finally:
+            if stated_wait is None:
+                del os.environ[ray_internals.GCS_WAIT]
 
 
 @contextmanager

@@ -153,7 +153,7 @@ class Execution:
             attempt.claim.check()  # last, because to drain may take long
             reports.write(len(reports.rows), reports.scores)
             self.use.write()
-            resource_use = self.use.meter.to_dict()
+            meter = self.use.meter
             if self.output is not None:  # what belongs to a record is written before it
                 self.output.close()
             record = Record.of(
@@ -167,9 +167,9 @@ class Execution:
                 attempts=attempt.claim.owner.attempts,
                 error=error,
                 host=socket.gethostname(),
-                gpu_memory_gib=resource_use["peak_gpu_memory_gib"],
-                gpu_utilisation=resource_use["gpu_utilisation"],
-                host_memory_gib=resource_use["peak_host_memory_gib"],
+                gpu_memory_gib=meter.peak_gpu_memory_gib,
+                gpu_utilisation=meter.gpu_utilisation,
+                host_memory_gib=meter.peak_host_memory_gib,
                 items=reports.items,
                 artifacts=reports.artifacts,
                 notes=attempt.notes,
