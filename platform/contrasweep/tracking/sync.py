@@ -63,7 +63,7 @@ class ToldTracker(Target):
         self.name = name
         self.records = records
         self.build = build
-        self.tracker: Tracker | None = None
+        self.tracker: Any = None  # until `connect` has built it
         self.told: dict[str, str] = {}
         self.added = 0
         # time of the first report, last step of reports, of use
@@ -89,13 +89,12 @@ class ToldTracker(Target):
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
         """Send the tracker the reports of a trial that are new."""
-        tracker = self._built
         rows = files.reports
         system_rows = files.system
         first = rows[0]["time"] if rows else 0.0
         sent = self._last.get(trial.id)
         if sent is None or (sent[0] and sent[0] != first):  # it has started over
-            _tried(tracker.start, trial)
+            _tried(self.tracker.start, trial)
             sent = (first, -1, -1)
         steps = []
         for told, metrics, before in (
@@ -104,14 +103,14 @@ class ToldTracker(Target):
         ):
             for row in told:
                 if step_of(row) > before:
-                    _tried(tracker.report, trial.id, step_of(row), metrics(row), row["time"])
+                    _tried(self.tracker.report, trial.id, step_of(row), metrics(row), row["time"])
             steps.append(max([before, *map(step_of, told[-1:])]))
         self._last[trial.id] = first, steps[0], steps[1]
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end."""
         self.show_running(BegunTrial.of(record), record.started, files)
-        _tried(self._built.finish, record)
+        _tried(self.tracker.finish, record)
         self._last.pop(record.trial_id, None)
         if record.trial_id not in self.told:
             self.added += 1
@@ -121,19 +120,13 @@ class ToldTracker(Target):
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
         """Close the tracker, and keep what it has received."""
         if self.tracker is not None:
-            _tried(self._built.close, 30.0)
+            _tried(self.tracker.close, 30.0)
 
     def keep(self) -> None:
         """Write to the storage what the tracker has received."""
         if not self._kept:
             TOLD_FILE.write(self.records.store, self._key, asdict(Told(self.name, self.told)))
             self._kept = True
-
-    @property
-    def _built(self) -> Tracker:
-        if self.tracker is None:
-            raise TrackingError("it was not built", retryable=False)
-        return self.tracker
 
     @property
     def _key(self) -> str:
