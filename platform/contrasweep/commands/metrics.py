@@ -59,16 +59,17 @@ class Pattern:
 
     def _expression(self, text: str) -> str:
         """Return the text as a regular expression: a group for each number that it names, the rest as it stands."""
-        parts = []
-        end = 0
-        for field in _FIELD.finditer(text):
-            # `_` stands for text that is skipped; any other name is that of a number to keep.
-            name = field[1]
-            self.names += [] if name == "_" else [name]
-            value = ".*?" if name == "_" else f"({_NUMBER})"
-            parts += [_literal(text[end : field.start()]), value]
-            end = field.end()
-        return "".join([*parts, _literal(text[end:])])
+        expression = ""
+        # Names of fields stand between the parts of the text. That of a field whose text is skipped is `_`.
+        for i, part in enumerate(_FIELD.split(text)):
+            if i % 2 == 0:
+                expression += r"\s+".join(map(re.escape, re.split(r"\s+", part)))
+            elif part == "_":
+                expression += ".*?"
+            else:
+                self.names.append(part)
+                expression += f"({_NUMBER})"
+        return expression
 
     def row(self, line: str) -> Values | None:
         """Return what a line of output says; None where it does not match."""
@@ -84,10 +85,6 @@ class Pattern:
                 if text is not None
             },
         }
-
-
-def _literal(text: str) -> str:
-    return r"\s+".join(map(re.escape, re.split(r"\s+", text)))
 
 
 def is_pattern(source: str) -> bool:
