@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import pydantic
@@ -69,7 +69,6 @@ MOST_TIMES = 4
 BETTER = f"{INCUMBENT}.better"
 """The arm of the last incumbent that was kept for being better, where a simpler one has followed it."""
 WAIT_S = 2.0
-T = TypeVar("T")
 
 
 class RunOptions(TypedDict, total=False):
@@ -775,10 +774,11 @@ class Referee:
             * len(self.campaign.datasets)
             * (self.campaign.folds or 1)
         )
+        spent = self.ledger.spent
         advice = None
         for seeds in range(rule.step, MOST_TIMES * len(differences) + 1, rule.step):
             chance = rule.chance(differences, grant.level, seeds)
-            takes = self.ledger.spent.of_trials(seeds * a_seed)
+            takes = spent.of_trials(seeds * a_seed)
             advice = More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
             if chance >= ENOUGH:
                 break
