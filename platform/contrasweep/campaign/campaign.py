@@ -669,7 +669,11 @@ class Referee:
         """Train a study within the budget, and once more what failed for a cause outside the method."""
         # A second time for what was lost to a cause outside the method.
         for _ in range(2):
-            results = self._run(self._within_budget(study), retry_failed)
+            # It stops where the campaign's GPU-hours end.
+            if (left := self._left("gpu_hours")) is not None:
+                left += self.ledger.measured(study.name).gpu_hours
+                study = replace(study, budget_gpu_hours=max(1e-9, left))
+            results = self._run(study, retry_failed)
             if results.stopped:
                 raise SpecError(
                     "the campaign's budget is used up, and nothing is decided",
@@ -690,14 +694,6 @@ class Referee:
         """Return what is left of a budget, of `trials` or `gpu_hours`; None without a limit."""
         limit = getattr(self.campaign, f"budget_{budget}")
         return limit and limit - getattr(self.ledger.spent, budget)
-
-    def _within_budget(self, study: AblationGrid) -> AblationGrid:
-        """A study that stops where the campaign's GPU-hours end."""
-        if (left := self._left("gpu_hours")) is None:
-            return study
-        return replace(
-            study, budget_gpu_hours=max(1e-9, left + self.ledger.measured(study.name).gpu_hours)
-        )
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
         """Run a study, or wait while another process that needs it too does so."""
