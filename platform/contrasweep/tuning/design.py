@@ -144,7 +144,7 @@ class SweepDesign:
         """Return a new rule for early stopping, as the study declares it."""
         study = self.study
         if study.pruner is None:
-            return pruners.NoPruner(study.mode)
+            return pruners.NoPruner()
         return pruners.build(
             study.pruner,
             mode=study.mode,

@@ -32,25 +32,34 @@ class Pruner(Protocol):
     """
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Take note that `trial` is about to start."""
+        """Take note that `trial` is about to start; by default do nothing."""
+        return
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return what `trial`, which has reported `value` at `step`, does next."""
 
     def on_pause(self, trial: str) -> None:
-        """Take note that `trial` has stopped as decided, now or before an interruption."""
+        """Take note that `trial` has stopped as decided, now or before an interruption; by default do nothing."""
+        return
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """Take note that `trial` will report no more; it was not stopped by this rule."""
+        """Take note that `trial` will report no more; it was not stopped by this rule. By default do nothing."""
+        return
 
     def on_search_end(self, configs: int) -> None:
-        """Take note that the search has asked for its last configuration; there are `configs` in all."""
+        """Take note that the search has asked for its last configuration; there are `configs` in all.
+
+        By default do nothing.
+        """
+        return
 
     def resumable(self) -> list[str]:
-        """Return paused trials that may go on from their checkpoints, each once."""
+        """Return paused trials that may go on from their checkpoints, each once; by default none."""
+        return []
 
     def is_paused(self, trial: str) -> bool:
-        """Whether `trial` has stopped and may still be resumed."""
+        """Whether `trial` has stopped and may still be resumed; by default it has not."""
+        return False
 
 
 def first_from(history: History, rung: float) -> float | None:

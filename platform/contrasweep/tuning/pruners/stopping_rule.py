@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 
 from contrasweep.tuning.pruners.pruner import (
@@ -10,12 +10,13 @@ from contrasweep.tuning.pruners.pruner import (
     STOP,
     Decision,
     History,
+    Pruner,
     at_least,
     first_from,
 )
 
 
-class StoppingRule(ABC):
+class StoppingRule(Pruner):
     """Base of rules that stop a trial for good, by a comparison with trials of the same fold."""
 
     def __init__(self, mode: str) -> None:
@@ -26,23 +27,6 @@ class StoppingRule(ABC):
     def add(self, trial: str, config: int, fold: int) -> None:
         """Note the fold of `trial`, because it is compared with trials of its fold only."""
         self.folds[trial] = fold
-
-    def on_end(self, trial: str, failed: bool = False) -> None:  # noqa: B027  # most rules need not know
-        """Do nothing: an end changes nothing."""
-
-    def on_pause(self, trial: str) -> None:  # noqa: B027
-        """Do nothing: a trial that such a rule stops is never resumed."""
-
-    def on_search_end(self, configs: int) -> None:  # noqa: B027
-        """Do nothing: the number of configurations changes nothing."""
-
-    def resumable(self) -> list[str]:
-        """Return []: a stopped trial stays stopped."""
-        return []
-
-    def is_paused(self, trial: str) -> bool:
-        """Return False: this rule never pauses a trial."""
-        return False
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return `CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold.
@@ -66,16 +50,12 @@ class StoppingRule(ABC):
         """
 
 
-class NoPruner(StoppingRule):
+class NoPruner(Pruner):
     """A rule that stops nothing."""
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return `CONTINUE`."""
         return CONTINUE
-
-    def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
-        """Return True: this rule stops no trial."""
-        return True
 
 
 class Asha(StoppingRule):

@@ -39,14 +39,15 @@ class Searcher(Protocol):
     ) -> None:
         """Learn what came of `config`: its `value` of the metric, or None if it failed.
 
-        With `pruned_at` it was stopped at that step, and `value` is the one that it had there.
+        With `pruned_at` it was stopped at that step, and `value` is the one that it had there. By default do nothing.
         """
+        return
 
     def replay(self, config: MutableConfig) -> None:
         """Count `config` as asked for already, by this process before an interruption, or by another one."""
 
 
-class ListSearcher:
+class ListSearcher(Searcher):
     """Suggests the configurations of a list, each once. It learns nothing from results."""
 
     def __init__(self, space: Space, fixed: Config, configs: Iterator[MutableConfig]) -> None:
@@ -67,11 +68,6 @@ class ListSearcher:
                 self.seen.add(text)
                 return config
         return None
-
-    def tell(
-        self, config: MutableConfig, value: float | None, pruned_at: int | None = None
-    ) -> None:
-        """Do nothing: the list does not depend on values."""
 
     def replay(self, config: MutableConfig) -> None:
         """Mark `config` as asked, so that the list does not give it again."""
