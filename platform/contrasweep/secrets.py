@@ -79,6 +79,7 @@ def redacted(text: str) -> str:
 
 def secrets_in(address: str) -> list[str]:
     """Return what `redacted` hides of an address: each as it stands there, and with its percent signs decoded."""
+    # Of each address that is found, the parts that `_split` hides, each in both forms.
     return [
         form
         for match in _ADDRESS.finditer(address)

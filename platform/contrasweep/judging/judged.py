@@ -207,6 +207,8 @@ def judge(
         over, "kinds", ("further", "these", "each"), "there is no such kind", place="--over"
     )
     name, roles, layout, told_columns = laid_out(source, options, over, i_know)
+
+    # Which arms are compared.
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
@@ -222,6 +224,8 @@ def judge(
         raise SpecError(
             f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint
         )
+
+    # The table, whose comparisons are the family: of the arms over everything, or in each task.
     # Runs may be compared as two samples where neither folds, nor items, nor pooled tasks pair them.
     pooled = over == "these" and bool(layout.axes)
     rule = DecisionRule(
@@ -251,6 +255,7 @@ def judge(
         title=name,
         items=layout.items,
     )
+
     judged_comparisons = [p.comparison for p in table.pairs]
     # A single run of each arm says nothing of the noise, and no verdict may look as if it did.
     if not any(

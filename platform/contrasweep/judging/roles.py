@@ -113,6 +113,7 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
     free = [name for name in names if not any(name in columns for columns in by_role.values())]
     arms = by_role["arm"] or _arm(frame, free)
     metric = (by_role["metric"] or _metric(frame, [name for name in free if name not in arms]))[0]
+    # Which values are better is read off the metric's name.
     mode = options["mode"] or better(metric)
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"

@@ -294,18 +294,18 @@ def _evidence(
                     rows, rule.design, mode=rule.mode, weights=weights, items=scores
                 )
 
+            # All trials of a and of b, and the values of those that finished.
+            own_rows_of = [sides[side][sides[side] >= 0] for side in (a, b)]
+            runs = [column["value"][at][np.isfinite(column["value"][at])] for at in own_rows_of]
             # Where hardly a replicate is shared, the runs are two samples.
             if rule.unpaired and (result is None or result.common.n < 2):
-                alone = [sides[side][sides[side] >= 0] for side in (a, b)]
-                runs = [column["value"][at][np.isfinite(column["value"][at])] for at in alone]
-                lost = int(column["lost"][alone[0]].sum()), int(column["lost"][alone[1]].sum())
-                if (apart := unpaired_evidence(runs[0], runs[1], lost, rule.mode)) is not None:
+                lost_a, lost_b = (int(column["lost"][at].sum()) for at in own_rows_of)
+                apart = unpaired_evidence(runs[0], runs[1], (lost_a, lost_b), rule.mode)
+                if apart is not None:
                     yield _Found(context, a, b, apart, True)
             elif result is not None:
-                # Finished trials of either arm: those that are in no pair have no partner.
-                finished = sum(
-                    int(np.isfinite(column["value"][sides[s][sides[s] >= 0]]).sum()) for s in (a, b)
-                )
+                # Finished trials that are in no pair have no partner.
+                finished = sum(map(len, runs))
                 # Arms that were added, and trials trained again, after results were seen have no verdict.
                 stands = not rule.family or {a, b} <= {*rule.family}
                 stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])

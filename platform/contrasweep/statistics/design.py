@@ -495,8 +495,10 @@ def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
+    # One seed on all folds, of which an earlier study, or nothing, tells what another would change.
     if estimate is None and design.seed_part is not None:
         return _one_seed(mean, spread, scale, design.seed_part, design, values)
+    # Nothing tells seeds from the rest: all of the spread counts as the folds'.
     if estimate is None or spread == 0:
         return Contrast(
             mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values
