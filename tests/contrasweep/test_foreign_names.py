@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 from calm import calm_run
 from command_line import contrasweep
+from tracked import tracked_of
 
 import contrasweep as cs
 from contrasweep.planning.planner import plan
@@ -23,7 +24,6 @@ from contrasweep.storage.study_document import STUDY_FILE
 from contrasweep.study.trust import check_named
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.links import LINKS_FILE, read_links
-from contrasweep.tracking.tracker import TrackedStudy
 
 ARMS = {name: cs.Arm("toy:train", {"epochs": 1, "lr": lr}) for name, lr in (("a", 0.1), ("b", 0.3))}
 STUDY = cs.AblationGrid("small", ARMS, "digits-lt", folds=2, metric="accuracy")
@@ -128,9 +128,7 @@ def test_a_run_logs_no_model_by_code_that_a_storage_names(mlflow_uri, here, caps
         assert results.trial_records and {r.trainable for r in results.trial_records.values()} >= {
             trainable
         }
-        tracked = TrackedStudy.of(
-            "small", planned.trials, metric="accuracy", storage=str(here / "runs")
-        )
+        tracked = tracked_of("small", planned.trials, metric="accuracy", storage=str(here / "runs"))
         publish(results, checked_tracking(mlflow_uri), tracked, trained=planned)
         assert "evil" not in sys.modules and not (here / "ran").exists()
     assert (

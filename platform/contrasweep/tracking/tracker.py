@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypedDict
+from typing import Literal, Protocol, Self, TypedDict
 
 from contrasweep.errors import BrokenFileError
 from contrasweep.rows import Row, metrics_of
 from contrasweep.secrets import redacted
 from contrasweep.storage.attempts import BegunTrial
-from contrasweep.storage.record import CodeRef, Record, Status, TrialLike
+from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.storage.records import LOG, StudyRecords
-from contrasweep.study import dotted
 
 Outcome = Literal["complete", "interrupted", "running"]
 """How a study stands: all that is needed is done, something is left that no process trains now, or one does."""
@@ -85,12 +84,6 @@ class TrackedStudy:
     description: str = ""
     extra: Mapping[str, object] = field(default_factory=dict)
     datasets: Mapping[str, DatasetFacts] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, name: str, planned: Collection[TrialLike], /, **fields: Any) -> Self:
-        """The study `name` whose trials, and so whose config keys, are those of `planned`."""
-        keys = dict.fromkeys(key for trial in planned for key in dotted.flatten(trial.config))
-        return cls(name=name, keys=tuple(keys), **{"trials": len(planned), **fields})
 
     @classmethod
     def stored(cls, records: StudyRecords) -> Self:

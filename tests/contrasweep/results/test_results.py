@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_up import declared, nowhere, train
+from tracked import tracked_of
 
 from contrasweep import AblationGrid, Arm, SpecError, load
 from contrasweep.cli.reports import summary
@@ -28,7 +29,6 @@ from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.code_files import write_code
 from contrasweep.storage.record import CodeRef, Record, Status
 from contrasweep.tracking.mlflow.description import describe_run, final_tags
-from contrasweep.tracking.tracker import TrackedStudy
 
 DATA = nowhere()
 
@@ -423,7 +423,7 @@ def test_values_that_are_nearly_alike_are_rows_of_their_own_everywhere(tmp_path)
     assert len(results.at(results.frame, {"lr": 0.12345679})) == 20
     page = render(results, "html").decode()
     assert "0.12345678" in page and "0.12345679" in page
-    study = TrackedStudy.of("near", plan.trials, axes=("lr",))
+    study = tracked_of("near", plan.trials, axes=("lr",))
     assert len({describe_run(study, trial).params["lr"] for trial in plan.trials}) == 2
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from made_up import declared, train
+from tracked import tracked_of
 from typer.testing import CliRunner
 
 from contrasweep import AblationGrid, Arm
@@ -17,7 +18,6 @@ from contrasweep.running.publish import publish
 from contrasweep.storage.record import Record, Status
 from contrasweep.tracking.kinds import checked_tracking
 from contrasweep.tracking.mlflow.address import TrackingAddress
-from contrasweep.tracking.tracker import TrackedStudy
 
 DATA = Manifest(
     "d",
@@ -46,7 +46,7 @@ def test_a_store_that_shows_all_and_was_not_written_to_is_left_alone(
     def again():
         """Publish; how often MLflow was asked, and whether it has all trials."""
         asked.clear()
-        tracked = TrackedStudy.of("shown", plan.trials, metric="accuracy", storage=records.storage)
+        tracked = tracked_of("shown", plan.trials, metric="accuracy", storage=records.storage)
         results = publish(
             Results.load("shown", records.storage), checked_tracking(mlflow_uri), tracked
         )

@@ -23,6 +23,7 @@ import pytest
 from benchmarks.tracking_services import mlflow_server, postgres, postgres_missing, wait_until
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tracked import tracked_of
 
 from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import ContrasweepError, StorageError
@@ -99,7 +100,7 @@ class Study:
 
     @property
     def tracked(self) -> TrackedStudy:
-        return TrackedStudy.of(
+        return tracked_of(
             self.name,
             self.trials,
             axes=("batch_size",),
@@ -839,7 +840,7 @@ def test_settings_of_which_mlflow_takes_the_names_as_one_are_numbered():
         Trial("s", arm, "m:f", {name: 1}, Manifest("d", "", "image", {}), seed=0)
         for arm, name in (("a", "k(1"), ("b", "k[1"))
     ]
-    study = TrackedStudy.of("s", trials, metric="accuracy")
+    study = tracked_of("s", trials, metric="accuracy")
     shown = [describe_run(study, trial).params for trial in trials]
     assert [(params["k_1"], params["k_1_2"]) for params in shown] == [("1", "-"), ("-", "1")]
 
@@ -1203,7 +1204,7 @@ configs = st.dictionaries(
 @given(st.lists(configs, min_size=1, max_size=4))
 def test_all_trials_of_a_study_have_the_same_params(configs):
     trials = [Trial("s", "a", "m:f", config, DATA) for config in configs]
-    cards = [describe_run(TrackedStudy.of("s", trials), trial) for trial in trials]
+    cards = [describe_run(tracked_of("s", trials), trial) for trial in trials]
     assert len({frozenset(c.params) for c in cards}) == 1
     for trial, shown in zip(trials, cards, strict=True):
         assert set(flatten(trial.config)) <= set(shown.params)

@@ -21,6 +21,7 @@ from contrasweep.storage import compact
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.record import Record, Status
 from contrasweep.storage.records import StudyRecords
+from contrasweep.study import dotted
 from contrasweep.tracking.links import write_links
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.mlflow.client import new_client
@@ -182,7 +183,7 @@ class Server(Target):
 
     def learn(self, records: Collection[Record]) -> None:
         """Add the settings of these trials to the params that every run has."""
-        keys = TrackedStudy.of(self.study.name, records).keys
+        keys = (key for record in records for key in dotted.flatten(record.config))
         self.study = replace(self.study, keys=tuple(dict.fromkeys([*self.study.keys, *keys])))
 
     def shows(self, record: Record) -> bool:
