@@ -268,11 +268,6 @@ class Part:
     rows: pa.Table
     trials: frozenset[str]
 
-    @property
-    def full(self) -> bool:
-        """Whether the file is large enough to be left as it is when more trials are compacted."""
-        return len(self.trials) >= PART_TRIALS // 2
-
 
 def empty_rows(kind: str) -> pa.Table:
     """Return a table of this kind without rows."""
@@ -345,23 +340,18 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
 
     These parts are deleted then. Nothing is said of a storage that one may only read.
     """
-    small = [part for part in parts if not part.full]
+    small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
     with contextlib.suppress(StorageError):
-        for chunk in _chunks(rows):
+        trials = rows["trial_id"].unique()
+        for first in range(0, len(trials), PART_TRIALS):
+            in_chunk = pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])
+            chunk = rows.filter(in_chunk).combine_chunks()
             records.store.write(
                 f"{records.study}/compact/{kind}/{_name(chunk)}.parquet", encode_table(chunk)
             )
         for part in small:
             records.store.delete(part.key)
-
-
-def _chunks(rows: pa.Table) -> Iterator[pa.Table]:
-    trials = rows["trial_id"].unique()
-    for first in range(0, len(trials), PART_TRIALS):
-        yield rows.filter(
-            pc.is_in(rows["trial_id"], trials[first : first + PART_TRIALS])
-        ).combine_chunks()
 
 
 def _name(rows: pa.Table) -> str:

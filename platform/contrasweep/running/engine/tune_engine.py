@@ -371,7 +371,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     ) -> None:
         """End a trial: its worker has written the record, or it was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
-        _forget(trial)
+        # of an ended trial only its id is needed later
+        ray_internals.forget(trial)
+        for name in ("notes", "code", "trial"):
+            trial.config.pop(name, None)  # type: ignore[misc]
 
     def on_trial_error(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
@@ -430,13 +433,6 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             self.loop.accounts.stop(str(error))
         except Exception:
             log.exception("an event of a trial was lost; the records in the storage are whole")
-
-
-def _forget(trial: RayTrial) -> None:
-    """Free the memory of an ended trial: only its id is needed later."""
-    ray_internals.forget(trial)
-    for name in ("notes", "code", "trial"):
-        trial.config.pop(name, None)  # type: ignore[misc]
 
 
 def _error_text(trial: RayTrial) -> str:
