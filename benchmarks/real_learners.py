@@ -35,7 +35,7 @@ from contrasweep.search_spaces.quickstart import BASE, TRAIN
 from contrasweep.statistics.group_sequential import Looks, SpendingName
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.record import CodeRef, Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.trial import Trial
 from contrasweep.tuning.source import Finished
 
@@ -164,7 +164,7 @@ def write(
     trial: Trial, records: StudyRecords, code: CurrentCode, pool: Pool, networks: Networks
 ) -> None:
     metrics, items = pool.read(*networks.of(trial))
-    records.write_items(trial.id, items)
+    records.write_encoded_items(trial.id, encode_items(items))
     reference = CodeRef(code.of(trial.trainable, trial.config).version.digest)
     rows = [{"step": EPOCHS[networks.kind], "time": 0.0, **metrics}]
     records.write(

@@ -38,7 +38,7 @@ from contrasweep.storage.checkpoints import Checkpoints
 from contrasweep.storage.compact import compact_finished
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.trial import Trial
 
 RESULTS = Path(__file__).parent / "results" / "report.md"
@@ -122,7 +122,7 @@ def _leave(records: StudyRecords, trial: Trial) -> None:
     items: dict[str, Any] = {}
     if rows and not failed:
         items = {name: rng.integers(0, 2, 109) for name in ("knn1", "knn5", "probe")}
-        records.write_items(trial.id, items)
+        records.write_encoded_items(trial.id, encode_items(items))
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.pt").write_bytes(rng.bytes(2048))
             Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 GIB = 2**30
@@ -130,12 +129,7 @@ class Meter:
     def __enter__(self) -> "Meter":
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.stop()
 
 

@@ -11,7 +11,7 @@ from contrasweep.planning.grid import make_plan
 from contrasweep.running.prepare import study_document
 from contrasweep.storage.planned import write_planned
 from contrasweep.storage.record import Cause, Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.tracking.links import LINKS_FILE, Links
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 9, 1, "bb"),)}
@@ -80,7 +80,7 @@ def made(
                 "metrics": {"accuracy": score} | ({"even": score} if trial.seed % 2 == 0 else {})
             }
         if items:
-            records.write_items(trial.id, {"accuracy": scores})
+            records.write_encoded_items(trial.id, encode_items({"accuracy": scores}))
             measured |= {"items": ("accuracy",)}
         status = Status.DONE if end is None else Status.FAILED
         records.write(

@@ -80,8 +80,7 @@ def plan_evaluation(
         key = canonical.dumps([record.arm, values])
         before = cells[key].trials if key in cells else ()
         cells[key] = Cell(record.arm, values, (*before, trial))
-    finished = [record for record in results.trial_records.values() if record.status.counts]
-    lacking = len(finished) - len(done)
+    lacking = len(_finished(results)) - len(done)
     if lacking:
         print(
             f"left out: {plural(lacking, 'finished trial')} without a checkpoint", file=sys.stderr
@@ -140,27 +139,33 @@ def plan_given(
             (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
             stored.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
     saved = stored.latest()
-    config = {
-        "study": study.name,
-        "trainable": model,
-        "config": {},
-        "on": others,
-        "function": evaluation.function,
-    }
-    network = {"source": content, "checkpoint": saved.digest if saved else "", "trained": 0.0}
-    file = "" if checkpoint.is_dir() else checkpoint.name
-    trial = Trial(
-        study.name, ARM, EVALUATION, canonical.Config({**config, **network, "file": file}), data
+    config = canonical.Config(
+        {
+            "study": study.name,
+            "trainable": model,
+            "config": {},
+            "on": others,
+            "function": evaluation.function,
+            "source": content,
+            "checkpoint": saved.digest if saved else "",
+            "trained": 0.0,
+            "file": "" if checkpoint.is_dir() else checkpoint.name,
+        }
     )
+    trial = Trial(study.name, ARM, EVALUATION, config, data)
     return GridPlan(study, (Cell(ARM, {}, (trial,)),), {data.digest: study.data})
+
+
+def _finished(results: Results) -> list[Record]:
+    """Return the records of the table's trials that were trained to their end."""
+    return [record for record in results.trial_records.values() if record.status.counts]
 
 
 def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
     """Whether every finished trial of the table has scores of the evaluation."""
-    finished = [record for record in results.trial_records.values() if record.status.counts]
     return all(
         any(evaluation.gives(name, prefix) for name in record.metrics)
-        for record in finished
+        for record in _finished(results)
         for prefix in evaluation.prefixes
     )
 
@@ -174,7 +179,7 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
             value=results.name,
             hint="name the study that it evaluates",
         )
-    finished = [record for record in results.trial_records.values() if record.status.counts]
+    finished = _finished(results)
     for record in finished:
         networks.loader(results.document, record, named)
     store = results.records.store

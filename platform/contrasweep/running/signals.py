@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 INTERRUPTED = 130
@@ -187,12 +186,7 @@ class Termination:
                 signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for number, before in self.before.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, before)

@@ -224,10 +224,6 @@ class StudyRecords:
             return []
         return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
 
-    def write_items(self, trial_id: str, items: ItemColumns) -> None:
-        """Write what a trainable gave for each test item: a column per name, a value per item."""
-        self.write_encoded_items(trial_id, encode_items(items))
-
     def write_encoded_items(self, trial_id: str, data: bytes) -> None:
         """Write items.parquet of a trial from the bytes that `encode_items` returned."""
         self.store.write(self.key(trial_id, "items.parquet"), data)

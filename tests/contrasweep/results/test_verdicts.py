@@ -17,6 +17,7 @@ from contrasweep.reporting import render
 from contrasweep.results.building import DecisionRule, build_table
 from contrasweep.statistics.design import Design
 from contrasweep.storage.record import Cause, Record, Status
+from contrasweep.storage.records import encode_items
 
 SHARDS = {"train": (Shard("a", 100, 1, "aa"),), "test": (Shard("b", 40, 1, "bb"),)}
 DATA = Manifest("d", "/nowhere", "image", SHARDS, folds=Folds(5))
@@ -34,7 +35,7 @@ def study(tmp_path, value, *, items=None, status=lambda trial: Status.DONE, arms
     for trial in plan.trials:
         scores = {} if items is None else {"accuracy": items(trial)}
         if scores:
-            records.write_items(trial.id, scores)
+            records.write_encoded_items(trial.id, encode_items(scores))
         metrics = {"accuracy": float(np.mean(scores["accuracy"])) if scores else value(trial)}
         ended = status(trial)
         records.write(

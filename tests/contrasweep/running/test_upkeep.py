@@ -16,7 +16,7 @@ from contrasweep.storage.archive import archive_trials
 from contrasweep.storage.checkpoints import Checkpoints, Extra
 from contrasweep.storage.code_files import accept, write_code
 from contrasweep.storage.record import CodeRef, Record, Status
-from contrasweep.storage.records import StudyRecords
+from contrasweep.storage.records import StudyRecords, encode_items
 from contrasweep.tracking.links import write_links
 from contrasweep.tuning.arm_search import CANDIDATE_FILE
 
@@ -37,7 +37,7 @@ def whole(tmp_path_factory):
     for i, trial in enumerate(plan.trials):
         rows = [{"step": step, "time": 1.0 * step, "accuracy": step / 10} for step in (1, 2)]
         records.write_metrics(trial.id, rows)
-        records.write_items(trial.id, {"hits": [0.0, 1.0]})
+        records.write_encoded_items(trial.id, encode_items({"hits": [0.0, 1.0]}))
         Checkpoints(records.store, records.key(trial.id, "checkpoint")).save(
             folder / "files", 2, Extra(seconds=1.0)
         )

@@ -10,6 +10,7 @@ from contrasweep import AblationGrid, Arm, plan
 from contrasweep.data import open_dataset, stage
 from contrasweep.errors import SpecError
 from contrasweep.storage.record import TrialNotes
+from contrasweep.storage.records import encode_items
 from contrasweep.trainables.review_helpfulness import train
 from contrasweep.trainables.review_helpfulness.case_study import case_study
 from contrasweep.trainables.review_helpfulness.metrics import per_product
@@ -43,7 +44,7 @@ def test_a_product_is_shown_with_its_reviews_and_the_scores_of_two_models(tmp_pa
             for file, path in report.artifacts.items():
                 records.store.put_file(records.key(trial.id, f"artifacts/{file}"), path)
                 tables[trial.arm] = pd.read_parquet(path)
-        records.write_items(trial.id, report.items)
+        records.write_encoded_items(trial.id, encode_items(report.items))
         records.write(
             record_of(trial, TrialNotes(), metrics=report.metrics, items=tuple(report.items))
         )
