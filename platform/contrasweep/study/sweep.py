@@ -143,11 +143,6 @@ class Sweep(StudyBase):
         budget = self.budget or ArmBudget(self.trials_per_arm)
         return ArmBudget(self.trials_per_arm or budget.trials, budget.epochs, budget.gpu_hours)
 
-    @property
-    def axis_names(self) -> list[str]:
-        """Return no names: the table of a Sweep has arms and no axes."""
-        return []
-
 
 Study = AblationGrid | Sweep
 """What a researcher declares. Python objects and YAML have the same fields, checked as they are made."""

@@ -97,6 +97,19 @@ def _read_file(source: Path, folder: str, name: str) -> bytes:
     raise DataError(f"{source} has no {name} (nor {folder}/{name})")
 
 
+def _fetch(name: str, folder: Path) -> Path:
+    """Download the archive, checked by torchvision's digest, into the folder, and return its path.
+
+    Torchvision itself would unpack it and load its pickles.
+    """
+    from torchvision import datasets
+    from torchvision.datasets.utils import download_url
+
+    dataset = getattr(datasets, name)
+    download_url(dataset.url, str(folder), dataset.filename, dataset.tgz_md5)
+    return folder / str(dataset.filename)
+
+
 _LICENCE = "free for research, cite Krizhevsky 2009"
 
 
@@ -108,7 +121,7 @@ def _importer(classes: int, settings: Any, about: str) -> Importer:
         _LICENCE,
         source,
         settings,
-        partial(labelled_images.download, f"CIFAR{classes}"),
+        partial(_fetch, f"CIFAR{classes}"),
     )
 
 

@@ -100,14 +100,6 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
     }
 
 
-def download(name: str, folder: Path) -> Path:
-    """Download torchvision's dataset `name`, checked by its digests, into the folder, and return that."""
-    from torchvision import datasets
-
-    getattr(datasets, name)(folder, download=True)
-    return folder
-
-
 def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
     """Return the number of images of each class by the long-tailed profile that the field reports on.
 

@@ -78,18 +78,26 @@ def _read(classes: tuple[str, ...], look: str, source: Path, settings: Any) -> C
     return replace(content, source={"content": look})
 
 
+def _fetch(name: str, folder: Path) -> Path:
+    """Download torchvision's dataset `name`, checked by its digests, into the folder, and return that."""
+    from torchvision import datasets
+
+    getattr(datasets, name)(folder, download=True)
+    return folder
+
+
 _SOURCE = "the folder of the four idx files (gzipped or not), or an npz with x_train, y_train, x_test, y_test"
 MNIST = Importer(
     partial(_read, DIGITS, "glyphs"),
     "handwritten digits 28x28, 60,000 + 10,000",
     "CC BY-SA 3.0 (LeCun et al. 1998)",
     _SOURCE,
-    fetch=partial(labelled_images.download, "MNIST"),
+    fetch=partial(_fetch, "MNIST"),
 )
 FASHION_MNIST = Importer(
     partial(_read, FASHION, "photos"),
     "clothing articles 28x28, 60,000 + 10,000",
     "MIT (Xiao et al. 2017)",
     _SOURCE,
-    fetch=partial(labelled_images.download, "FashionMNIST"),
+    fetch=partial(_fetch, "FashionMNIST"),
 )
