@@ -65,6 +65,8 @@ CALLS = {
     "Tuner": "trainable param_space tune_config run_config",
 }
 """Calls of Optuna and Ray Tune that declare a search, and their arguments that are read."""
+WALKED = "config func param_space run_config run_or_experiment trainable tune_config"
+"""Of these the arguments that are read where they stand in the script."""
 WRAPPERS = {
     **dict.fromkeys(("ConcurrencyLimiter", "Repeater"), ("searcher", "argument 1")),
     "OptunaSearch": ("sampler",),
@@ -511,19 +513,10 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             say(key, words)
         elif key == "resources_per_trial":
             needs(inner)
-        elif key in (
-            "direction",
-            "metric",
-            "mode",
-            "n_trials",
-            "num_samples",
-            "stop",
-            "name",
-            "study_name",
-        ):
-            said[key.removeprefix("study_")] = value(inner)
         elif key not in CALLS[name].split():
             raise ValueError(key)
+        elif key not in WALKED.split():
+            said[key.removeprefix("study_")] = value(inner)
 
     said: MutableConfig = {}  # of the search
     trains = ""

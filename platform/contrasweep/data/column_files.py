@@ -114,8 +114,7 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
     if not len(rows):
         return []
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-    edges = [0, *breaks.tolist(), len(rows)]
-    return list(pairwise(edges))
+    return list(pairwise([0, *breaks.tolist(), len(rows)]))
 
 
 REMEDY = "train on views of them (view_size: 224), or stage them with --set size=224"

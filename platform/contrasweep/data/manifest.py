@@ -145,7 +145,6 @@ class Manifest:
             split: [[s.rows, s.content or s.sha256] for s in shards]
             for split, shards in self.splits.items()
         }
-        folds = asdict(self.folds) if self.folds else None
         return canonical.digest(
             {
                 "schema": self.schema_version,
@@ -153,7 +152,7 @@ class Manifest:
                 "splits": shards,
                 "classes": list(self.classes),
                 "columns": self.columns,
-                "folds": folds,
+                "folds": self.folds and asdict(self.folds),
             }
         )
 

@@ -175,21 +175,19 @@ class GridPlan(PlanDisplay):
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
         """Return one row for each cell, given the finished records `known` by trial id."""
-        names = self.study.axis_names
         return tuple(
-            self._row(cell, names, sum(trial.id in known for trial in cell.trials))
-            for cell in self.cells
+            self._row(cell, sum(trial.id in known for trial in cell.trials)) for cell in self.cells
         )
 
-    def _row(self, cell: Cell, names: list[str], done: int) -> PlanRow:
-        """Return the row of a cell, of whose trials `done` have ended; `names` are the axes."""
+    def _row(self, cell: Cell, done: int) -> PlanRow:
+        """Return the row of a cell, of whose trials `done` have ended."""
         facts = {
             "arm": cell.arm,
             "axes": dict(cell.axes),
             "replicates": len(cell.trials),
             "done": done,
         }
-        columns = [("arm", cell.arm), *((axis, str(cell.axes.get(axis, "-"))) for axis in names)]
+        columns = [("arm", cell.arm), *((axis, str(value)) for axis, value in cell.axes.items())]
         columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
         return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
 
