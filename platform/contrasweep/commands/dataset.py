@@ -65,15 +65,14 @@ def _written(
 
 def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
     """Write each image of both parts as a PNG whose name has its part, label and row."""
-    from PIL import Image
+    from contrasweep.data.images import picture
 
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
         file = part.file("image")
         labels = part.labels
         for i, row in enumerate(part.rows):
-            pixels = file.item(int(row))
-            picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-            picture.save(folder / f"{name}.{labels[i]}.{row}.png", compress_level=1)
+            image = picture(file.item(int(row)))
+            image.save(folder / f"{name}.{labels[i]}.{row}.png", compress_level=1)
 
 
 def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:

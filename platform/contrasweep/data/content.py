@@ -1,5 +1,6 @@
 """The result of an importer: tables of rows for each split, with their description."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,12 @@ class Rejected:
     """The items that an importer left out: for each reason their number and the first names."""
 
     NAMES = 20
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, name: str) -> None:
         """Count one item called `name` as left out for `reason`; the first 20 names of a reason are kept."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.counts[reason] += 1
         if len(names_kept := self.names.setdefault(reason, [])) < self.NAMES:
             names_kept.append(name)
 

@@ -58,7 +58,7 @@ def scaled_down(
     encoded = io.BytesIO()
     with _opened(data) as image:
         kind = "JPEG" if image.format == "JPEG" else "PNG"
-    Image.fromarray(small[..., 0] if small.shape[2] == 1 else small).save(encoded, kind, quality=95)
+    picture(small).save(encoded, kind, quality=95)
     return encoded.getvalue(), small
 
 
@@ -76,10 +76,13 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     """[h w c] -> [height width c], bicubic with antialiasing, stretched if the aspect differs."""
     if pixels.shape[:2] == (height, width):
         return pixels
-    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), np.uint8).reshape(
-        height, width, -1
-    )
+    resized = picture(pixels).resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(resized, np.uint8).reshape(height, width, -1)
+
+
+def picture(pixels: NDArray[np.uint8]) -> Image.Image:
+    """Return pixels [h w c] as Pillow has them, which knows no axis of one channel."""
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:

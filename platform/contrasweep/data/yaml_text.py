@@ -110,10 +110,6 @@ def _check_numbers(value: Any, place: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError("numbers are finite", place=place, value=value)
     if isinstance(value, Mapping):
-        inner = [*value, *value.values()]
-    elif isinstance(value, list):
-        inner = value
-    else:
-        inner = []
-    for item in inner:
+        value = [*value, *value.values()]
+    for item in value if isinstance(value, list) else ():
         _check_numbers(item, place)

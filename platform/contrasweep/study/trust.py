@@ -36,11 +36,8 @@ def _naming(value: object) -> Iterator[str]:
     if isinstance(value, Mapping) and "command" in value:
         yield from _texts(value["command"])
         yield from (text for text in _texts(value) if not _WORD.fullmatch(text))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _naming(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from _naming(item)
     elif isinstance(value, str) and ":" in value:
         yield value

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class Encoded:
 class Copies:
     """Images that are equal byte for byte to one that came before, counted by where that was."""
 
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     seen: dict[bytes, tuple[str, int | None]] = field(default_factory=dict)
 
     def add(self, data: bytes, split: str, label: int | None) -> str:
@@ -70,12 +71,9 @@ class Copies:
         digest = hashlib.sha256(data).digest()[:12]
         if digest in self.seen:
             other, alike = self.seen[digest]
-            kinds = [
-                "within" if other == split else "across splits",
-                *(["of another class"] if alike != label else []),
-            ]
-            for kind in kinds:
-                self.counts[kind] = self.counts.get(kind, 0) + 1
+            self.counts["within" if other == split else "across splits"] += 1
+            if alike != label:
+                self.counts["of another class"] += 1
         self.seen.setdefault(digest, (split, label))
         return digest.hex()
 
