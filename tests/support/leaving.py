@@ -256,6 +256,10 @@ def own_generator():
     GENERATOR.random()
 
 
+def own_new_name():
+    globals()["CACHED"] = {}
+
+
 LEFT = {
     closed_output: "closed a standard stream",
     thread: "left a thread behind",
@@ -269,6 +273,7 @@ LEFT = {
     own_list: "changed KEPT in the module leaving",
     own_number: "changed COUNT in the module leaving",
     own_generator: "changed GENERATOR in the module leaving",
+    own_new_name: "changed CACHED in the module leaving",
 }
 
 

@@ -393,6 +393,10 @@ def test_a_learned_temperature_is_the_temperature_with_its_derivative(name):
             "n_views: targets 'byol' compare two views, got 3; .* batch, xbm, dino",
         ),
         (
+            {"targets": "moco", "loss": "supcon", "n_views": 1},
+            "n_views: targets 'moco' compare two views, got 1; for more take",
+        ),
+        (
             {"n_views": 3, "loss": "vicreg"},
             "n_views: a loss of two views takes views in pairs, got 3",
         ),
