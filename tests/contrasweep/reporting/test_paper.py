@@ -11,7 +11,7 @@ from made_up import declared
 
 import contrasweep as cs
 from contrasweep.reporting import write_report
-from contrasweep.results.table import TableStyle
+from contrasweep.results.table import Cell, Replicate, TableStyle
 from contrasweep.storage.record import Record, Status
 
 NAMES = {"ocl": "OCL & co.", "knn1": "1NN", "knn5": "5NN", "lr": "learning rate"}
@@ -136,6 +136,19 @@ def test_another_number_than_the_interval_may_stand_behind_a_mean(
     assert (divisor is None) == ("±" not in table)
     if divisor:
         assert f"± {deviation / divisor:.5f}" in table
+
+
+def test_a_standard_error_is_over_the_trials_that_have_finished():
+    values = [0.5, 0.6, 0.7, 0.8, None, None]
+    words = ["done"] * 4 + ["failed", "pending"]
+    replicates = tuple(
+        Replicate(str(i), None, i, word, value)
+        for i, (value, word) in enumerate(zip(values, words, strict=True))
+    )
+    cell = Cell(0.65, 0.4, 0.9, 4, {"done": 4, "failed": 1, "pending": 1}, replicates)
+    mean, behind = cell.parts(4, TableStyle(cell="mean-se"))
+    deviation = np.std(values[:4], ddof=1)
+    assert (mean, behind) == ("0.6500", f"± {deviation / 2:.4f} 4/6")
 
 
 def test_a_cell_that_there_is_not_is_refused_by_its_name():

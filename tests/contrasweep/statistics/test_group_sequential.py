@@ -101,6 +101,11 @@ def test_with_a_margin_a_small_difference_is_equivalent_before_it_is_futile():
     fits = {"equivalence_p": [[0.4, 0.1, 0.001, 1e-6]], "standard_errors": [0.1]}
     standing = judge_looks([p_of([0.1] * 4)], [0.01], LOOKS, Family(3, margin=0.5), **fits)[0]
     assert standing.decision == "equivalent" and standing.equivalence_p <= 0.05
+    # what collapses to come may overturn waits, also with so small a difference
+    waits = judge_looks(
+        [p_of([0.1] * 4)], [0.01], LOOKS, Family(3, margin=0.5), **fits, early=[False]
+    )[0]
+    assert waits.decision == "open" and waits.equivalence_p == 1
     coarse = judge_looks(
         [p_of([0.1] * 6)],
         [0.01],
