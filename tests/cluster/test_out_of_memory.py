@@ -2,6 +2,7 @@
 
 import errno
 import pickle
+import resource
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contrasweep.cluster import guard as guards
 from contrasweep.cluster import usage
 from contrasweep.cluster.guard import CONTEXT_GIB, guard
 from contrasweep.cluster.inventory import Gpu, Inventory, Node
@@ -181,6 +183,17 @@ def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_af
     held = usage._host_bytes() / 2**30
     with guard(host_memory_gib=held + 2.5):
         assert allocate().nbytes == 2**31  # nor within it for what was asked
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts so on Linux alone")
+def test_a_process_that_holds_more_than_its_trial_may_take_keeps_the_slack(monkeypatch):
+    """What imports hold is not counted against the trial twice: half a GiB is left in any case."""
+    limits = []
+    monkeypatch.setattr(guards, "_data_bytes", lambda: (8 * 2**30, 6 * 2**30))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append(limit[0]))
+    with guard(host_memory_gib=1.0):
+        pass
+    assert limits[0] == 8 * 2**30 + int(guards.SLACK_GIB * 2**30)
 
 
 def test_the_gpu_guard_needs_no_gpu_and_sets_the_fraction_where_there_is_one(monkeypatch):

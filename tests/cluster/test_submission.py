@@ -1011,7 +1011,6 @@ def train(trial, resume=None):
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("link", [False, True])
 def test_tasks_of_slurm_lie_in_no_folder_that_others_may_write_to(link, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

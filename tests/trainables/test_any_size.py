@@ -139,4 +139,8 @@ def test_features_transfer_to_photographs_of_any_size(ragged):
     assert torch.equal(
         seen, images.CroppedImages(part, torch.device("cpu"), 32).take(torch.arange(len(part)))
     )
-    assert torch.cat(list(transfer.pixels(part, (1, 32, 32)))).shape == (len(part), 1, 32, 32)
+    (gray,) = torch.cat(list(transfer.pixels(part, (1, 32, 32)))).double().unbind(1)
+    red, green, blue = seen.double().unbind(1)
+    assert (red - blue).abs().max() > 50
+    # The luma of ITU-R BT.601; scaling and luma round in either order.
+    assert (gray - (0.299 * red + 0.587 * green + 0.114 * blue)).abs().max() < 3

@@ -385,6 +385,9 @@ def test_resolved_settings_have_nothing_left_to_decide_and_build_themselves(digi
     assert not {"device", "order_seed"} & set(config)
     assert Settings(**config) == settings == settings.resolve(digits)
     assert Settings().resolve(digits).warmup_epochs == 0
+    for batch_size, warmup in ((256, 0), (257, 10)):  # SupContrast's rule: batches above 256
+        sized = Settings(batch_size=batch_size, epochs=100).resolve(digits)
+        assert sized.warmup_epochs == warmup
 
 
 def scaled(

@@ -10,7 +10,9 @@ import torch
 from to_the_bit import trained_and_resumed
 
 from contrasweep.data import open_dataset, stage
+from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import DataError, SpecError
+from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.texts import Settings, memory, train
 from contrasweep.trainables.texts.method import Texts, pairs_of
 from contrasweep.trial import Trial
@@ -146,6 +148,13 @@ def test_memory_grows_with_the_hard_negatives(sick):
     saved = [count(w.build, w.inputs, loss=w.loss).saved for w in (two, three)]
     assert saved[1] / saved[0] == pytest.approx(1.5, rel=0.05)
     assert two.steps == 2 * (900 // 32)
+
+
+def test_what_is_measured_of_one_head_is_not_taken_for_another():
+    """The memory of a plan is that of trials with the same architecture and shape."""
+    data = Manifest("d", "/nowhere", "text-pair", {"train": (Shard("a", 100, 1, "aa"),)})
+    shapes = {memory(QUICK | {"projection": name}, data).shape for name in HEADS}
+    assert len(shapes) == len(HEADS) > 1
 
 
 @pytest.fixture

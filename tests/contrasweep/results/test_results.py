@@ -100,6 +100,10 @@ def test_the_frame_has_the_promised_columns(study, tmp_path):
         ("noise/accuracy", "max"),
         ("lossless", "max"),
         ("noise_similarity", "min"),
+        ("WER", "min"),
+        ("val/MSE", "min"),
+        ("Loss", "min"),
+        ("BLEU", "max"),
     ],
 )
 def test_of_another_metric_the_name_says_which_values_are_better(metric, mode, study, tmp_path):

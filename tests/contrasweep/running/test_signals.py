@@ -210,3 +210,27 @@ def test_a_signal_at_any_moment_of_a_study(tmp_path):
         one_line = errors.endswith(LINE) and errors.count("contrasweep:") == 1
         assert driver.returncode == 0 or (driver.returncode == 130 and one_line), errors
     assert ended[0] == 0 and 130 in ended
+
+
+TWICE = """
+import os, signal
+from contrasweep.running.signals import interruptible, interruption
+for run in (1, 2):
+    try:
+        with interruptible():
+            print("asked to stop" if interruption.requested else "runs")
+            if run == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+                signal.pause()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_after_an_interrupt_the_next_run_of_the_same_process_is_not_asked_to_stop(tmp_path):
+    """As in a notebook, whose process goes on."""
+    assert python("-c", TWICE, cwd=tmp_path).stdout.split("\n")[:3] == [
+        "runs",
+        "interrupted",
+        "runs",
+    ]

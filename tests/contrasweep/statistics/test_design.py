@@ -213,6 +213,22 @@ def test_equal_differences_are_judged_by_the_exact_test():
     assert contrast([0.3]).p_value() == 1 and contrast([0.3]).interval() == (-math.inf, math.inf)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=4, max_size=16, unique=True)
+)
+def test_degrees_of_freedom_count_what_folds_and_seeds_leave_to_each_other(places):
+    """Where seeds cross some folds alone, fewer of them speak of the seeds than there are."""
+    folds, seeds = (np.unique(codes, return_inverse=True)[1] for codes in zip(*places, strict=True))
+    estimate = between_within(np.arange(len(places)) ** 1.5, folds, seeds)
+    of_folds = np.eye(folds.max() + 1)[folds]
+    both = np.linalg.matrix_rank(np.hstack([of_folds, np.eye(seeds.max() + 1)[seeds]]))
+    if estimate is None:
+        assert both == len(places)
+    else:
+        assert estimate.seed_degrees == both - np.linalg.matrix_rank(of_folds)
+        assert estimate.residual_degrees == len(places) - both
+
+
 def test_items_crossed_with_seeds_are_the_two_way_analysis_of_variance():
     rng = np.random.default_rng(4)
     d = rng.normal(size=(5, 1)) + 2 * rng.normal(size=(1, 40)) + rng.normal(size=(5, 40))

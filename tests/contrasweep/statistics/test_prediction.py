@@ -95,6 +95,9 @@ def test_fresh_seeds_do_not_count_what_there_is():
         predict(now, Design(seeds=20), 0.05, fresh=True).assurance
         < predict(now, Design(seeds=20), 0.05).assurance
     )
+    advised = enough(now, "seeds", 0.05, fresh=True).design
+    assert predict(now, advised, 0.05, fresh=True).assurance >= 0.8
+    assert advised.seeds > enough(now, "seeds", 0.05).design.seeds
 
 
 def test_nothing_is_predicted_without_an_estimate_of_noise():

@@ -261,3 +261,17 @@ def test_an_object_larger_than_what_is_read_is_named(store):
     assert store.read("big", 100) == b"x" * 100
     with pytest.raises(BrokenFileError, match=r"big is broken .it has 100 bytes, and 99 are read"):
         store.read("big", 99)
+
+
+def test_an_object_of_another_size_has_another_tag_where_times_are_coarse(monkeypatch):
+    store = open_store(f"memory://{uuid.uuid4().hex}/storage")
+    size = 1
+
+    def find(path, detail):
+        return {f"{store.root}/a": {"size": size, "mtime": 1_700_000_000, "type": "file"}}
+
+    monkeypatch.setattr(store.fs, "find", find)
+    first = list(store.entries(""))
+    size = 2
+    second = list(store.entries(""))
+    assert first[0][0] == second[0][0] == "a" and first[0][1] != second[0][1]

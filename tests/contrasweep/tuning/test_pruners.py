@@ -220,6 +220,16 @@ def test_halving_waits_for_all_peers_and_drops_a_failed_configuration():
     assert pruner.resumable() == ["a"] and pruner.resumable() == []
 
 
+def test_a_trial_that_ended_before_a_rung_counts_there_by_its_last_value_and_not_its_best():
+    pruner = build("halving", mode="max", budget=2, reduction=2, bracket=2, min_step=4)
+    for config, trial in enumerate("ab"):
+        pruner.add(trial, config, 0)
+    for step, value in ((1, 0.9), (2, 0.1)):
+        pruner.on_report("a", step, value)
+    pruner.on_end("a")
+    assert pruner.on_report("b", 4, 0.5) is CONTINUE
+
+
 def test_a_trial_that_runs_again_counts_by_what_it_reports_then():
     """One that fitted no host had failed, and a larger one has joined."""
     pruner = build("halving", mode="max", budget=3, reduction=3, bracket=3)

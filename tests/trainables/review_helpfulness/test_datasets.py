@@ -226,6 +226,17 @@ def test_mcr_reviews_keep_features_order_and_products_apart(tmp_path):
     )
 
 
+def test_broken_region_features_are_counted_and_named_and_their_item_has_none(tmp_path):
+    source = mcr(tmp_path)
+    (source / "features" / "train" / "p00" / "p00.pth").write_bytes(b"half a downlo")
+    manifest = stage(MCR, str(tmp_path / "to"), source=source, settings={"category": "Toys"})
+    broken = manifest.source["rejected"]["broken region features"]
+    assert broken["count"] == 1 and broken["first"][0].startswith("p00: ")
+    products = open_dataset(manifest).split("products")
+    place = products.column("product_id").to_pylist().index("p00")
+    assert len(products.ragged("roi")[place]) == 0
+
+
 def test_synthetic_features_are_labelled(tmp_path):
     assert not here(CLOTHING, tmp_path).synthetic
     assert here(CLOTHING, tmp_path, "b", synthetic_roi=2, roi_dim=8).synthetic

@@ -169,3 +169,21 @@ def test_the_contrastive_loss_is_of_the_rows_at_the_threshold_too(threshold, cor
     assert 0 < helpful != int((corpus.label > threshold).sum())
     trainer.model.train()
     assert trainer.model(corpus.batch(rows)).log["contrastive_rows"] == helpful
+
+
+@pytest.mark.parametrize(("part", "tells"), [("private", True), ("shared", False)])
+def test_the_domain_losses_of_eg_cnn_teach_private_features_alone_the_category(
+    part, tells, corpus, make_trainer, quiet
+):
+    """A step along the gradient of a part's convolutions raises its loss; of the shared one it is reversed."""
+    model = make_trainer("eg_cnn", corpus, quiet("eg_cnn")).model.train()
+    batch = corpus.batch(np.arange(len(corpus)))
+    weights = list(getattr(model, part).parameters())
+    loss = model(batch).losses[f"{part}_domain"]
+    gradients = torch.autograd.grad(loss, weights)
+    size = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+    assert size > 0
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight += 0.05 * gradient / size
+    assert (model(batch).losses[f"{part}_domain"] > loss) == tells

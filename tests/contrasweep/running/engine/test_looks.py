@@ -1,5 +1,6 @@
 """Studies that are looked at as they grow: what gets more replicates, and that no look goes uncounted."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from sweeps import sweep
 from contrasweep import AblationGrid, Arm, Replicates, SpecError, StorageError
 from contrasweep.planning.planner import plan
 from contrasweep.results.results import Results
+from contrasweep.running.engine.interim_source import InterimSource
 from contrasweep.statistics.group_sequential import Looks
 from contrasweep.storage.interim_log import read_looks
 from contrasweep.storage.records import StudyRecords
@@ -63,6 +65,27 @@ def test_what_is_decided_gets_no_more_replicates(calm):
     assert set(frame["status"]) == {"done"} and len(frame) == ended
     assert said[0].startswith("look 1 at 5 seeds: ") and said[0].endswith("6 of 6 cells go on")
     assert said[-1].endswith("no cell goes on")
+
+
+def test_what_gets_no_more_replicates_is_not_tested_again(calm):
+    """At a later look, whose level is larger, the same data could be decided otherwise."""
+    looks = log_of(calm[0]).looks
+    stopped = 0
+    for before, after in itertools.pairwise(looks):
+        past = {entry.key: entry for entry in before.comparisons}
+        for entry in after.comparisons:
+            if entry.pairs == past[entry.key].pairs:
+                stopped += 1
+                assert entry.p_value is None and entry.decision == past[entry.key].decision
+    assert stopped
+
+
+def test_a_trial_that_a_look_has_counted_does_not_run_again(calm):
+    """It did not fit a host, and a larger host has joined since."""
+    planned = plan(grid(), storage=str(calm[0]))
+    records = StudyRecords(str(calm[0]), "looked-at")
+    source = InterimSource(planned, planned.source(records, records.finished()), records, print)
+    assert source.over and source.inner.retry("any") and not source.retry("any")
 
 
 def test_the_table_says_what_the_looks_decided(calm):
