@@ -126,3 +126,8 @@ def test_many_trials_on_a_thousand_gpus_all_get_their_turn():
     packed = simulate(trials, seconds, inventory)
     assert packed.finished == 40_000 and packed.infeasible == 0
     assert packed.utilisation > 0.9
+
+
+def test_without_shared_gpus_a_trial_has_whole_ones_and_keeps_several():
+    wanted = [Footprint(gpus=2), Footprint(gpu_memory_gib=10), CPU]
+    assert [footprint.gpus for footprint in whole_gpus(wanted)] == [2, 1, 0]

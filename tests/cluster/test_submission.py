@@ -559,6 +559,11 @@ def test_following_attaches_again_and_repeats_nothing(clock, capsys):
     assert capsys.readouterr().err.count("attaching again for 300 s") == 2
 
 
+def test_a_job_of_hours_is_followed_over_an_answer_that_does_not_come(clock):
+    job = Growing("job", "head:8265").of(10, 4000, broken=lambda now: 3000 < now < 3003)
+    assert "".join(text for _, text in job.followed()) == job.text
+
+
 def test_following_gives_up_after_its_patience_and_says_how_to_go_on(clock):
     with pytest.raises(SubmissionError, match="contrasweep logs job --follow` attaches again"):
         Growing("job", "head:8265").of(10, 600, broken=lambda now: now > 10).followed()
