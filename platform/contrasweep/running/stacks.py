@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from contrasweep.running.engine import ray_internals
 PY_SPY_S = 30
 TASK_S = 60
 SIGNAL = signal.SIGUSR2
-LIBRARIES = r"site-packages|/lib/python|contrasweep/running"
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
@@ -32,22 +32,45 @@ def answer_signal() -> None:
 
 def stack_of_actor(actor: Any) -> str:
     """The stacks of an actor's process, from the node where it lives; "" where they are in its own log instead."""
+    return str(_ask_of(actor, stack_of) or "")
+
+
+def actor_waits_for_task(actor: Any) -> bool:
+    """Whether an actor's process waits for the answer to a task of Ray."""
+    return bool(_ask_of(actor, waits_for_task))
+
+
+def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
+    """Return `ask(pid)` of an actor's process, called on its node; None where Ray does not say which that is."""
     if (place := ray_internals.place_of(actor)) is None:
-        return ""
+        return None
     pid, node = place
     if node == ray.get_runtime_context().get_node_id():
-        return stack_of(pid)
-    there = ray.remote(stack_of).options(
+        return ask(pid)
+    there = ray.remote(ask).options(
         num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     )
-    return str(ray.get(there.remote(pid), timeout=TASK_S))
+    return ray.get(there.remote(pid), timeout=TASK_S)
+
+
+def waits_for_task(pid: int) -> bool:
+    """Return whether a Ray worker on this host waits for a task's answer; False where py-spy may not read its stack."""
+    frames = frames_of(_spied(pid))[:4]
+    return any(
+        f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames
+    )
 
 
 def stack_of(pid: int) -> str:
-    """The stacks of a process of this host by py-spy, which halts it meanwhile.
+    """The stacks of a process of this host by py-spy; without it, the process writes them to its own log."""
+    if stack := _spied(pid):
+        return stack
+    os.kill(pid, SIGNAL)
+    return ""
 
-    Where py-spy may not look, the process writes them to its own log, and this returns "".
-    """
+
+def _spied(pid: int) -> str:
+    """Return the stacks of a process of this host by py-spy, which halts it meanwhile; "" where py-spy may not look."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -56,16 +79,25 @@ def stack_of(pid: int) -> str:
             )
             if done.returncode == 0:
                 return done.stdout
-    os.kill(pid, SIGNAL)
     return ""
 
 
 def innermost(stack: str) -> str:
     """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none."""
-    main = stack.partition('"MainThread"')[2] or stack
-    frames = [match for line in main.splitlines() if (match := FRAME.match(line))]
-    if not frames:
+    if not (frames := frames_of(stack)):
         return ""
-    users = [f for f in frames if not re.search(LIBRARIES, f["place"])]
-    frame = (users or frames)[0]
-    return f"{frame['function']} ({frame['place'].rsplit('/', 1)[-1]})"
+    users = next(
+        (
+            f
+            for f in frames
+            if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])
+        ),
+        frames[0],
+    )
+    return f"{users['function']} ({users['place'].rsplit('/', 1)[-1]})"
+
+
+def frames_of(stack: str) -> list[re.Match[str]]:
+    """Return the frames of the main thread, the innermost first, from the output of py-spy."""
+    main = stack.partition('"MainThread"')[2] or stack
+    return [match for line in main.splitlines() if (match := FRAME.match(line))]

@@ -23,8 +23,8 @@ UNKNOWN_SILENCE_S = 300.0
 """and for so long where no trial has reported yet, since imports and data come before a first report."""
 LATE_S = 20.0
 """A trial is late that has not reported for so long beyond its usual interval."""
-CALL_S = 15.0
-"""A late trial's worker is called again after so long, or after a twentieth of its silence."""
+LOOK_S = 15.0
+"""A late trial is looked at again after so long, or after a twentieth of its silence."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class _Clock:
     reports: int = 0
     first: float = 0.0  # when it first reported in this attempt
     told: bool = False
-    call_at: float = 0.0  # when its worker is called next
+    look_at: float = 0.0  # when it is looked at next
 
     def interval(self) -> float | None:
         return (self.heard - self.first) / (self.reports - 1) if self.reports > 1 else None
@@ -109,13 +109,13 @@ class Overdue:
                 silences[trial_id] = f"no report for {duration(silence)}{usually}"
         return silences
 
-    def late(self, now: float) -> list[str]:
-        """Return the ids of trials that are late and whose workers are to be called now."""
-        late = []
+    def late(self, now: float) -> dict[str, float]:
+        """Return trial id -> when it last reported, of trials that are late and to be looked at now."""
+        late = {}
         for trial_id, clock in self._clocks.items():
-            if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.call_at:
-                clock.call_at = now + max(CALL_S, (now - clock.heard) / 20)
-                late.append(trial_id)
+            if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.look_at:
+                clock.look_at = now + max(LOOK_S, (now - clock.heard) / 20)
+                late[trial_id] = clock.heard
         return late
 
     def _usual(self, clock: _Clock) -> float | None:

@@ -4,6 +4,9 @@ It also calls workers that are late. Where a network was cut for a while, a work
 which the driver waits for its answer. The driver has nothing to send on it, and Ray notices after five minutes. A call
 goes the same way and is refused by the worker's host, which Ray takes for a lost worker. A worker that trains answers
 it after its step.
+
+Looks at late workers show a trial that waits for a task of Ray. Ray places what a trial starts into the trial's own
+place, where the trial holds all cores.
 """
 
 import logging
@@ -15,17 +18,20 @@ from typing import Any
 import ray
 
 from contrasweep.live.state import replicate_of
+from contrasweep.running.engine.accounts import LOOK_S
 from contrasweep.running.engine.loop import TrialLoop
 from contrasweep.running.engine.ray_internals import actor_of, call_actor
 from contrasweep.running.failures import SHORT_ID
 from contrasweep.running.run_context import RayTrial
-from contrasweep.running.stacks import innermost, stack_of_actor
+from contrasweep.running.stacks import actor_waits_for_task, innermost, stack_of_actor
 from contrasweep.shell import command_line
 from contrasweep.storage.record import Cause
 from contrasweep.storage.records import STACK
 
 log = logging.getLogger(__name__)
 CHECK_S = 1.0
+STALLED_S = 5.0
+"""After so long without a look the driver itself was late, and answers may wait that it has not read."""
 
 
 class Watchdog:
@@ -36,11 +42,17 @@ class Watchdog:
         self.due = 0.0
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
+        # of trials that waited for a task: since which report, when
+        self._waited: dict[str, tuple[float, float]] = {}
+        self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
         """Look at the running trials, if it is time to."""
         if (now := time.monotonic()) < self.due:
             return
+        # This process stood still for a while, so that what was seen before says nothing of the workers.
+        if now > self.due + STALLED_S:
+            self._waited.clear()
         self.due = now + CHECK_S
         overdue = self.loop.accounts.overdue
         if self._ready:
@@ -54,9 +66,10 @@ class Watchdog:
             return
         running = _running(tune_trials)
         # Where the worker has closed the connection, the call is refused, and Ray notices that it is lost.
-        for trial_id in late:
+        for trial_id, heard in late.items():
             if trial_id in running and trial_id not in self._ending:
                 call_actor(actor_of(running[trial_id]))
+                self._beside(self._look, trial_id, heard, actor_of(running[trial_id]))
         for trial_id, reason in over.items():
             if trial_id not in self._ending and trial_id in running:
                 self._ending[trial_id] = reason
@@ -80,6 +93,29 @@ class Watchdog:
         self.loop.give_up(trial_id, error, cause=Cause.TIME_LIMIT)
         if (actor := actor_of(tune_trial)) is not None:
             ray.kill(actor, no_restart=True)
+
+    def _look(self, trial_id: str, heard: float, actor: Any) -> None:
+        """Look at a late trial: where it waits for a task of Ray at two looks, say so."""
+        try:
+            waits = actor is not None and actor_waits_for_task(actor)
+        except Exception as error:  # its host may be cut off
+            log.info("no look at the worker of trial %s: %s", trial_id, error)
+            return
+        before, last_seen = self._waited.pop(trial_id, (-1.0, 0.0))
+        now = time.monotonic()
+        active = self.loop.accounts.active.get(trial_id)
+        if not waits or active is None or active.trial.arm in self._asking:
+            return
+        if before != heard or now - last_seen < LOOK_S / 2:
+            self._waited[trial_id] = heard, now
+            return
+        self._asking.add(active.trial.arm)
+        trial = replicate_of(active.trial, self.loop.progress.axes)
+        self.loop.progress.say(
+            f"waits: {trial} waits for a task or an actor of Ray. What a trial starts "
+            "gets what is left in the trial's own place, of which the trial holds all cores: where it asks for "
+            "a core it waits for ever; start it with num_cpus=0, or do its work in the trial"
+        )
 
     def _say(self, trial_id: str, silence: str, actor: Any) -> None:
         """Mark a trial as silent, and say where it stands."""

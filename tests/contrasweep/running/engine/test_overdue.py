@@ -1,20 +1,25 @@
 """Trials that do not report: what is usual, what is silent, what is out of its time; and where a process is."""
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
+import ray
 from raylets import wait_for
 
 from contrasweep.running import stacks
 from contrasweep.running.engine.accounts import (
-    CALL_S,
     LATE_S,
+    LOOK_S,
     MIN_SILENCE_S,
     UNKNOWN_SILENCE_S,
     Overdue,
 )
+from contrasweep.running.engine.ray_internals import call_actor
 from contrasweep.running.failures import failure_line, place_of
 from contrasweep.running.stacks import innermost, stack_of
 from contrasweep.storage.record import DatasetRef, Record, Status
@@ -70,7 +75,7 @@ def test_what_a_trial_took_to_its_first_report_is_no_interval_of_others():
     assert [*watched.silent(700.0 + MIN_SILENCE_S + 1)] == ["next"]
 
 
-def test_a_worker_is_called_once_its_trial_is_late_and_then_again_until_it_reports():
+def test_a_trial_is_looked_at_once_it_is_late_and_then_again_until_it_reports():
     watched = Overdue()
     watched.started("quick", "a", 0.0, now=0.0)
     watched.started("slow", "b", 0.0, now=0.0)
@@ -79,15 +84,15 @@ def test_a_worker_is_called_once_its_trial_is_late_and_then_again_until_it_repor
     for now in (600.0, 1200.0):
         watched.reported("slow", 1, now, now)
     heard = 2.0
-    assert watched.late(heard + LATE_S + 1.0) == [], "it may take 20 s more than usual"
-    assert watched.late(heard + LATE_S + 1.1) == ["quick"]
-    assert watched.late(heard + LATE_S + CALL_S) == []
-    assert watched.late(heard + LATE_S + CALL_S + 1.2) == ["quick"]
+    assert watched.late(heard + LATE_S + 1.0) == {}, "it may take 20 s more than usual"
+    assert watched.late(heard + LATE_S + 1.1) == {"quick": heard}
+    assert watched.late(heard + LATE_S + LOOK_S) == {}
+    assert watched.late(heard + LATE_S + LOOK_S + 1.2) == {"quick": heard}
     watched.ended("quick")
-    assert watched.late(1200.0 + 600.0 + LATE_S) == [], "an epoch of ten minutes is not late"
-    for now, called in ((1200.0 + 601.0 + LATE_S, True), (1850.0, False), (1853.0, True)):
-        assert watched.late(now) == (["slow"] if called else []), (
-            "one of long silence is called less often"
+    assert watched.late(1200.0 + 600.0 + LATE_S) == {}, "an epoch of ten minutes is not late"
+    for now, looked in ((1200.0 + 601.0 + LATE_S, True), (1850.0, False), (1853.0, True)):
+        assert watched.late(now) == ({"slow": 1200.0} if looked else {}), (
+            "one of long silence is looked at less often"
         )
 
 
@@ -144,6 +149,42 @@ def test_without_py_spy_the_process_writes_its_stacks_itself(tmp_path, monkeypat
             process.wait()
             process.stdout.close()
     assert 'method.py", line' in text and " in train" in text
+
+
+@pytest.mark.slow
+def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_idle_does_not(
+    ray_session,
+):
+    @ray.remote(num_cpus=0)
+    class Trains:
+        def train(self, gate):
+            while Path(gate).exists():
+                time.sleep(0.1)
+
+        def ask(self, gate):
+            ray.get(ray.remote(num_cpus=0)(Trains.train_alone).remote(gate))
+
+        @staticmethod
+        def train_alone(gate):
+            while Path(gate).exists():
+                time.sleep(0.1)
+
+        def pid(self):
+            return os.getpid()
+
+    actor = Trains.remote()
+    pid = ray.get(actor.pid.remote())
+    for call, waits in ((actor.train, False), (actor.ask, True)):
+        assert not stacks.actor_waits_for_task(actor)
+        with tempfile.NamedTemporaryFile() as gate:
+            answer = call.remote(gate.name)
+            call_actor(actor)  # answered after the call that runs
+            wait_for(lambda waits=waits: stacks.waits_for_task(pid) == waits)
+            for _ in range(5):
+                time.sleep(0.2)
+                assert stacks.actor_waits_for_task(actor) == waits
+        ray.get(answer)
+    ray.kill(actor)
 
 
 TRACEBACK = """Traceback (most recent call last):
