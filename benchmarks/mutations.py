@@ -473,7 +473,7 @@ MUTANTS = (
         EXECUTION,
         (
             "a damaged checkpoint is used",
-            "if not (to / name).exists() or _sha256(to / name) != digest:",
+            "if not (to / name).exists() or canonical.file_digest(to / name) != digest:",
             "if not (to / name).exists():",
         ),
         (

@@ -1,10 +1,11 @@
-"""Canonical texts of values: equal values have equal texts, and so equal digests, on any machine."""
+"""Canonical texts of values: equal values have equal texts, and so equal digests, on any machine; digests of files."""
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from contrasweep import config
@@ -117,3 +118,9 @@ class Config(config.MutableConfig):
 def digest(value: Any, length: int = 64) -> str:
     """Return the first `length` (at most 64) hexadecimal digits of the SHA-256 of `value`'s canonical text."""
     return hashlib.sha256(dumps(value).encode()).hexdigest()[:length]
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

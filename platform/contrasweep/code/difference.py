@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from contrasweep.code.version import parsed
 from contrasweep.errors import plural
 
-CHANGED = "changed"
-ADDED = "added"
-REMOVED = "removed"
 _NAMED = 3  # files that the line of a difference names
 
 
@@ -72,11 +69,11 @@ def difference(
         ):
             continue
         if before is None:
-            kind = ADDED
+            kind = "added"
         elif after is None:
-            kind = REMOVED
+            kind = "removed"
         else:
-            kind = CHANGED
+            kind = "changed"
         left = (before or "").splitlines()
         right = (after or "").splitlines()
         changes.append(Change(file, kind, _lines_changed(left, right)))

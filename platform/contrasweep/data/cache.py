@@ -19,7 +19,7 @@ from pathlib import Path
 
 import filelock
 
-from contrasweep.data.manifest import sha256
+from contrasweep.canonical import file_digest
 from contrasweep.errors import DataError, StorageError
 from contrasweep.storage.names import is_key, local_path
 from contrasweep.storage.store import LocalStore
@@ -132,7 +132,7 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
 def _seal(folder: Path) -> None:
     """Make the files of an entry read-only, and write their sizes and digests beside them."""
     files = {
-        file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        file.name: {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         for file in sorted(folder.iterdir())
     }
     for name in files:
@@ -176,7 +176,7 @@ def _is_intact(folder: Path, what: str) -> bool:
             if (
                 not plain
                 or _identity(folder / name)[0] != stated["bytes"]
-                or sha256(folder / name) != stated["sha256"]
+                or file_digest(folder / name) != stated["sha256"]
             ):
                 raise ValueError(f"{name} has changed")
         _stamp(folder, files)

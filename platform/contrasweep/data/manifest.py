@@ -1,6 +1,5 @@
 """The description of a staged dataset: its shards and their digests, its classes, its folds."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -65,16 +64,10 @@ class Shard:
                 f"{name} has {size:,} bytes, its manifest says {self.bytes:,}: it is truncated or was replaced; "
                 + REMEDY
             )
-        if (digest := sha256(file)) != self.sha256:
+        if (digest := canonical.file_digest(file)) != self.sha256:
             raise DataError(
                 f"{name} has SHA-256 {digest[:12]}, its manifest says {self.sha256[:12]}: it is damaged; {REMEDY}"
             )
-
-
-def sha256(file: Path) -> str:
-    """Return the SHA-256 of a file's content, 64 hexadecimal digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

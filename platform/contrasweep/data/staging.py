@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from contrasweep.canonical import file_digest
 from contrasweep.config import Config
 from contrasweep.data.columns import content_digest
 from contrasweep.data.folds import NAMELESS, USUAL, class_notes
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts, sha256
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard, SplitCounts
 from contrasweep.data.names import Name, importer, parse
 from contrasweep.errors import ContrasweepError, DataError
 from contrasweep.imports import in_one_line
@@ -205,7 +206,7 @@ class _Split:
         """Write the rows as the next shard, unless the storage has it already; return its entry of the manifest."""
         file = self.scratch / "shard.parquet"
         write_parquet(rows, file)
-        digest = sha256(file)
+        digest = file_digest(file)
         shard = Shard(
             f"{self.split}-{self.written:05d}-{digest[:12]}.parquet",
             rows.num_rows,

@@ -45,7 +45,7 @@ TEXTS = ("running", "settings", NOTE, "arm", "of")
 """Columns that are cut where there is too little room; all others are numbers."""
 STYLES = {"failed:": "red", "silent:": "yellow", "again:": "yellow", "no sign of life": "yellow"}
 PAGE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.25;margin:0">{code}</pre>'
-TROUBLE = ("failed:", "silent:", "again:", "no sign of life", "arm ")
+TROUBLE = (*STYLES, "arm ")
 """How a line begins that says what went wrong, or that an arm waits for a larger host."""
 
 

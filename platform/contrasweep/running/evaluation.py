@@ -1,6 +1,5 @@
 """Evaluate networks: an ordinary study whose trials load what another study, or somebody else, has trained."""
 
-import hashlib
 import re
 import sys
 import tempfile
@@ -245,15 +244,10 @@ def _content(checkpoint: Path) -> str:
         else [checkpoint]
     )
     try:
-        parts = []
-        for path in files:
-            with path.open("rb") as file:
-                parts.append(
-                    [
-                        path.relative_to(checkpoint.parent).as_posix(),
-                        hashlib.file_digest(file, "sha256").hexdigest(),
-                    ]
-                )
+        parts = [
+            [path.relative_to(checkpoint.parent).as_posix(), canonical.file_digest(path)]
+            for path in files
+        ]
     except OSError as error:
         raise SpecError(
             "the checkpoint cannot be read",

@@ -39,7 +39,13 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
         return {}
-    _check(version)
+    if differing := differing_modules(version.modules):
+        first = differing[0]
+        raise OtherCodeHere(
+            f"the worker on {socket.gethostname()} imports other code than the study runs: module {first} has digest "
+            f"{_digest(first)}, the study's has {version.modules[first]}{_more(differing)}; give all hosts the same "
+            f"code (contrasweep submit sends it), and do not edit it while the study runs"
+        )
     return {
         name: installed for name in version.distributions if (installed := installed_version(name))
     }
@@ -62,17 +68,6 @@ def checked_function(
         except (ImportError, SpecError):
             raise other from None
         return function, checked_packages(storage, study, digest)
-
-
-def _check(version: CodeVersion) -> None:
-    """Raise `OtherCodeHere` where a module of the code is another one on this host."""
-    if differing := differing_modules(version.modules):
-        first = differing[0]
-        raise OtherCodeHere(
-            f"the worker on {socket.gethostname()} imports other code than the study runs: module {first} has digest "
-            f"{_digest(first)}, the study's has {version.modules[first]}{_more(differing)}; give all hosts the same "
-            f"code (contrasweep submit sends it), and do not edit it while the study runs"
-        )
 
 
 def code_of_study(study: Study) -> CodeVersion:

@@ -3,7 +3,6 @@
 What stays of the others is a `Retention`.
 """
 
-import hashlib
 import logging
 import math
 import shutil
@@ -126,7 +125,7 @@ class Checkpoints:
         before = self._newest if self._known else self.latest()
         files = {}
         for name, path in files_of(folder).items():
-            files[name] = _sha256(path)
+            files[name] = canonical.file_digest(path)
             check()
             self.store.put_file(f"{self.prefix}/{step}/{name}", path)
         check()
@@ -200,7 +199,7 @@ class Checkpoints:
                 self.store.get_file(f"{self.prefix}/{saved.step}/{name}", to / name)
             except FileNotFoundError:
                 digest = ""
-            if not (to / name).exists() or _sha256(to / name) != digest:
+            if not (to / name).exists() or canonical.file_digest(to / name) != digest:
                 log.warning(
                     "%s/%s of %s is not what its marker says; training starts over",
                     saved.step,
@@ -220,8 +219,3 @@ def files_of(folder: Path) -> dict[str, Path]:
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {check_file_name(path.relative_to(folder).as_posix()): path for path in files}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

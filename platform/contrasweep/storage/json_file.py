@@ -59,9 +59,8 @@ class JsonFile(Generic[T]):
             + body
         )
 
-    def decode(self, data: bytes | str, file: str, remedy: str = "") -> T:
+    def decode(self, data: bytes, file: str, remedy: str = "") -> T:
         """Return the value in the content of `file`; `BrokenFileError` with the file's name where it is not valid."""
-        data = data.encode() if isinstance(data, str) else data
         return _checked(lambda: self._decode(data), file, remedy or self.remedy)
 
     def read(self, store: Store, key: str, remedy: str = "") -> T:

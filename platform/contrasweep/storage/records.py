@@ -150,7 +150,7 @@ class StudyRecords:
         """The content of a trial's record.json; `FileNotFoundError` where there is none."""
         return self.store.read(self.key(trial_id, RECORD), MAX_BYTES)
 
-    def parsed(self, trial_id: str, data: bytes | str) -> Record:
+    def parsed(self, trial_id: str, data: bytes) -> Record:
         """The record in the content of a trial's record.json; `BrokenFileError` if it is broken or another trial's."""
         file = f"{self.store.uri}/{self.key(trial_id, RECORD)}"
         remedy = self.remedy(RECORD_FILE.remedy)

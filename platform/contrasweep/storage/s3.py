@@ -20,6 +20,7 @@ import botocore.exceptions as raised
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
+from contrasweep.canonical import file_digest
 from contrasweep.errors import StorageError
 from contrasweep.storage.listed_store import ListedStore
 from contrasweep.storage.names import MAX_READ, is_key, too_large
@@ -159,9 +160,7 @@ class S3Store(ListedStore):
         if size <= LARGE_BYTES:
             self.write(key, path.read_bytes())
             return
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        extra = {"Metadata": {DIGEST: digest}, "ChecksumAlgorithm": "CRC32"}
+        extra = {"Metadata": {DIGEST: file_digest(path)}, "ChecksumAlgorithm": "CRC32"}
 
         def upload(allowance: Allowance) -> None:
             with path.open("rb") as file:
@@ -245,8 +244,7 @@ class S3Store(ListedStore):
                     )
             if (size := scratch.stat().st_size) != int(head["ContentLength"]):
                 raise CorruptedObject(f"{head['ContentLength']} bytes came as {size}")
-            with scratch.open("rb") as file:
-                _check(hashlib.file_digest(file, "sha256").hexdigest(), head)
+            _check(file_digest(scratch), head)
             scratch.replace(path)
         finally:
             scratch.unlink(missing_ok=True)

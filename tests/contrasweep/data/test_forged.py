@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from contrasweep.canonical import file_digest
 from contrasweep.data import columns, open_dataset, stage
 from contrasweep.data.columns import content_digest
-from contrasweep.data.manifest import MANIFEST, Manifest, Shard, sha256
+from contrasweep.data.manifest import MANIFEST, Manifest, Shard
 from contrasweep.errors import DataError
 
 ROWS = 3
@@ -29,7 +30,7 @@ def forged(folder: Path, image: pa.Array | None = None, **spec: object) -> Manif
 
 def described(folder, content, **spec):
     file = folder / "train.parquet"
-    shard = Shard("train.parquet", ROWS, file.stat().st_size, sha256(file), content)
+    shard = Shard("train.parquet", ROWS, file.stat().st_size, file_digest(file), content)
     entry = {"dtype": "uint8", "shape": [8]} | spec
     manifest = Manifest(
         "forged", str(folder), "image", {"train": (shard,)}, ("a", "b"), {"image": entry}
