@@ -204,6 +204,4 @@ def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rer
         )
     if rerun_changed:
         return "rerun"
-    if accept_code:
-        return "accept"
-    return "stop"
+    return "accept" if accept_code else "stop"

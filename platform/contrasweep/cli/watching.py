@@ -96,12 +96,11 @@ def jobs(address: Address, json: Json = False) -> None:
     elif not listed:
         print(f"no study was submitted to {address} since its head started")
     else:
-        rows = [["job", "study", "status", "began", "ended"]]
-        for job in listed:
-            rows.append(
-                [job["id"], job["study"], job["status"], date(job["start"]), date(job["end"])]
-            )
-        print_table(rows, rule=True)
+        head = ["job", "study", "status", "began", "ended"]
+        rows = [
+            [j["id"], j["study"], j["status"], date(j["start"]), date(j["end"])] for j in listed
+        ]
+        print_table([head, *rows], rule=True)
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":

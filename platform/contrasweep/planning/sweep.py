@@ -307,7 +307,7 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
     settings = check_arms(study)
     data = resolve(study.data)
     _check_data(study, data)
-    planned = SweepPlan(study, data, settings=settings)
+    planned = SweepPlan(study, data, settings)
     if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
         pruner.try_out()
     if can_search():

@@ -40,13 +40,9 @@ class SweepDesign:
 
     study: Sweep
     data: Manifest
+    settings: SettingsOfArms = field(repr=False, compare=False)
     best: Mapping[str, Config] = field(default_factory=dict)
     seeds: int | None = None
-    settings: SettingsOfArms = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        if self.settings is None:
-            object.__setattr__(self, "settings", SettingsOfArms(self.study.arms))
 
     @property
     def search_folds(self) -> list[int | None]:

@@ -167,7 +167,8 @@ def with_dev(planned, **fields):
     """The plan on the same data with a dev split: the training rows once more, so that they are not the test rows."""
     splits = {**planned.data.splits, "dev": planned.data.splits["train"]}
     data = dataclasses.replace(planned.data, splits=splits)
-    return SweepPlan(dataclasses.replace(planned.study, **fields), data)
+    study = dataclasses.replace(planned.study, **fields)
+    return SweepPlan(study, data, planned.settings)
 
 
 def test_a_search_finds_no_test_split_to_look_at(tmp_path):

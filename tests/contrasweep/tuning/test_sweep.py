@@ -21,6 +21,7 @@ from contrasweep.running.prepare import study_document
 from contrasweep.storage.record import Phase
 from contrasweep.storage.records import StudyRecords
 from contrasweep.study.base import NO_RESULT, StudyBase
+from contrasweep.study.trainables import SettingsOfArms
 from contrasweep.tuning.design import SweepDesign
 from contrasweep.tuning.source import Finished
 from contrasweep.tuning.sweep_source import SweepSource
@@ -42,7 +43,8 @@ def test_a_search_has_the_dev_split_in_the_place_of_the_test_split():
     shards = {name: (Shard(name, 9, 1, "aa"),) for name in ("train", "dev", "test")}
     for folds, tested in ((None, shards["dev"]), (3, None)):
         data = dataclasses.replace(nowhere(), splits=shards, folds=folds and Folds(folds))
-        design = SweepDesign(sweep(folds=folds), data)
+        study = sweep(folds=folds)
+        design = SweepDesign(study, data, SettingsOfArms(study.arms))
         for trial in [*design.search_trials("long", {"lr": 0.1}), *design.samples("long")]:
             assert trial.data.splits.get("test") == tested
         assert design.trial("long", {"lr": 0.1}, None, 0).data.splits == shards

@@ -5,6 +5,7 @@ the left and the top; empty where the image is taken whole), `group` (rows that 
 folds, never changed; may be empty outside the training split), `split`, `id` (the owner's name of the pair).
 """
 
+import contextlib
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -177,15 +178,10 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
 def _number(place: str, name: str, text: str) -> str:
     """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits."""
     text = text.strip()
-    try:
-        is_whole = not text or -LIMIT <= int(text) < LIMIT
-    except ValueError:
-        is_whole = False
-    if not is_whole:
-        raise DataError(
-            f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}"
-        )
-    return text
+    with contextlib.suppress(ValueError):
+        if not text or -LIMIT <= int(text) < LIMIT:
+            return text
+    raise DataError(f"{place}: {name} must be a whole number, such as 64, or empty, got {text!r}")
 
 
 def _classes(
