@@ -76,8 +76,7 @@ class Driver:
         self.queue = TrialQueue(source, self.placements, hosts, records, say, infeasible)
         self.accounts = Accounts(Budget(study, records), Overdue(), SimpleNamespace(lost=""))
         code = StudyCode(records, CurrentCode({}), say)
-        compactor = SimpleNamespace(trial_ended=lambda: None)
-        self.loop = TrialLoop(self.queue, self.accounts, records, code, self.shown, compactor)
+        self.loop = TrialLoop(self.queue, self.accounts, records, code, self.shown)
 
     def next(self):
         return self.loop.next()
