@@ -40,7 +40,7 @@ THREADS = 16  # that wait for an object store
 PART_TRIALS = 2_500
 """Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
 RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
-PART_THREADS = 4  # each takes some fifty megabytes
+PART_THREADS = 2  # each takes some fifty megabytes
 
 
 _TYPES = {
