@@ -8,7 +8,7 @@ from counting_trial import finish
 from contrasweep import AblationGrid, Arm, SpecError, plan
 from contrasweep.code import CurrentCode
 from contrasweep.running.engine.loop import StudyCode
-from contrasweep.running.prepare import CodeChanged, decide, run_again
+from contrasweep.running.prepare import CodeChanged, decide, prepare, run_again
 from contrasweep.running.worker.execution import Execution
 from contrasweep.storage.archive import list_archived
 from contrasweep.storage.record import Cause, DatasetRef, Phase, Record, Status, TrialNotes
@@ -176,3 +176,24 @@ def test_a_failed_trial_runs_again_where_asked_or_where_nobody_is_to_blame_and_n
         outside = cause not in (None, Cause.METHOD, Cause.TIME_LIMIT)
         again = run_again("accuracy", {"t": record}, CurrentCode({}), asked)
         assert bool(again) == (asked or (outside and phase != Phase.SEARCH)), (cause, phase, asked)
+
+
+def test_a_study_with_trials_that_fitted_no_host_is_not_complete(study):
+    """The same command runs them where a larger host has joined."""
+    prepared = prepare(study.plan, study.records, CurrentCode({}), extend=False, retry_failed=False)
+    assert not prepared.complete and not prepared.finished
+    for trial in study.plan.trials:
+        large = trial is study.plan.trials[0]
+        status = Status.INFEASIBLE if large else Status.DONE
+        metrics = {} if large else {"accuracy": 0.5}
+        study.records.write(Record.of(trial, status=status, metrics=metrics))
+    prepared = prepare(
+        study.plan,
+        study.records,
+        CurrentCode({}),
+        extend=False,
+        retry_failed=False,
+        changed="accept",
+    )
+    assert not prepared.complete and list(prepared.infeasible) == [study.plan.trials[0].id]
+    assert prepared.finished == {trial.id for trial in study.plan.trials[1:]}
