@@ -878,8 +878,8 @@ MUTANTS = (
         ),
         (
             "ASHA stops at each step",
-            "            if min(before) == step:\n",
-            "            if before:\n",
+            "            if min(at_or_past) == step:\n",
+            "            if at_or_past:\n",
         ),
         (
             "other folds are peers",

@@ -26,7 +26,10 @@ METHODS = "contrasweep.trainables:METHODS"
 
 
 def methods() -> dict[str, str]:
-    """Return the shipped methods, and those of installed packages: short name -> dotted path."""
+    """Return the shipped methods, and those of installed packages: short name -> dotted path.
+
+    Of one name the shipped one counts. Raises `SpecError` where two packages have a method of one name.
+    """
     return {
         **{name: path_of("methods", name) for name in installed("methods")},
         **import_path(METHODS, of=dict),
@@ -34,6 +37,7 @@ def methods() -> dict[str, str]:
 
 
 def _show_methods(schema: JsonSchema) -> None:
+    """Put the methods of this installation into the JSON schema of `trainable`, for completion in editors."""
     schema["examples"] = [*methods(), "mypackage.method:train"]
 
 
@@ -107,6 +111,7 @@ class Arm:
     code: str | list[str] | None = None
 
     def __post_init__(self) -> None:
+        # A checked class is frozen, so what is completed here is set by `object.__setattr__`.
         options = {
             name: getattr(self, name)
             for name in ("metrics", "names", "code")
@@ -132,18 +137,20 @@ class Arm:
         if adapter:
             object.__setattr__(self, "config", {CALLS: called, **self.config})
             object.__setattr__(self, "trainable", adapter)
+        # Text without the colon of a dotted path is a short name.
         if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
             known_methods = methods()
             rule = "a trainable is a dotted path package.module:function, or the short name of a shipped method"
             check_known(self.trainable, "methods", known_methods, rule, place="trainable")
             object.__setattr__(self, "trainable", known_methods[self.trainable])
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
-        canonical.canonical(self.config, "config")
+        canonical.canonical(self.config, "config")  # raises where a value is no plain one
         spaces.check(self.space, self.config)
         for name, parameter in self.space.items():
             if problem := dotted.clash(
                 spaces.settings(name, parameter), dotted.leaves(self.config)
             ):
+                # The rule says it already where both set this very key.
                 hint = (
                     "" if problem == f"both set {name}" else f"the space and the config {problem}"
                 )
@@ -157,11 +164,15 @@ class Arm:
         self._check_start_points()
 
     def _check_start_points(self) -> None:
-        """Raise `SpecError` for a start point that does not lie in the space, or comes twice."""
+        """Raise `SpecError` for a start point that does not lie in the space, or comes twice.
+
+        Values of `Float` settings are kept as floats: 1 becomes 1.0.
+        """
         earlier_points: list[MutableConfig] = []
         for i, point in enumerate(self.start_points or []):
             whole_config = dotted.merge(self.config, dotted.expand(point, f"start_points.{i}"))
             if not spaces.fits(self.space, point, whole_config):
+                # The hint names the settings that this point needs: those that exist under its values.
                 names = []
                 for name, parameter in self.space.items():
                     if spaces.active(parameter.when, whole_config):
@@ -185,7 +196,11 @@ class Arm:
             object.__setattr__(self, "start_points", earlier_points)
 
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
-        """Make this the arm of a command: the trainable for commands, with words and options as its settings."""
+        """Make this the arm of a command: the trainable for commands, with words and options as its settings.
+
+        `options` has those of `metrics`, `names` and `code` that are set. Then these fields are None: the config has
+        them. Raises `SpecError` where the arm has a trainable too, or an option is wrong.
+        """
         if isinstance(self.config.get("resources"), Mapping):
             hint = "put `resources` beside `command`; in `config` they are settings of the command"
             raise SpecError(
@@ -203,7 +218,7 @@ class Arm:
         lists: MutableConfig = {
             name: [value] if isinstance(value, str) else value for name, value in options.items()
         }
-        Options(**lists)  # checks them
+        Options(**lists)  # raises where one of them is wrong
         object.__setattr__(
             self, "config", {COMMAND: words, **({OPTIONS: lists} if lists else {}), **self.config}
         )

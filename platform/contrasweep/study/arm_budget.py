@@ -12,7 +12,7 @@ from contrasweep.study.replicates import Above0, Positive
 
 @checked
 class ArmBudget:
-    """The limits on the search of each arm; the first one that is reached ends the search.
+    """The limits on the search of each arm; the first one that is reached ends the search. None: no such limit.
 
     `trials`: configurations, each trained once a search fold. `epochs`: steps as the trainable reports them, over all
     trials. `gpu_hours`: training time x share of a GPU; where there is no GPU, hours of a slot.
@@ -36,12 +36,14 @@ class ArmBudget:
 
 
 Silence = Literal["method", "infeasible", "outside"]
+"""Why a trial ended without a report: its code failed, it fitted no host, or something outside it, as a lost host."""
 MOST_SILENT = 10
 """After so many trials of an arm without any report its search ends: its code or its settings cannot work."""
 
 
 def gpu_hours(record: Record) -> float:
     """Return training time x share of a GPU, in hours; on a host without GPUs these are hours of a slot."""
+    # A trial without a GPU counts as if it had a whole one.
     return record.seconds * (record.notes.gpus or 1.0) / 3600
 
 
@@ -59,19 +61,19 @@ class Spending:
     """
 
     budget: ArmBudget
-    folds: int
+    folds: int  # trials of a configuration
     steps: dict[str, int] = field(default_factory=dict)  # trial -> the last step reported
     hours: dict[str, float] = field(default_factory=dict)  # trial -> GPU-hours, of ended ones
     # trial that ended without a report -> why
     silent: dict[str, Silence] = field(default_factory=dict)
-    longest: int = 0
+    longest: int = 0  # steps of the longest trial that was trained to its end; 0: none was
 
     def report(self, trial: str, step: int) -> None:
-        """Count a report of `trial` at `step`."""
+        """Count a report of `trial` at `step`: it has trained so many steps, or more if it reported more before."""
         self.steps[trial] = max(step, self.steps.get(trial, 0))
 
     def end(self, record: Record) -> None:
-        """Count an ended trial, with the hours in its record."""
+        """Count an ended trial, with the hours in its record; without any step, note why it was silent."""
         self.report(record.trial_id, record.step)
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
@@ -82,13 +84,16 @@ class Spending:
             self.longest = max(self.longest, record.step)
 
     def reopen(self, trial: str) -> None:
-        """Count an ended trial as running again."""
+        """Count an ended trial as running again: its hours are forgotten, its steps stay counted."""
         self.hours.pop(trial, None)
         self.silent.pop(trial, None)
 
     @property
     def hopeless(self) -> bool:
-        """Whether many trials have ended (lost hosts not counted) and none of them ever reported anything."""
+        """Whether `MOST_SILENT` trials or more have ended without a report, and no ended trial ever reported anything.
+
+        Trials that ended for a cause outside them, as a lost host, are not among these.
+        """
         count = sum(why != "outside" for why in self.silent.values())
         return count >= MOST_SILENT and not any(self.steps[trial] for trial in self.hours)
 
@@ -99,7 +104,7 @@ class Spending:
 
     @property
     def _unreported(self) -> int:
-        """The steps that trials without a report count as."""
+        """The steps that ended trials without a report count as: one, or the longest trial's if the method failed."""
         return sum(max(1, self.longest) if why == "method" else 1 for why in self.silent.values())
 
     @property
@@ -117,19 +122,22 @@ class Spending:
     def room(self, configs: int, running: Iterable[str]) -> bool:
         """Return whether the budget has room for one more configuration, after `configs` others.
 
-        The trials in `running` run now or are about to start.
+        The trials in `running` run now or are about to start. False too where the search is hopeless.
         """
         if self.hopeless:
             return False
+        # Before a trial has ended, the longest one so far is the best guess.
         length = self.longest or max(self.steps.values(), default=0)
         # Steps that running trials may still need, and those of one more configuration.
         due = sum(max(0, length - self.steps.get(trial, 0)) for trial in running)
         due += length * self.folds
+        # Of each limit: what is spent, and what one more configuration and the running trials may take.
         amounts = (
             (self.budget.trials, configs, 1),
             (self.budget.epochs, self.epochs, due),
             (self.budget.gpu_hours, self.gpu_hours, due * self._pace),
         )
+        # The factor forgives sums of floats a rounding error.
         return all(
             limit is None or (spent < limit and spent + more <= limit * (1 + 1e-9))
             for limit, spent, more in amounts
@@ -138,7 +146,11 @@ class Spending:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """The cost of the search of one arm, from the records of its ended trials."""
+    """The cost of the search of one arm, from the records of its ended trials.
+
+    `epochs` are steps as the trainable reports them. `on_gpus`: some trial had a GPU or a share of one; else
+    `gpu_hours` are hours of a slot.
+    """
 
     configurations: int = 0
     trials: int = 0
@@ -164,12 +176,16 @@ class SearchCost:
 
 
 def hours_text(hours: float) -> str:
-    """Return hours with three digits, or that it is less than a thousandth of an hour."""
+    """Return hours with three digits, such as `0.25`; `below 0.001` for less than that, but `0` for none."""
     return f"{hours:.3g}" if hours == 0 or hours >= 0.001 else "below 0.001"
 
 
 def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, SearchCost]:
-    """Return arm -> what its search has cost, from the records of its ended trials."""
+    """Return arm -> what its search has cost, from the records of its ended trials.
+
+    `records` may have trials of a confirmation, which are passed over. Each of `arms` is in it, with zeros where it has
+    no search yet.
+    """
     by_arm: dict[str, list[Record]] = {arm: [] for arm in arms}
     for record in records:
         if record.notes.phase == Phase.SEARCH:

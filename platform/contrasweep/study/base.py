@@ -71,7 +71,7 @@ _TRIAL_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | None:
-    """Refuse a password in an address: a study's file is kept in the storage and shown."""
+    """Return `addresses` unchanged; `SpecError` where one has a password: a study's file is kept and shown."""
     for address in [addresses] if isinstance(addresses, str) else addresses or []:
         if redacted(address) != address:
             raise SpecError(
@@ -166,7 +166,7 @@ class StudyBase(ABC):
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """Return dotted path -> function, of the trainables that are given as functions."""
+        """Return dotted path -> function, of the arms whose trainables are given as functions, not by their paths."""
         return {
             arm.path: arm.trainable
             for arm in self.arms.values()
@@ -186,9 +186,9 @@ class StudyBase(ABC):
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
         """Check the fields that every kind of study has, and `seeds`, which are declared in `field`.
 
-        Raises `SpecError`.
+        Raises `SpecError` at the first rule that is broken. What is checked of one field alone, its type has checked.
         """
-        canonical(self.description, "description")
+        canonical(self.description, "description")  # raises for text that cannot be written
         if self.name.lower() in STORAGE_FOLDERS:
             raise SpecError(
                 "no study has this name, which is a folder of the storage",
@@ -216,6 +216,7 @@ class StudyBase(ABC):
             self.replicates.check_seeds(seeds, field)
         if self.reference is not None:
             self.check_arm(self.reference, "reference", "the reference must be an arm")
+        # Both need checkpoints, which `keep: none` deletes.
         for field, is_set in (
             ("evaluate", self.evaluate),
             ("keep_checkpoints_of", self.keep_checkpoints_of != "all"),
@@ -227,6 +228,7 @@ class StudyBase(ABC):
                     value=self.keep,
                     hint="leave keep out; keep_checkpoints_of: none deletes them once the study is complete",
                 )
+        # Scores of evaluations that the study decides as it does its metric.
         scores = [metric for evaluation in self.evaluate or () for metric in evaluation.metrics]
         if len(set(scores)) != len(scores):
             raise SpecError("a score is decided once", place="evaluate", value=scores)
@@ -237,6 +239,7 @@ class StudyBase(ABC):
                 value=scores,
                 hint="leave out `metrics`, or `replicates`",
             )
+        # No difference can reach the whole range: it was given in percent, say.
         bounds = metric_range(self.metric)
         if (
             self.smallest_difference is not None
@@ -257,12 +260,15 @@ class StudyBase(ABC):
         return self.alpha / (1 + sum(len(evaluation.metrics) for evaluation in self.evaluate or ()))
 
     def check_arm(self, name: str, place: str, rule: str = "there is no such arm") -> None:
-        """Check that `name` is an arm of the study. Raises `SpecError` at `place`."""
+        """Raise `SpecError` at `place`, with this `rule`, where `name` is no arm of the study."""
         check_known(name, "arms", self.arms, rule, place=place)
 
 
 def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:
-    """Raise `SpecError` where a metric has the name of another column of the table."""
+    """Raise `SpecError` where a metric has one of the names `taken`, of other columns of the table.
+
+    So too where it is empty, or no line of printable characters.
+    """
     if metric in taken:
         raise SpecError(
             "no metric has this name, which is a column of every table",
@@ -277,7 +283,10 @@ def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> N
 
 
 def check_number(cells: int, replicates: int, place: str = "axes, folds, seeds") -> None:
-    """Raise `SpecError` for a number of trials that must be a mistake, since to list them takes minutes."""
+    """Raise `SpecError` at `place` for a number of trials that must be a mistake, since to list them takes minutes.
+
+    `cells` is the number of cells, `replicates` that of the trials of each.
+    """
     if cells > MAX_CELLS or cells * replicates > MAX_TRIALS:
         raise SpecError(
             f"a study has at most {MAX_CELLS:,} cells and {MAX_TRIALS:,} trials",

@@ -15,7 +15,7 @@ from contrasweep.config import lookup as lookup
 from contrasweep.errors import SpecError
 
 Leaf = tuple[str, bool]
-"""A dotted key that is set, and whether to text."""
+"""A dotted key that is set, and whether to text, which may be the name of a component."""
 
 
 def split(key: str, place: str = "") -> list[str]:
@@ -27,12 +27,18 @@ def split(key: str, place: str = "") -> list[str]:
 
 
 def expand(config: Config, place: str = "") -> MutableConfig:
-    """Return `config` with its dotted keys as nested mappings; `SpecError` where two keys set the same value."""
+    """Return `config` with its dotted keys as nested mappings: {"loss.margin": 1} gives {"loss": {"margin": 1}}.
+
+    Only keys of the outermost mapping are expanded. Raises `SpecError` at `place` where two keys set the same value, or
+    one sets a field inside a plain value of another.
+    """
+    # Without a dotted key there is nothing to expand, and mappings cannot clash.
     if not any("." in key for key in config if isinstance(key, str)):
         return dict(config)
     nested: MutableConfig = {}
     for key, value in config.items():
         setting = nest(key, value, place)
+        # Checked before it is merged, because merging would let the later key win.
         if problem := clash(leaves(nested), leaves(setting)):
             raise SpecError(
                 f"the keys of one config {problem}", place=f"{place}.{key}".lstrip("."), value=key
@@ -56,7 +62,7 @@ def merge(*configs: Config) -> MutableConfig:
     """Merge nested configs; a value of a later config replaces that of an earlier one.
 
     Mappings are merged setting by setting. Where a mapping meets text, the text is the component's name. Any other
-    value replaces what was there.
+    value replaces what was there. The configs are not changed; without any, the result is empty.
     """
     merged: MutableConfig = {}
     for config in configs:
@@ -76,24 +82,32 @@ def _merged(below: Any, above: Any) -> Any:
 
 
 def name(value: Any) -> Any:
-    """Return a component's name; any other setting is returned unchanged."""
+    """Return a component's name; a mapping without a name, and any other setting, is returned unchanged."""
     return value.get(NAME, value) if isinstance(value, Mapping) else value
 
 
 def holds(value: Any, wanted: Any) -> bool:
-    """Whether a setting is `wanted`: a component is its name, and a mapping has at least what is wanted of it."""
+    """Whether a setting is `wanted`: a component is its name, and a mapping has at least what is wanted of it.
+
+    {"name": "ocl", "margin": 1} holds "ocl" and {"margin": 1}; "ocl" holds {"name": "ocl"}.
+    """
+    # A component with settings: each that is wanted must be there, and hold what is wanted of it.
     if isinstance(value, Mapping):
         needs = {NAME: wanted} if isinstance(wanted, str) else wanted
         return isinstance(needs, Mapping) and all(
             key in value and holds(value[key], needs[key]) for key in needs
         )
+    # A component by its name alone has no other settings to compare.
     if isinstance(wanted, Mapping):
         return isinstance(value, str) and dict(wanted) == {NAME: value}
     return canonical.same(value, wanted)
 
 
 def leaves(*configs: Config) -> set[Leaf]:
-    """Return what these nested configs set: the dotted key of each setting, and whether its value is text."""
+    """Return what these nested configs set: the dotted key of each setting, and whether its value is text.
+
+    An empty mapping sets nothing.
+    """
     settings = ((key, value) for config in configs for key, value in flatten(config).items())
     return {
         (key, isinstance(value, str))
@@ -103,7 +117,10 @@ def leaves(*configs: Config) -> set[Leaf]:
 
 
 def clash(one: Iterable[Leaf], other: Iterable[Leaf]) -> str:
-    """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can."""
+    """Return why two sets of settings cannot be combined, as the end of a sentence; "" where they can.
+
+    `both set loss.margin`, or `contradict each other: ...`. Only the first reason is given.
+    """
     others = sorted(other)
     for key, text in sorted(one):
         for known, known_text in others:

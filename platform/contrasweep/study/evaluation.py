@@ -61,7 +61,8 @@ class Evaluation:
     ) -> None:
         """Raise `SpecError` where a dataset has no images with labels, or the function is not there.
 
-        The error is at `place`; without one, at the option of `contrasweep evaluate`. Datasets `without` are left out.
+        `resolve` gives the manifest of a dataset by its name, and raises what it does for one that is not staged. The
+        error is at `place`; without one, at the option of `contrasweep evaluate`. Datasets `without` are left out.
         """
         for name in self.data:
             manifest = None if name in without else resolve(name)
@@ -70,18 +71,24 @@ class Evaluation:
                 raise SpecError(rule, place=place or "--on", value=name, hint=manifest.kind)
         if self.function:
             import_from_here()
-            # of a package that is where trials are trained
+            # A package that is not installed here is no error: it is where trials are trained.
             with contextlib.suppress(ModuleNotFoundError):
                 import_path(self.function, place or "--with", "function")
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Return the first parts of the names of the scores, one for each dataset: `mnist/`."""
+        """Return the first parts of the names of the scores, one for each dataset: `mnist/`.
+
+        With a function `mnist/FUNCTION/`; of a function without datasets `FUNCTION/` alone.
+        """
         suffix = f"{self.function.rpartition(':')[2]}/" if self.function else ""
         return tuple(f"{dataset_name(name)}/{suffix}" for name in self.data) or (suffix,)
 
     def gives(self, metric: str, prefix: str) -> bool:
-        """Whether a metric of this name may be one of its scores with this prefix."""
+        """Whether a metric of this name may be one of its scores with this prefix, of `prefixes`.
+
+        Names of a function's scores may have any text after it, those of the shipped scores no further slash.
+        """
         name = metric.removeprefix(prefix)
         return metric.startswith(prefix) and bool(name) and (bool(self.function) or "/" not in name)
 
@@ -95,5 +102,8 @@ class Evaluation:
 
 
 def dataset_name(name: str) -> str:
-    """Return what metrics call a dataset."""
+    """Return what metrics call a dataset: the folder of its name, without an address before it.
+
+    `s3://bucket/datasets/mnist` gives `mnist`.
+    """
     return parse(name.rstrip("/").rpartition("/")[2]).folder

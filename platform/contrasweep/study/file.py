@@ -26,9 +26,10 @@ YAML = (".yaml", ".yml")
 
 
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
-    """The study called `name`, with each `path=value` of `sets` applied. `SpecError` names file and field.
+    """Return the study called `name`, with each `path=value` of `sets` applied. `SpecError` names file and field.
 
-    The current folder is one to import from, for the study's module and for trainables that it names.
+    `name` is `module:NAME`, `FILE.yaml`, or `FILE.yaml:NAME` for one of a file with several. Imports the module. The
+    current folder is one to import from, for the study's module and for trainables that it names.
     """
     file, _, wanted = name.rpartition(":")
     if file.endswith(YAML):
@@ -72,10 +73,11 @@ def load_declared(
     place: str,
     sets: Sequence[str] = (),
 ) -> T:
-    """Return the object that `name` means, `module:NAME` or a file as for `load_study`.
+    """Return the object that `name` means, `module:NAME` or `FILE.yaml`.
 
-    It is an object of one of `kinds`, or what `build` makes of a file's fields. `place` is the argument that names
-    it, for errors.
+    It is the object at `module:NAME`, of one of `kinds`, or what `build(fields, name)` makes of a file's fields. With
+    `sets`, each a `path=value`, the imported object is built anew from its fields too. `place` is the argument that
+    names it, for errors: `STUDY`. Raises `SpecError`.
     """
     import_from_here()
     if name.endswith(YAML):
@@ -89,7 +91,10 @@ def load_declared(
 
 
 def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
-    """Return a copy of the fields with each `path=value` of `sets` applied."""
+    """Return `fields`, in which each `path=value` of `sets` is applied in turn; it is changed itself.
+
+    Raises `SpecError` where a text has no such form, or its path leads nowhere.
+    """
     for text in sets:
         path, value = parse_set(text)
         _set(fields, path, value, f"--set {'.'.join(path)}")
@@ -97,7 +102,10 @@ def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
 
 
 def named_by(study: Study, configs: Iterable[Config] = ()) -> list[object]:
-    """Return the values in which a study's author names code: the study's own, and the `configs` that it expands to."""
+    """Return the values in which a study's author names code, for `trust.check_named`.
+
+    These are the study's own fields, the dotted paths of its trainables, and the `configs` that it expands to.
+    """
     return [to_plain(study), [arm.path for arm in study.arms.values()], *configs]
 
 
@@ -107,7 +115,10 @@ def is_declaration(name: str) -> bool:
 
 
 def as_study(study: Study | str | Path | Config) -> Study:
-    """Return the study that is given as itself, as its fields, or by a name or file as `load_study` takes it."""
+    """Return the study that is given as itself, as a mapping of its fields, or by a name as `load_study` takes it.
+
+    Raises `SpecError` where it breaks a rule, and for anything else.
+    """
     if isinstance(study, AblationGrid | Sweep):
         return study
     if isinstance(study, str | Path):
@@ -122,7 +133,10 @@ def as_study(study: Study | str | Path | Config) -> Study:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a study as mappings, lists and plain values, as YAML has them; functions stay functions."""
+    """Return a study, or a part of one, as mappings, lists and plain values, as YAML has them.
+
+    Functions stay functions. Fields that are None are left out.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {name: v for name, v in fields.items() if v is not None}
@@ -134,6 +148,7 @@ def to_plain(value: Any) -> Any:
 def study_schema() -> JsonSchema:
     """Return the JSON schema of a study file, for editors."""
     schema = json_schema(AblationGrid | Sweep)
+    # Fields of each study of a file with several are not checked: those beside `studies` may complete them.
     of_each = {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["name"]}}
     several = {
         "type": "object",
@@ -150,7 +165,10 @@ def study_schema() -> JsonSchema:
 
 
 def parse_set(text: str) -> tuple[list[str], Any]:
-    """Return path and value of a text `path=value`; the value is read as YAML."""
+    """Return path and value of a text `path=value`; the value is read as YAML.
+
+    `data.folds=3` gives (["data", "folds"], 3). Raises `SpecError` without a path or `=`, and for what is no YAML.
+    """
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise SpecError(
@@ -160,7 +178,10 @@ def parse_set(text: str) -> tuple[list[str], Any]:
 
 
 def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
-    """Return the object at `module:NAME`, of one of `kinds`; `SpecError` where it cannot be imported or is none."""
+    """Return the object at `module:NAME`, of one of `kinds`; `SpecError` where it cannot be imported or is none.
+
+    `place` names the argument; in small letters it is what errors call the object.
+    """
     module_name, colon, attribute = name.partition(":")
     noun = place.lower()
     if not colon or not attribute:
@@ -192,6 +213,7 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
 def _read_yaml(path: Path) -> MutableConfig:
     """Return the fields in a YAML file; `SpecError` where it cannot be read or holds no mapping."""
     try:
+        # A character has at most four bytes: more than this is more than `read_yaml` takes, and it says so.
         with path.open("rb") as file:
             data = file.read(4 * MAX_CHARACTERS + 1)
         text = data.decode("utf-8-sig")
@@ -210,15 +232,21 @@ def _read_yaml(path: Path) -> MutableConfig:
 
 
 def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") -> None:
-    """Put `value` at `path` below `where`, the value of the study's field `inside`."""
+    """Put `value` at `path` below `where`, step by step.
+
+    `inside` is the field of the study that `where` lies in, such as `config` ("": the study itself). `place` is where
+    errors say it is: the option with its path. Raises `SpecError` where the path leads into a plain value or past a
+    list.
+    """
     key, path_left = _next_key(where, path, place, inside)
     if not path_left:
-        component = (
+        is_component = (
             isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
         )
+        # Text for a component with settings is its name; the settings stay.
         where[key] = (
             dotted.merge(where[key], {dotted.NAME: value})
-            if inside == "config" and component
+            if inside == "config" and is_component
             else value
         )
         return
@@ -227,18 +255,21 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
         where[key] = {dotted.NAME: where[key]}
     if isinstance(where, dict):
         where.setdefault(key, {})
+    # All below `config` is config, and an entry of a list lies in the field of the list.
     is_kept = inside == "config" or isinstance(key, int)
     _set(where[key], path_left, value, place, inside if is_kept else key)
 
 
 def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
-    """Return the key of `where` at which `path` goes on, and the rest of the path.
+    """Return the key of `where` at which `path` goes on (of a list its index), and the rest of the path.
 
-    Keys may have dots: the longest one that `where` has is taken. In axes and spaces, whose keys are dotted, a new
-    key is the whole path.
+    Keys may have dots: the longest one that `where` has is taken. Where it has none, the key is new: the next name of
+    the path, or in axes and spaces, whose keys are dotted, the whole path. Raises `SpecError` at `place` where `where`
+    is a plain value, or a list without this index.
     """
     if isinstance(where, dict):
         name = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
+        # With a dot at the end, so that a key matches whole names of the path alone.
         whole = f"{'.'.join(path)}."
         keys = [key for key in where if isinstance(key, str) and whole.startswith(f"{key}.")]
         key = max(keys, key=len, default=name)
@@ -260,7 +291,10 @@ def built(cls: type[T], fields: MutableConfig, file: str) -> T:
 
 
 def _build_all(fields: MutableConfig, name: str) -> list[Study]:
-    """Return the studies of a file: those under `studies`, each with the fields beside it, or the one."""
+    """Return the studies of the file `name`: those under `studies`, each with the fields beside it, or the one.
+
+    A study's own field wins over the one beside `studies`. Raises `SpecError` where `studies` is no list of mappings.
+    """
     if SEVERAL not in fields:
         return [_build(fields, name)]
     shared = {key: value for key, value in fields.items() if key != SEVERAL}
@@ -273,7 +307,7 @@ def _build_all(fields: MutableConfig, name: str) -> list[Study]:
 
 
 def _build(fields: MutableConfig, name: str) -> Study:
-    """Return the study of these fields; without `type`, a budget makes it a sweep."""
+    """Return the study of these fields; without `type`, a budget makes it a sweep. `name` is its file, for errors."""
     if SEVERAL in fields:
         raise SpecError(
             "this takes one study, and the file has several",

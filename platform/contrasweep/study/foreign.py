@@ -10,7 +10,7 @@ TUNE = {
     **dict.fromkeys(("uniform", "loguniform", "quniform"), "float"),
     **dict.fromkeys(("randint", "lograndint", "qrandint"), "int"),
 }
-"""Ray Tune's functions of a range, and the kind of parameter that each is."""
+"""Ray Tune's functions of a range -> the kind of parameter that each is."""
 OPTUNA = {
     "suggest_float": ("float", "low", "high"),
     "suggest_uniform": ("float", "low", "high"),
@@ -19,11 +19,15 @@ OPTUNA = {
     "suggest_int": ("int", "low", "high", "step"),
     "suggest_categorical": ("choice", "options"),
 }
-"""Optuna's methods: the kind of parameter, and what stands after its name."""
+"""Optuna's methods -> the kind of parameter, then the names of the arguments after the parameter's own name."""
 
 
 def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -> MutableConfig:
-    """Return the fields of a `Float` or `Int`."""
+    """Return the fields of a `Float` (`kind` is `float`) or `Int` (`int`), as the file of a study writes them.
+
+    A step of None, a step of 1 of an `int`, and `log` that is false are left out, because they are the defaults.
+    """
+    # Optuna says a step of 1 of a logarithmic range too, which takes none here.
     step = None if log or (kind == "int" and step == 1) else step
     return {
         "type": kind,
@@ -35,28 +39,46 @@ def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -
 
 
 def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
-    """Return the fields of our parameter for a call of Ray Tune's function `name`; `ValueError` for an unknown one."""
+    """Return our parameter's fields, as the file of a study writes them, for a call `tune.name(*values)` of Ray Tune.
+
+    `values` are low, high and perhaps a step; of `choice` and `grid_search` a list of options. Raises `ValueError`
+    where the function has no counterpart here.
+    """
     if name in ("choice", "grid_search"):
         return {"type": "choice", "options": list(values[0])}
     if name not in TUNE:
         raise ValueError(f"tune.{name} has no counterpart")
     low, high, *step = values
-    high -= int(name in ("randint", "lograndint"))  # without its end
+    # Tune leaves out the upper end of these two; an `Int` has it.
+    high -= int(name in ("randint", "lograndint"))
     return ranged(TUNE[name], low, high, step[0] if step else None, "log" in name)
 
 
 def suggested(name: str, values: Sequence[Any], keywords: Config) -> MutableConfig:
-    """Return the fields of our parameter for a call of Optuna's `trial.suggest_...`, whose name is `name`."""
+    """Return our parameter's fields, as the file of a study writes them, for Optuna's `trial.name("...", *values)`.
+
+    `name` is one of `OPTUNA`, `values` what stands after the parameter's name, `keywords` the named arguments. An
+    Optuna distribution has the same names, so its attributes serve as `keywords`.
+    """
     kind, *names = OPTUNA[name]
     fields: MutableConfig = {**dict(zip(names, values, strict=False)), **keywords}
     if kind == "choice":
+        # By position the list is `options`, by name Optuna calls it `choices`.
         return {"type": kind, "options": list(fields.get("options") or fields["choices"])}
+    # `suggest_loguniform` is logarithmic by its name; a step is called `q` by `suggest_discrete_uniform`.
     log = fields.get("log", "log" in name)
     return ranged(kind, fields["low"], fields["high"], fields.get("step", fields.get("q")), log)
 
 
 def parameter(value: Any) -> Any:
-    """Return the fields of an object of Ray Tune's or Optuna's that declares a parameter; any other as it is."""
+    """Return a parameter as the file of a study writes it, from an object of Ray Tune's or Optuna's.
+
+    `tune.loguniform(1e-4, 1)` gives {"type": "float", "low": 1e-4, "high": 1, "log": True}. Any other value is returned
+    as it is. Neither package is imported: an object is known by the names of its module and class.
+
+    Raises:
+        SpecError: The object is one of Tune's without a counterpart, such as a normal distribution.
+    """
     module = type(value).__module__
     kind = type(value).__name__
     if isinstance(value, Mapping) and list(value) == ["grid_search"]:
@@ -69,13 +91,19 @@ def parameter(value: Any) -> Any:
     if kind == "Categorical":
         return tuned("choice", [value.categories])
     sampler = value.get_sampler()
+    # A sampler of steps holds the sampler of values that it rounds to multiples of its `q`.
     step = []
     if hasattr(sampler, "q"):
-        sampler, step = sampler.sampler, [sampler.q]
+        step = [sampler.q]
+        sampler = sampler.sampler
+    # The name of the function of `tune` that made the object: a Float with a log sampler is `loguniform`, with a step
+    # `qloguniform`. Any other sampler has no such function: its class is named in the error.
     scale = {"_Uniform": "", "_LogUniform": "log"}.get(type(sampler).__name__)
-    name = {"Float": "uniform", "Integer": "randint"}.get(kind, kind)
+    range_name = {"Float": "uniform", "Integer": "randint"}.get(kind, kind)
+    name = type(sampler).__name__
+    if scale is not None:
+        name = f"{'q' * len(step)}{scale}{range_name}"
     try:
-        name = f"{'q' * len(step)}{scale}{name}" if scale is not None else type(sampler).__name__
         return tuned(name, [value.lower, value.upper, *step])
     except ValueError as error:
         raise SpecError(

@@ -59,7 +59,8 @@ class CellConfig(NamedTuple):
 Cell = tuple[str, MutableConfig, MutableConfig]
 """Arm, values of the axes, and what the sub-grids add to the config."""
 Grid = tuple[str, list[str], "AblationGrid | SubGrid", MutableConfig]
-"""A grid or sub-grid: its place in the study, the names of its arms, itself, and what it adds to the config."""
+"""A grid or sub-grid: its place in the study ("": the grid itself), the names of its arms, itself, and what it adds to
+the config."""
 
 
 @checked
@@ -128,9 +129,11 @@ class AblationGrid(StudyBase):
 
     def __post_init__(self) -> None:
         self.check_shared(self.seeds, "seeds")
+        # Before anything lists the cells, which takes minutes for millions of them.
         check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
         check_zips(self.zipped)
         self._check_repeats()
+        # A proper subset: one seed at least is left.
         if self.excluded and (self.replicates or not self.excluded.keys() < set(self.seeds)):
             raise SpecError(
                 "some of the seeds may be excluded, of a study of a fixed size",
@@ -148,6 +151,7 @@ class AblationGrid(StudyBase):
                         hint="make its keys axes, or declare a Sweep",
                     )
         check_metric(self.metric)
+        # No key of the config may be set twice: by two axes, or by an axis and the config of an arm.
         for place, names, grid, extra in self._grids():
             where = f"{place}.axes".lstrip(".")
             axes = axis_leaves(grid.axes, grid.zipped)
@@ -167,7 +171,7 @@ class AblationGrid(StudyBase):
                         )
 
     def _check_axis(self, axis: str, place: str) -> None:
-        """Refuse an axis that would take the column of something else."""
+        """Raise `SpecError` at `place` for an axis that would take another column's name, or whose name is no line."""
         if axis in (*COLUMNS, *MEASURED) or axis.startswith("metric."):
             hint = (
                 "seeds: [0, 1, 2] and folds: 5 are fields of the study"
@@ -222,13 +226,16 @@ class AblationGrid(StudyBase):
 
     @property
     def all_seeds(self) -> list[int]:
-        """The seeds that a cell may get."""
+        """The seeds that a cell may get, without excluded ones: the declared ones, then those of `replicates`."""
         seeds = [seed for seed in self.seeds if seed not in self.excluded]
         return extended(seeds, self._seeds_most() - len(self.excluded))
 
     @property
     def all_folds(self) -> list[int] | list[None]:
-        """The folds of all partitions that a cell may get: fold f of partition r is number `r * folds + f`."""
+        """The folds of all partitions that a cell may get: fold f of partition r is number `r * folds + f`.
+
+        [None] for a study without folds, whose trials use the dataset's own test split.
+        """
         if self.folds is None:
             return [None]
         return list(range(self.folds * self._partitions()))
@@ -240,13 +247,17 @@ class AblationGrid(StudyBase):
         return list(dict.fromkeys(axis for group in groups for axis in group))
 
     def _grids(self) -> Iterator[Grid]:
-        """Yield the grid and its sub-grids, in table order."""
+        """Yield the grid and its sub-grids at any depth, in table order."""
         return flattened(self, "", list(self.arms), {})
 
     def cell_count(self) -> int:
-        """Return how many cells the grid has; a cell that comes twice is counted twice."""
+        """Return how many cells the grid has; a cell that comes twice is counted twice.
+
+        A grid that only holds sub-grids, without axes of its own, has no cells beside theirs.
+        """
         total = 0
         for _, names, grid, _ in self._grids():
+            # A zipped group counts as one axis. Its shortest axis serves here: unequal ones are refused elsewhere.
             lengths = [
                 *map(len, grid.axes.values()),
                 *(min(map(len, group.values()), default=0) for group in grid.zipped),
@@ -256,14 +267,21 @@ class AblationGrid(StudyBase):
         return total
 
     def cells(self) -> Iterator[Cell]:
-        """Yield each cell as (arm, axis values, extra config), in table order; a cell may come more than once."""
+        """Yield each cell as (arm, axis values, extra config), in table order; a cell may come more than once.
+
+        A grid without axes has one cell for each arm, unless it only holds sub-grids.
+        """
         for _, names, grid, extra in self._grids():
             if grid.axes or grid.zipped or not grid.subgrids:
                 points = list(_product(grid.axes, grid.zipped))
                 yield from ((arm, point, extra) for arm in names for point in points)
 
     def configs(self) -> Iterator[CellConfig]:
-        """Yield each different cell once, in table order: sub-grids may repeat cells of the product."""
+        """Yield each different cell once, in table order: sub-grids may repeat cells of the product.
+
+        Cells are the same that have one arm, one value of the axis `data` and one config. Raises `SpecError` where a
+        config has a value that is no plain one.
+        """
         seen = set()
         names = self.axis_names
         for arm, axes, extra in self.cells():
@@ -275,6 +293,7 @@ class AblationGrid(StudyBase):
             )
             if (key := (arm, axes.get(DATA_AXIS), config.text)) not in seen:
                 seen.add(key)
+                # An axis of another sub-grid has the value that this cell's config gives it.
                 shown = {
                     axis: axes[axis] if axis in axes else dotted.lookup(config, axis)
                     for axis in names
@@ -285,7 +304,7 @@ class AblationGrid(StudyBase):
 
 
 def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
-    """Check that the axes of each zipped group are equally long. Raises `SpecError`."""
+    """Raise `SpecError` where a zipped group has no axes, or axes of different lengths."""
     for i, group in enumerate(zipped):
         lengths = {axis: len(values) for axis, values in group.items()}
         if not group or len(set(lengths.values())) > 1:
@@ -293,9 +312,9 @@ def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
 
 
 def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
-    """Return the config keys that each axis sets; the axis of datasets sets none.
+    """Return axis -> the config keys that its values set: those inside a value that is a mapping too.
 
-    Raises `SpecError` if an axis is declared twice.
+    The axis of datasets sets none. Raises `SpecError` if an axis is declared twice.
     """
     groups = [axes, *zipped]
     names = [axis for group in groups for axis in group]
@@ -323,7 +342,11 @@ def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
 def flattened(
     grid: AblationGrid | SubGrid, place: str, arms: list[str], config: MutableConfig
 ) -> Iterator[Grid]:
-    """Yield a grid and the sub-grids inside it; `place` is where it is declared."""
+    """Yield a grid, then the sub-grids inside it at any depth, each before its own.
+
+    `place` is where it is declared ("": the study itself), `arms` are its arms unless a sub-grid names others, and
+    `config` is what the sub-grids around it and its own add to the config.
+    """
     yield place, arms, grid, config
     for i, inner in enumerate(grid.subgrids):
         names = inner.arms if inner.arms is not None else arms
@@ -333,7 +356,10 @@ def flattened(
 
 
 def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
-    """Every combination of the axes and of the zipped groups, the last varying fastest."""
+    """Yield every combination of the axes and of the zipped groups as axis -> value, the last varying fastest.
+
+    One empty combination where there is neither.
+    """
     groups = [[{axis: value} for value in values] for axis, values in axes.items()]
     groups += [
         [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)]

@@ -52,7 +52,7 @@ class Replicates:
             )
 
     def check_seeds(self, seeds: Sequence[int], place: str) -> None:
-        """Raise `SpecError` for more seeds than the last look needs: no cell would ever train them."""
+        """Raise `SpecError` at `place` for more seeds than the last look needs: no cell would ever train them."""
         if len(seeds) > self.most:
             raise SpecError(
                 f"a cell gets {self.most} seeds at most, as `replicates.most` says",
@@ -63,10 +63,11 @@ class Replicates:
 
     @property
     def looks(self) -> list[int]:
-        """The number of replicates at each look."""
+        """The number of replicates at each look; the last step is shorter where `most` is no whole number of steps."""
         return [*range(self.first, self.most, self.step), self.most]
 
     def __str__(self) -> str:
+        """Return `3 to 9 seeds, looks at 3, 5, 7, 9`; of more than eight looks the first three and the last."""
         looks = self.looks
         look_texts = (
             [*map(str, looks)] if len(looks) <= 8 else [*map(str, looks[:3]), "...", str(looks[-1])]
@@ -75,6 +76,6 @@ class Replicates:
 
 
 def extended(seeds: Sequence[int], count: int) -> list[int]:
-    """The first `count` of `seeds`, which go on upwards from the largest of them."""
+    """Return `count` seeds: the first of `seeds`; where these are too few, then numbers from the largest upwards."""
     following = max(seeds) + 1
     return [*seeds[:count], *range(following, following + max(0, count - len(seeds)))]

@@ -19,11 +19,14 @@ from contrasweep.schema import checked
 from contrasweep.study import dotted, foreign
 
 When = Config
-"""Dotted config key -> value, or list of values, under which a parameter exists."""
+"""Dotted config key -> value, or list of values one of which is enough, under which a parameter exists."""
 
 
 class _Range:
-    """What a range of real numbers and one of integers have in common."""
+    """What a range of real numbers and one of integers have in common.
+
+    `numbers` are the Python types of its values. `at`, `value` and `index` are those of `Float` and `Int`.
+    """
 
     low: Any
     high: Any
@@ -45,11 +48,11 @@ class _Range:
             raise SpecError("a logarithmic range takes no step", place="step", value=self.step)
 
     def grid(self, n: int) -> list[Any]:
-        """Return `n` values, evenly spread on the parameter's own scale, with both ends."""
+        """Return `n` values, evenly spread on the parameter's own scale, with both ends; for 1 the middle."""
         return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is a number in the range, and after whole steps where there are any."""
+        """Whether `value` is a number in the range, and where there is a step lies whole steps above `low`."""
         if not isinstance(value, self.numbers) or isinstance(value, bool):
             return False
         is_within = self.low <= value <= self.high
@@ -86,19 +89,29 @@ class Float(_Range):
     numbers: ClassVar[Any] = (int, float)
 
     def at(self, u: float) -> float:
-        """Return the value at the relative place `u`, from 0 to 1, of the scale."""
+        """Return the value at the relative place `u`, from 0 to 1, of the scale.
+
+        Where there is a step, each value that it allows has an equal share of the scale.
+        """
         if self.step is not None:
             return self.value(_place(u, levels(self)))
         ends = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         value = _between(*ends, u)
-        return min(self.high, max(self.low, math.exp(value) if self.log else value))  # both round
+        # Rounding may lead past an end.
+        return min(self.high, max(self.low, math.exp(value) if self.log else value))
 
     def value(self, index: int) -> float:
-        """Return the value after `index` steps: 0.3, which is in the range, and not 0.1 + 0.1 * 2, which is above."""
+        """Return the value after `index` steps from `low`; without a step, `low` itself.
+
+        It is reckoned in decimals: 0.1 and two steps of 0.1 give 0.3, where floats would give a little more.
+        """
         return float(Fraction(str(self.low)) + index * Fraction(str(self.step or 0)))
 
     def index(self, value: float) -> int:
-        """Return after how many steps the value is that is nearest to `value`."""
+        """Return after how many steps from `low` the value is that is nearest to `value`, at most the last one.
+
+        There must be a step.
+        """
         steps = (Fraction(value) - Fraction(str(self.low))) / Fraction(str(self.step))
         return min((levels(self) or 1) - 1, max(0, round(steps)))
 
@@ -133,18 +146,22 @@ class Int(_Range):
     numbers: ClassVar[Any] = int
 
     def at(self, u: float) -> int:
-        """Return the integer at the relative place `u`, from 0 to 1; every integer has the same share of the scale."""
+        """Return the integer at the relative place `u`, from 0 to 1, of the scale.
+
+        On a linear scale every integer (after a step) has the same share. On a logarithmic one n has the part from
+        log n to log (n + 1), so the scale ends at log (high + 1).
+        """
         if self.log:
             x = math.exp(_between(math.log(self.low), math.log(self.high + 1), u))
             return min(self.high, max(self.low, math.floor(x)))
         return self.value(_place(u, levels(self)))
 
     def value(self, index: int) -> int:
-        """Return the value after `index` steps."""
+        """Return the value after `index` steps from `low`."""
         return self.low + (self.step or 1) * index
 
     def index(self, value: int) -> int:
-        """Return after how many whole steps `value` is reached."""
+        """Return after how many whole steps from `low` `value` is reached, rounded down."""
         return (value - self.low) // (self.step or 1)
 
     def grid(self, n: int) -> list[int]:
@@ -208,10 +225,14 @@ Parameter = Annotated[
 ]
 Space = Mapping[str, Float | Int | Choice]
 _MISSING = object()
+"""In place of a setting that a config does not have, since any value, None too, may be one."""
 
 
 def active(when: When | None, config: Config) -> bool:
-    """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names."""
+    """Whether a parameter exists under the nested `config`: every key of its `when` has a value that it names.
+
+    A parameter without `when` always exists. A key that `config` lacks counts as None.
+    """
     return all(
         any(
             dotted.holds(dotted.lookup(config, key), value)
@@ -222,20 +243,25 @@ def active(when: When | None, config: Config) -> bool:
 
 
 def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool:
-    """Return whether the parameter `name` exists, given the config keys `fixed` and the values already `drawn`."""
+    """Return whether the parameter `name` exists, given the nested config `fixed` and the values already `drawn`.
+
+    `drawn` is dotted name -> value, and has those that its `when` names, if they exist themselves.
+    """
     when = space[name].when
     return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
 
 
 def drawn_from(space: Space, config: Config) -> MutableConfig:
-    """Return the values that `config` has for the settings of `space`, by dotted key.
+    """Return the values that the nested `config` has for the settings of `space`, by dotted key.
 
-    A choice that was resolved to more settings is given as the option that it came from.
+    What it lacks, and what does not exist under the others, is left out. A choice that was resolved to more settings is
+    given as the option that it came from.
     """
     drawn = {}
     for name, parameter in space.items():
         value = dotted.lookup(config, name, _MISSING)
         if value is not _MISSING and active(parameter.when, config):
+            # A component has its defaults by then, so its option is what it holds at least.
             options = parameter.options if isinstance(parameter, Choice) else []
             drawn[name] = next((option for option in options if dotted.holds(value, option)), value)
     return drawn
@@ -261,10 +287,14 @@ def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) ->
 
 
 def ordered(space: Space) -> list[str]:
-    """Return the parameters' names, conditional ones after those that their `when` names; `SpecError` on a circle."""
+    """Return the parameters' names, conditional ones after those that their `when` names; `SpecError` on a circle.
+
+    Otherwise the order is that of the space.
+    """
     done: list[str] = []
     waiting = list(space)
     while waiting:
+        # A key of `when` that is no parameter is one of the fixed config, and there already.
         ready = [
             n
             for n in waiting
@@ -280,9 +310,10 @@ def ordered(space: Space) -> list[str]:
 
 
 def check(space: Space, fixed: Config) -> None:
-    """Check that every `when` names a parameter of the space or a key of `fixed`, and that the order has no circle.
+    """Raise `SpecError` where the parameters of an arm do not go together.
 
-    Raises `SpecError`.
+    Every `when` names another parameter or a key of the nested config `fixed`; no two parameters set one key, nor one a
+    key inside a plain value of another; and conditions do not depend on each other in a circle. Values are not checked.
     """
     for name, parameter in space.items():
         for key in parameter.when or {}:
@@ -294,24 +325,27 @@ def check(space: Space, fixed: Config) -> None:
                     value=key,
                     hint=hint,
                 )
+        # Each pair of parameters once: those that stand before this one.
         for other in list(space)[: list(space).index(name)]:
             if problem := dotted.clash(settings(other, space[other]), settings(name, parameter)):
                 raise SpecError(f"two searched keys {problem}", place=name, value=other)
-    ordered(space)
+    ordered(space)  # raises on a circle
 
 
 def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
-    """Return the config keys that a searched parameter sets."""
+    """Return the config keys that a searched parameter sets, those inside options that are mappings too."""
+    # All values of a range are numbers, so one of them stands for all.
     values = parameter.options if isinstance(parameter, Choice) else [parameter.low]
     return dotted.leaves(*(dotted.nest(name, value) for value in values))
 
 
 def _place(u: float, count: int | None) -> int:
-    """Return which of `count` equal parts of [0, 1] has `u`."""
+    """Return the number, from 0, of the one of `count` equal parts of [0, 1] that has `u`; None counts as one part."""
     return min((count or 1) - 1, math.floor(u * (count or 1)))
 
 
 def _between(low: float, high: float, u: float) -> float:
+    """Return the number at the relative place `u`, from 0 to 1, between `low` and `high`."""
     return low + (high - low) * u
 
 
@@ -319,10 +353,11 @@ FINITE = 20_000  # a space of more configurations than this counts as infinite
 
 
 def configurations(space: Space, fixed: Config | None = None) -> dict[str, MutableConfig] | None:
-    """Return every configuration of a finite space, by its canonical text.
+    """Return every configuration of a finite space, by its canonical text (`canonical.dumps`).
 
     None if it has a continuous parameter or more than `FINITE` combinations.
     """
+    # The product counts combinations with conditional parameters that do not exist too, so it is at least the number.
     sizes = {name: levels(parameter) for name, parameter in space.items()}
     if None in sizes.values() or math.prod(size or 0 for size in sizes.values()) > FINITE:
         return None
@@ -336,7 +371,7 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
 def product(
     space: Space, fixed: Config, values: Mapping[str, list[Any]]
 ) -> dict[str, MutableConfig]:
-    """Return canonical text -> configuration, of the different ones that these values make.
+    """Return canonical text -> configuration, of the different ones that these values make, in the product's order.
 
     `values` is parameter -> the values that it takes; a parameter that does not exist under the others is left out.
     """
@@ -348,7 +383,10 @@ def product(
 
 
 def levels(parameter: Float | Int | Choice) -> int | None:
-    """Return how many values a parameter has, `value(0)` the first; None if it is continuous."""
+    """Return how many values a parameter has, of which `value(0)` is the first; None if it is continuous.
+
+    A real range of one number has 1, and steps that do not reach `high` end below it.
+    """
     if isinstance(parameter, Choice):
         return len(parameter.options)
     if isinstance(parameter, Int):
@@ -357,12 +395,16 @@ def levels(parameter: Float | Int | Choice) -> int | None:
         return 1
     if parameter.step is None:
         return None
+    # Whole steps from the lower end, in decimals, because floats may miss the last one.
     return (Fraction(str(parameter.high)) - Fraction(str(parameter.low))) // Fraction(
         str(parameter.step)
     ) + 1
 
 
 def fits(space: Space, config: Config, whole: Config) -> bool:
-    """Whether `config` has exactly the parameters that exist under `whole`, each within its range."""
+    """Whether `config` has exactly the parameters that exist under `whole`, each within its range.
+
+    `config` is dotted name -> value, `whole` the nested config of these and of what is fixed.
+    """
     names = {name for name, p in space.items() if active(p.when, whole)}
     return set(config) == names and all(space[name].holds(value) for name, value in config.items())

@@ -124,14 +124,14 @@ class Sweep(StudyBase):
 
     @property
     def all_seeds(self) -> list[int]:
-        """The seeds that the confirmation may use."""
+        """The seeds that the confirmation may use: with `replicates` as many as the last look needs."""
         if self.replicates:
             return extended(self.confirm_seeds, self.replicates.most)
         return list(self.confirm_seeds)
 
     @property
     def confirm_folds(self) -> list[int] | list[None]:
-        """The folds of the confirmation."""
+        """The folds of the confirmation; [None]: its trials use the dataset's own test split."""
         if self.folds is None or self.confirm_on == "test":
             return [None]
         searched = () if self.confirm_on == "all" else self.search_folds or [0]
@@ -139,7 +139,7 @@ class Sweep(StudyBase):
 
     @property
     def arm_budget(self) -> ArmBudget:
-        """Return the budget of the search of each arm."""
+        """Return the budget of the search of each arm, with `trials_per_arm` as its `trials`."""
         budget = self.budget or ArmBudget(self.trials_per_arm)
         return ArmBudget(self.trials_per_arm or budget.trials, budget.epochs, budget.gpu_hours)
 

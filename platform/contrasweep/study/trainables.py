@@ -34,10 +34,10 @@ START_SETTINGS = "start_settings"
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
-    """Return the arm's generator function.
+    """Return the arm's trainable as a generator function, imported where the arm has its path.
 
-    Raises `SpecError` at `place` when its path leads nowhere, or to something else. Without PyTorch, where nothing is
-    trained, a function whose module lacks a package is given as one without settings.
+    Raises `SpecError` at `place` when its path leads nowhere, or to something else. Where its module lacks a package,
+    as on a machine that only plans, a stand-in without settings is returned.
     """
     if callable(arm.trainable):
         function: Callable[..., Any] = arm.trainable
@@ -52,19 +52,24 @@ def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
 
 @functools.cache
 def _unimportable(path: str) -> Callable[..., Any]:
+    """Return the stand-in for a trainable that cannot be imported here: called, it fails as the import does.
+
+    It is one object for each path, because functions are compared to tell arms of one name apart.
+    """
     return functools.partial(import_path, path)
 
 
 def unchecked_settings(study: Study) -> tuple[str, ...]:
-    """Return a sentence on the arms whose settings no plan can check, because their trainables have no `settings`.
+    """Return sentences on what a plan of `study` could not check here; empty where it could check all.
 
-    Empty where there is no such arm.
+    These are settings of trainables without `settings`, what needs packages that are not installed here, and what is
+    doubtful of arms with a command.
     """
     axes = set(study.axis_names) - {DATA_AXIS}
     arms = [
         name
         for name, arm in study.arms.items()
-        if (arm.config or arm.space or axes)
+        if (arm.config or arm.space or axes)  # else it has no setting
         and not hasattr(find_trainable(arm, f"arms.{name}.trainable"), "settings")
     ]
     notes = []
@@ -93,7 +98,7 @@ def can_search() -> bool:
 
 
 def unimportable(study: Study) -> tuple[str, ...]:
-    """Return what `study` names by dotted path and a machine without PyTorch cannot import.
+    """Return the dotted paths in `study` that a machine without PyTorch cannot import; () on one that has PyTorch.
 
     The settings of these arms are unchecked, as they were declared, and the ids of their trials differ from those where
     they are trained.
@@ -113,7 +118,7 @@ def unimportable(study: Study) -> tuple[str, ...]:
 
 
 def _untrained(study: Study) -> str:
-    """Return the notes on checks that this machine cannot make, because it lacks packages for training."""
+    """Return a note on checks that this machine cannot make, because it lacks PyTorch; "" where it has it."""
     if is_installed(TRAINING):
         return ""
     names = ", ".join(unimportable(study))
@@ -125,7 +130,7 @@ def _untrained(study: Study) -> str:
 
 
 def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
-    """Yield what is doubtful of an arm with a command.
+    """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
     These are settings that no placeholder names, its seed and fold too; that nothing in its code or words looks like a
     report; what it runs or reads and nobody has named (scripts, configurations); what is not on this machine.
@@ -133,6 +138,7 @@ def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Ite
     command = arm.config[COMMAND]
     options = arm.config.get(OPTIONS, {})
     placed = placeholders.names(command)
+    # Settings of the config, of the space and of the axes, each once.
     keys = placeholders.unplaced(
         command, dict.fromkeys([*dotted.flatten(arm.config), *arm.space, *axes])
     )
@@ -150,6 +156,7 @@ def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Ite
     reports = any(word.encode() in text for text in texts for word in REPORTING)
     if not (reports or "metrics" in options or "metrics" in placed):
         yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
+    # A script that runs others by these packages may read files that nobody has named; one note is enough.
     for source in () if "code" in options else sources:
         runs = {"runpy", "subprocess", "hydra"}
         runs &= set(parsed(source.data)[1]) if source.file.endswith(".py") else set()
@@ -191,7 +198,8 @@ class SettingsOfArms:
     def build(self, arm: str, config: Config, axes: MutableConfig | None = None) -> Any:
         """Return the settings of `arm` under `config`; None where its trainable has no settings.
 
-        Raises `SpecError` where they are wrong: at the one of `axes` that is wrong, or at the arm's config.
+        `axes` are the values of the cell's axes (None: it does not vary this one). Raises `SpecError` where the
+        settings are wrong: at `axes` where one of them set what is wrong, else at the arm's config.
         """
         function = self.functions[arm]
         if (function, config.text) not in self._built:
@@ -203,7 +211,10 @@ class SettingsOfArms:
         return self._built[function, config.text]
 
     def resolve(self, arm: str, config: Config, data: Manifest) -> Config:
-        """Return the whole config of a trial of `arm` on `data`."""
+        """Return the whole config of a trial of `arm` on `data`: `config`, the defaults, and what the dataset decides.
+
+        `config` itself where the trainable has no settings. Raises `SpecError` at the arm's config.
+        """
         key = (self.functions[arm], config.text, data.digest)
         if key not in self._resolved:
             built = self.build(arm, config)
@@ -215,16 +226,18 @@ class SettingsOfArms:
 
 
 def resolved(function: Callable[..., Any], config: Config, data: Manifest) -> Config:
-    """The whole config of a trial of the trainable `function` on `data`."""
+    """Return the whole config of a trial of the trainable `function` on `data`; see `SettingsOfArms.resolve`."""
     return _resolve(_build(function, config), config, data)
 
 
 def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Refuse two functions of one dotted path, such as closures of one factory.
+    """Raise `SpecError` for two functions of one dotted path, such as closures of one factory.
+
+    `functions` has the generator function of each arm.
 
     A trial knows its trainable by its path alone, so the second of them would never be trained.
     """
-    first: dict[str, str] = {}
+    first: dict[str, str] = {}  # dotted path -> the first arm that has it
     for name, arm in arms.items():
         path = arm.path
         other = first.setdefault(path, name)
@@ -239,7 +252,11 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., 
 
 
 def _build(function: Callable[..., Any], config: Config) -> Any:
-    """Return the settings of a trainable from `config`; None where it has none, or lacks a package to build them."""
+    """Return the settings of a trainable from `config`, `function.settings(**config)`.
+
+    None where it has none, or where this machine lacks PyTorch and a package to build them. Any error of theirs is a
+    `SpecError`.
+    """
     settings = getattr(function, "settings", None)
     if settings is None:
         return None
@@ -255,7 +272,10 @@ def _build(function: Callable[..., Any], config: Config) -> Any:
 
 
 def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
-    """Return the config that follows from these settings on `data`."""
+    """Return the config that follows from these settings on `data`: all fields, defaults too.
+
+    `config` itself where the settings are no dataclass and no pydantic model; None is neither.
+    """
     if callable(resolve := getattr(settings, "resolve", None)):
         with errors_named(f"the settings for {data.name} cannot be built"):
             try:
@@ -267,7 +287,8 @@ def _resolve(settings: Any, config: Config, data: Manifest) -> Config:
 
 
 def _place(error: SpecError, arm: str, axes: Collection[str]) -> str:
-    """Whether an axis gave what is wrong, or the arm's config."""
+    """Return where the wrong setting was declared: "axes" if it lies in one of `axes`, else the arm's config."""
+    # With a dot at the end, so that an axis matches its own key and those inside it.
     place = f"{error.place}."
     return "axes" if any(place.startswith(f"{axis}.") for axis in axes) else f"arms.{arm}.config"
 
@@ -277,10 +298,10 @@ _GENERATORS = (Generator, Iterator, Iterable)
 
 
 def check_trainable(function: Callable[..., Any], place: str) -> None:
-    """Check that `function` reports and can be called as `function(trial, resume=folder)`.
+    """Raise `SpecError` at `place` unless `function` reports and can be called as `function(trial, resume=folder)`.
 
-    A function that returns the generator of another one is accepted if its return type says so. Raises `SpecError` at
-    `place`.
+    It reports if it is a generator, if its return type says that it returns one, or if its module calls `report`. It is
+    not called.
     """
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):
@@ -317,7 +338,7 @@ def as_generator(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reports(function: Callable[..., Any]) -> bool:
-    """Whether the module of a plain function calls `report`."""
+    """Whether the source of a plain function's module has a call of `report`; False where there is no source."""
     try:
         return (
             re.search(r"\breport\(", inspect.getsource(sys.modules[function.__module__]))
@@ -328,7 +349,7 @@ def _reports(function: Callable[..., Any]) -> bool:
 
 
 def _generates(function: Callable[..., Any]) -> bool:
-    """Whether a function is a generator, or says that it returns one."""
+    """Whether a function, without its decorators, is a generator, or says by its return type that it returns one."""
     inner = inspect.unwrap(function)
     while isinstance(inner, functools.partial):
         inner = inspect.unwrap(inner.func)
@@ -337,6 +358,7 @@ def _generates(function: Callable[..., Any]) -> bool:
     if inspect.isgeneratorfunction(inner):
         return True
     returned = getattr(inner, "__annotations__", {}).get("return")
+    # Annotations are text where the module postpones them.
     if isinstance(returned, str):
         return any(kind.__name__ in returned for kind in _GENERATORS)
     return (typing.get_origin(returned) or returned) in _GENERATORS

@@ -19,6 +19,7 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
     a word, as files and options are. `hint` says who can name it.
     """
     mine = set(_texts(named))
+    # Our own package must not be allowed as a whole: it has code that a storage may not choose.
     allowed = {name.strip() for name in os.environ.get(ALLOWED, "").split(",")} - {"contrasweep"}
     for text in _naming(stored):
         source = re.split("[.:]", text, maxsplit=1)[0] if ":" in text else text
@@ -44,6 +45,7 @@ def _naming(value: object) -> Iterator[str]:
 
 
 def _texts(value: object) -> Iterator[str]:
+    """Yield the texts among the values of nested mappings and lists; keys are not among them."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple | set):

@@ -32,7 +32,10 @@ from contrasweep.tuning.source import Next
 
 @dataclass
 class Candidate:
-    """One configuration of a search, its trials (one a fold) and their records."""
+    """One configuration of a search, its trials (one a fold) and the records of those that have ended.
+
+    `number` counts the configurations of the arm from 0, in the order of asking. `records` is trial id -> record.
+    """
 
     number: int
     config: MutableConfig  # the searched settings
@@ -63,7 +66,7 @@ class Candidate:
 
 @stored
 class CandidateSettings:
-    """The content of a candidate's file."""
+    """The content of a candidate's file: `config` is dotted setting -> value, of the searched settings."""
 
     config: Config
 
@@ -74,12 +77,17 @@ CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
 
 
 def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
-    """Return the candidate in a file; `BrokenFileError` where it is broken or no point of `space`."""
+    """Return the searched settings in the file `key` of the storage, by dotted name.
+
+    Raises `BrokenFileError` where the file is broken, or has a setting that `space` lacks or a value outside its range.
+    Whether conditional settings (`when`) go together is not checked.
+    """
     remedy = records.remedy(_REMEDY)
     config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
-    if wrong := [
+    wrong = [
         name for name, value in config.items() if name not in space or not space[name].holds(value)
-    ]:
+    ]
+    if wrong:
         raise BrokenFileError(
             f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy
         )
@@ -89,7 +97,12 @@ def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConf
 class ArmSearch:
     """The search of one arm, within its budget.
 
-    `infeasible` are trials whose record says that they fitted no host. They run again, as far as the budget goes.
+    `plan` has the study, and makes the searcher and the pruner. `records` are those of the study, with its storage.
+    `infeasible` are ids of trials whose record says that they fitted no host. They run again, as far as the budget
+    goes.
+
+    An object of this class takes up the search where the storage has it; then `next` hands out trials, and
+    `keep_going` and `done` are told what becomes of them.
     """
 
     def __init__(
@@ -100,14 +113,14 @@ class ArmSearch:
         self.study = study
         self.arm = arm
         self.records = records
-        self.fixed = dotted.merge(study.arms[arm].config)
+        self.fixed = dotted.merge(study.arms[arm].config)  # the settings that are not searched
         self.searcher = plan.searcher(arm, self.fixed)
         self.pruner = plan.pruner()
         self.spending = Spending(study.arm_budget, len(plan.search_folds))
         self.candidates: list[Candidate] = []
-        self.of: dict[str, Candidate] = {}
-        self.waiting: deque[Trial] = deque()
-        self.infeasible = set(infeasible)
+        self.of: dict[str, Candidate] = {}  # trial id -> its candidate
+        self.waiting: deque[Trial] = deque()  # to be handed out, the next one first
+        self.infeasible = set(infeasible)  # of these, the ones that are to run again
         self.folder = (
             f"{records.study}/search/{plan.search_digest(arm)}/"  # of its candidates' files
         )
@@ -122,6 +135,7 @@ class ArmSearch:
         None where no trial can start now; `over` tells whether another one may follow later.
         """
         self._promote()
+        # One request may give no trial to run: all of the candidate's trials may have a record already.
         while not self.waiting and not self.closed and self._ask_more():
             self._promote()  # the end of asking may have let trials go on
         if not self.waiting:
@@ -131,7 +145,12 @@ class ArmSearch:
         return Next(trial, notes, stopped=trial.id in self.stopped)
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Count the reported steps as spent; return False as soon as the pruner pauses or stops the trial."""
+        """Count the reported steps as spent; return whether the trial goes on.
+
+        It does not from the first report on at which the pruner pauses or stops it; the pruner is not told of later
+        ones. A report without the study's metric decides nothing.
+        """
+        # All steps count, because all were trained, whatever the pruner says of an earlier one.
         for row in reports:
             self.spending.report(trial_id, step_of(row))
         metric = self.study.metric
@@ -142,22 +161,28 @@ class ArmSearch:
         )
 
     def done(self, record: Record) -> None:
-        """Take a trial's record; tell the searcher of candidates that are complete with it."""
+        """Take the record of a trial that has ended, and tell the searcher of candidates that are complete with it.
+
+        The search is closed where the budget is spent by now.
+        """
         self._take(record)
         self._tell()
         self._settle()
 
     def retry(self, trial_id: str) -> bool:
-        """Let a trial run that ended as infeasible, unless the search is over or its budget has no room.
+        """Count a trial that ended as infeasible as running again; return whether it may run.
 
-        The searcher is asked nothing, and told what comes of it.
+        False where the search is over, its budget has no room, or the trial has no record. The candidate stays as it
+        is; the searcher is told its outcome anew once the trial has ended. The trial is not put among those that wait:
+        the caller starts it.
         """
         candidate = self.of[trial_id]
         if self.over or trial_id not in candidate.records or not self._room_again(candidate):
             return False
         del candidate.records[trial_id]
         self.spending.reopen(trial_id)
-        if candidate.learned:  # that it failed
+        # The searcher has heard that this candidate failed: it is asked for once more, to be told another outcome.
+        if candidate.learned:
             candidate.learned = False
             self.searcher.replay(candidate.config)
         self._add_to_pruner(next(t for t in candidate.trials if t.id == trial_id), candidate.number)
@@ -169,18 +194,18 @@ class ArmSearch:
         return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
-        """Return the best configuration among those trained to their end on all folds, the first of equals.
+        """Return the best configuration by its mean over the folds, the first of equals.
 
-        None without any.
+        Only those count that were trained to their end on all folds, with a finite mean; None where there is none.
         """
-        sign = 1 if self.study.mode == "max" else -1
+        sign = 1 if self.study.mode == "max" else -1  # so that the largest is the best
         values = {c.number: sign * c.value(self.study.metric) for c in self.candidates if c.counts}
         finite = {number: value for number, value in values.items() if math.isfinite(value)}
         return self.candidates[max(finite, key=finite.__getitem__)] if finite else None
 
     @property
     def _running(self) -> list[str]:
-        """Trials that were handed out, or will be, and have not ended."""
+        """The ids of the candidates' trials that have not ended, whether they train or wait to be handed out."""
         return [
             trial.id
             for candidate in self.candidates
@@ -190,9 +215,11 @@ class ArmSearch:
         ]
 
     def _ask_more(self) -> bool:
-        """Add one more candidate, if the budget has room for it; return whether that changed anything.
+        """Add one more candidate, or close the search where the searcher has none left; return whether it did either.
 
-        Its trials that have a record already are not run again, whoever ran them: the same trial has the same result.
+        False where the budget has no room, or where earlier candidates must end first (see `_due`). The candidate is
+        written to the storage before its trials wait. Those that have a record already are not run again, whoever ran
+        them: the same trial has the same result.
         """
         if not self.spending.room(len(self.candidates), self._running):
             return False
@@ -202,11 +229,13 @@ class ArmSearch:
         if config is None:
             self._close()
             return True
+        # Written before it runs, so that an interrupted search goes on with the same candidate.
         content = {"config": canonical.Config(config)}
         CANDIDATE_FILE.write(
             self.records.store, f"{self.folder}{len(self.candidates):06d}.json", content
         )
         candidate = self._add(config)
+        # What has a record is taken over from it, and leaves the trials that wait.
         recorded = self._recorded([candidate])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in recorded)
         for record in recorded.values():
@@ -216,13 +245,21 @@ class ArmSearch:
         return True
 
     def _settle(self) -> None:
-        """Close the search once its budget is spent: what still runs may leave room for more."""
+        """Close the search where its budget has no room for another candidate, and never will have.
+
+        While trials run, a budget of epochs or hours may get room again, because they may take less than was reckoned
+        for them. A budget of configurations that are all asked for gets none.
+        """
         running = self._running
-        last = not running or len(self.candidates) == self.study.arm_budget.trials
-        if last and not self.closed and not self.spending.room(len(self.candidates), running):
+        is_final = not running or len(self.candidates) == self.study.arm_budget.trials
+        if is_final and not self.closed and not self.spending.room(len(self.candidates), running):
             self._close()
 
     def _ask(self) -> MutableConfig | None:
+        """Return the next configuration: the declared start points first, then the searcher's; None where it has none.
+
+        A start point is replayed to the searcher, so that it counts as asked for and its outcome can be told.
+        """
         if len(self.candidates) < len(self.starts):
             config = dict(self.starts[len(self.candidates)])
             self.searcher.replay(config)
@@ -230,7 +267,12 @@ class ArmSearch:
         return self.searcher.ask()
 
     def _restore(self) -> None:
-        """The candidates and their outcomes, from the storage. Trials without a record run again."""
+        """Take up the candidates and their outcomes from the storage; trials without a record wait to run again.
+
+        The searcher gets the candidates and outcomes in the order of number. With declared slots an outcome comes
+        between the same two candidates as in the first run, because the next one was chosen by it; else all candidates
+        come before the first outcome.
+        """
         in_order = self.study.slots is not None
         for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
             config = read_candidate(self.records, key, self.study.arms[self.arm].space)
@@ -249,38 +291,46 @@ class ArmSearch:
     def _hear_again(self, candidates: list[Candidate]) -> None:
         """Pass the stored reports of these candidates' trials to the pruner, and take over their records.
 
-        Trials whose reports stop them are handed out first, to be given the record that they lack.
+        A trial without a record whose last report stops it goes to `stopped`. These trials are handed out first, to be
+        given the record that an earlier driver died before it wrote.
         """
         recorded = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
+                # Without a pruner, reports are read only to count the steps that no record says.
                 rows = (
                     self.records.metrics(trial.id)
                     if self.study.pruner or trial.id not in recorded
                     else []
                 )
+                # One by one: a trial that was paused and resumed has reports after the one that paused it.
                 going = [self.keep_going(trial.id, [row]) for row in rows]
                 if trial.id in recorded:
                     self._take(recorded[trial.id])
                 elif going and not going[-1]:
                     self.stopped.add(trial.id)
+        # False sorts before True, so stopped trials come first; the others keep their order.
         still_waiting = (trial for trial in self.waiting if trial.id not in recorded)
         self.waiting = deque(sorted(still_waiting, key=lambda trial: trial.id not in self.stopped))
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
-        """Return the records of their trials, without those of trials that run again."""
+        """Return trial id -> record of these candidates' trials, without those of infeasible trials that run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
         return self.records.read(ids - self.infeasible)
 
     def _room_again(self, candidate: Candidate) -> bool:
-        """Whether the budget still has room for one of the candidates that there are."""
+        """Whether the budget has room for a candidate that there is already, as if it were asked for only now."""
+        # So it counts neither among the candidates nor among what runs.
         trial_ids = {trial.id for trial in candidate.trials}
         return self.spending.room(
             len(self.candidates) - 1, [i for i in self._running if i not in trial_ids]
         )
 
     def _leave_infeasible(self) -> None:
-        """Keep the records of infeasible trials for which the budget has no room any more: others had theirs."""
+        """Keep the records of infeasible trials for which the budget has no room: later candidates have spent it.
+
+        They do not run again, and leave the trials that wait.
+        """
         for candidate in self.candidates:
             again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
             if again and not self._room_again(candidate):
@@ -291,7 +341,7 @@ class ArmSearch:
         )
 
     def _add(self, config: MutableConfig) -> Candidate:
-        """Enter a configuration: its trials wait from now on."""
+        """Return the candidate of the searched settings `config`, entered as the newest: its trials wait from now."""
         number = len(self.candidates)
         candidate = Candidate(
             number,
@@ -306,10 +356,14 @@ class ArmSearch:
         return candidate
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
+        """Tell the pruner of a trial of candidate `number`; where a study has no folds, its trials are of fold 0."""
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _take(self, record: Record) -> None:
-        """Enter the record of a trial into its candidate, the spending and the pruner."""
+        """Enter the record of a trial into its candidate, the spending and the pruner.
+
+        The searcher is not told: `_tell` does that once the whole candidate has ended.
+        """
         self.infeasible.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
@@ -320,9 +374,13 @@ class ArmSearch:
             self.pruner.on_end(record.trial_id, failed=not record.status.counts)
 
     def _promote(self) -> None:
-        """Let stopped trials go on from their checkpoints: without its record, a trial is not finished."""
+        """Let stopped trials that the pruner resumes wait again; they go on from their checkpoints.
+
+        Their records are deleted from the storage too: without a record, a trial is not finished.
+        """
         for trial_id in self.pruner.resumable():
             candidate = self.of[trial_id]
+            # A trial without a record waits or trains already.
             if candidate.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
                 self.records.reopen(trial_id)
@@ -333,18 +391,23 @@ class ArmSearch:
     def _due(self) -> int:
         """Return how many candidates, from the first on, must have ended before the next one is asked for.
 
-        With declared slots they are the only ones that may be.
+        0 without declared slots. With `slots` of them the next candidate, number n from 1, waits for the first
+        n - slots, and its choice rests on these alone, whatever else has ended.
         """
         slots = self.study.slots
         return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
 
     def _tell(self) -> None:
-        """Tell the searcher of each candidate that is complete, in the order of asking where the study needs that."""
+        """Tell the searcher of each candidate that is complete and that it has not heard of.
+
+        With declared slots it hears, in the order of asking, of those alone on which the next choice may rest (see
+        `_due`); once the search is closed there is no further choice, and it hears of all.
+        """
         in_order = self.study.slots is not None and not self.closed
         for candidate in self.candidates[: self._due] if in_order else self.candidates:
             if candidate.learned:
                 continue
-            # A stopped trial may still be promoted.
+            # Not complete: a trial has no record, or was paused and may still be resumed.
             if not candidate.whole or any(
                 self.pruner.is_paused(trial.id) for trial in candidate.trials
             ):
@@ -353,6 +416,7 @@ class ArmSearch:
                 continue
             candidate.learned = True
             value = candidate.value(self.study.metric)
+            # A candidate with a stopped trial counts as pruned at the step of the first one; None: no trial was.
             pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
             usable = candidate.trained and math.isfinite(value)
             self.searcher.tell(
@@ -360,6 +424,7 @@ class ArmSearch:
             )
 
     def _close(self) -> None:
+        """End the asking: candidates that there are train on, and the pruner decides what waited for further ones."""
         self.closed = True
         self.pruner.on_search_end(len(self.candidates))
         self._tell()

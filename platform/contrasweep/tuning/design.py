@@ -34,8 +34,12 @@ SEARCH_FIELDS = (
 class SweepDesign:
     """The trials that a Sweep may run.
 
-    `best` has the whole config of each arm whose search is over. `seeds` says how many of the confirmation's seeds are
-    granted (None: all).
+    Args:
+        study: The declared sweep.
+        data: Its dataset, with its folds.
+        best: Arm -> the whole config of its best candidate, for the arms whose search is over.
+        seeds: How many of the confirmation's seeds are granted, the first ones; None: all.
+        settings: The settings of the arms, which complete the config of each trial.
     """
 
     study: Sweep
@@ -53,7 +57,8 @@ class SweepDesign:
     def search_data(self) -> Manifest:
         """Return the dataset of the search, without its test split, so that the search never uses it.
 
-        Without folds, a trial finds the dev split in its place.
+        Without folds, a trial finds the dev split in its place: the first of `DEV_SPLITS` with rows. A plan has checked
+        that there is one.
         """
         splits = {name: shards for name, shards in self.data.splits.items() if name != "test"}
         if self.study.folds is None and self.data.kind != NO_DATA:
@@ -71,7 +76,10 @@ class SweepDesign:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Return the known trials of the confirmation: one replicate of every arm before the next one of any."""
+        """Return the trials of the confirmation, of the arms in `best` alone: the others' configs are not known yet.
+
+        One replicate of every arm comes before the next one of any.
+        """
         return tuple(
             self.trial(arm, config, fold, seed)
             for fold, seed in self.replicates
@@ -87,9 +95,10 @@ class SweepDesign:
         }
 
     def search_digest(self, arm: str) -> str:
-        """Return the digest of one arm's search, without its budget: a larger budget goes on with the same search.
+        """Return the digest of one arm's search, 12 hexadecimal digits, by which its candidates are stored.
 
-        The arm's name is part of it, as it is of its trials.
+        It has all that decides which candidates are tried and what they score, and the arm's name, as its trials' ids
+        do. The budget is no part: a larger one goes on with the same search.
         """
         parts = [
             arm,
@@ -101,6 +110,7 @@ class SweepDesign:
             self.search_folds,
             self.search_data.digest,
         ]
+        # Added only where they are declared, so that the digest of a search without them stays what it was.
         if self.study.arms[arm].start_points:
             parts.append(self.study.arms[arm].start_points)
         return canonical.digest(parts, length=12)
@@ -110,14 +120,20 @@ class SweepDesign:
         return self._trial(arm, config, self.data, fold, seed)
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
-        """Return the trials of one configuration of the search, one for each fold."""
+        """Return the trials of one configuration of the search, one for each search fold, all of the search's seed.
+
+        `config` is nested, and has the fixed settings and the searched ones.
+        """
         return [
             self._trial(arm, config, self.search_data, fold, self.study.search_seed)
             for fold in self.search_folds
         ]
 
     def samples(self, arm: str) -> list[Trial]:
-        """Return trials at both ends and in the middle of an arm's space: examples of what its search may try."""
+        """Return three trials, at the lower ends, the middles and the upper ends of all ranges of an arm's space.
+
+        They are examples of what its search may try, on its first fold; no search runs them as such.
+        """
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
         return [
             self._trial(arm, config, self.search_data, self.search_folds[0], 0) for config in points
@@ -152,12 +168,16 @@ class SweepDesign:
     def _trial(
         self, arm: str, config: Config, data: Manifest, fold: int | None, seed: int
     ) -> Trial:
+        """Return the trial of `arm` with the nested `config`, completed by the trainable's defaults for `data`."""
         whole = self.settings.resolve(arm, canonical.Config(config), data)
         return Trial(self.study.name, arm, self.study.arms[arm].path, whole, data, fold, seed)
 
 
 def point(study: Sweep, name: str, u: float) -> MutableConfig:
-    """Return the config of an arm at the relative place `u` of every searched setting, from 0, the lower end, to 1."""
+    """Return the nested config of the arm `name`, fixed settings and searched ones.
+
+    Every searched setting has the value at the relative place `u` of its range, from 0, the lower end, to 1, the upper.
+    """
     arm = study.arms[name]
     fixed = dotted.merge(arm.config)
     return dotted.merge(fixed, dotted.expand(sample(arm.space, [u] * len(arm.space), fixed)))

@@ -23,7 +23,7 @@ class Next:
 
 
 class Finished:
-    """Answer of a source that will never have another trial."""
+    """The answer of a source that will never have another trial, in place of a `Next`."""
 
 
 class Source(ABC):
@@ -41,7 +41,7 @@ class Source(ABC):
 
     @abstractmethod
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return the next trial; None where there is none before the next result.
+        """Return the next trial; None: there is none before the next result; `Finished`: there will be no other one.
 
         Of `paused_arms` nothing new is suggested, because enough candidates of each of these arms wait for a host.
         """
@@ -61,5 +61,5 @@ class Source(ABC):
         """Receive the record of a trial that has ended."""
 
     def warnings(self) -> list[str]:
-        """Return lines that a person should read when all trials have ended."""
+        """Return lines that a person should read when all trials have ended; by default none."""
         return []

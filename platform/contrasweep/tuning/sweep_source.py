@@ -16,7 +16,7 @@ from contrasweep.tuning.source import Finished, Next, Source
 class SweepSource(Source):
     """All arms' searches in turns; an arm's confirmation starts when its search is over and a place is free.
 
-    `confirmed` is told the plan each time one more arm's best is known.
+    `confirmed` is called with the plan, in which `best` has one more arm, each time an arm's search has ended.
     """
 
     adaptive = True
@@ -28,7 +28,10 @@ class SweepSource(Source):
         confirmed: Callable[[SweepDesign], None],
         infeasible: Collection[str] = (),
     ) -> None:
-        """`infeasible` are trials with a record that says that they fitted no host: they are handed out again."""
+        """Take up the arms' searches from the storage, and begin the confirmation of those that are over.
+
+        `infeasible` are ids of trials with a record that says that they fitted no host: they are handed out again.
+        """
         self.infeasible = set(infeasible)
         self.plan = plan
         self.records = records
@@ -36,15 +39,16 @@ class SweepSource(Source):
         self.searches = {
             arm: ArmSearch(plan, arm, records, self.infeasible) for arm in plan.study.arms
         }
-        self.turns = deque(plan.study.arms)
+        self.turns = deque(plan.study.arms)  # whose turn it is comes first
+        # arm whose search is over -> trials of its confirmation that are left to hand out
         self.confirmation: dict[str, deque[Trial]] = {}
         self._begin()
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
         """Return a trial of the arms' searches, which take turns; `paused_arms` are passed over.
 
-        If no search has one now, it is a trial of the confirmation whose arm has most of them left; None where
-        neither has one.
+        If no search has one now, it is a trial of the confirmation whose arm has most of them left. None where neither
+        has one before the next result, `Finished` where all have been handed out.
         """
         self._begin()
         for _ in range(len(self.turns)):
@@ -62,7 +66,7 @@ class SweepSource(Source):
 
     @property
     def finished(self) -> bool:
-        """Whether every trial has been handed out."""
+        """Whether every trial has been handed out: every arm's search is over, and no confirmation has any left."""
         return len(self.confirmation) == len(self.turns) and not any(self.confirmation.values())
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
@@ -90,7 +94,10 @@ class SweepSource(Source):
         ]
 
     def _why_none(self, search: ArmSearch) -> str:
-        """Return why a search that is over has no best configuration."""
+        """Return why a search that is over has no best configuration, as a clause without an end.
+
+        `no trial of its search was trained to its end (3 failed, 1 infeasible)`
+        """
         ended = Counter(record.status for record in self.records.read(search.of).values())
         if not any(status.counts for status in ended):
             counts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
@@ -103,17 +110,23 @@ class SweepSource(Source):
         return "no configuration was trained to its end on all search folds"
 
     def _arm(self, trial_id: str) -> ArmSearch | None:
+        """Return the search that a trial belongs to; None for a trial of the confirmation."""
         return next((arm for arm in self.searches.values() if trial_id in arm.of), None)
 
     def _begin(self) -> None:
-        """Start the confirmations of arms whose search is over."""
+        """Start the confirmations of arms whose search is over and were not started yet; do nothing where none is.
+
+        An arm without a best configuration has no trials to confirm.
+        """
         if over := [
             arm
             for arm, tried in self.searches.items()
             if tried.over and arm not in self.confirmation
         ]:
+            # The plan has the best of all arms that are done, in the order of the study.
             done = {*over, *self.confirmation}
             winners = {arm: self.searches[arm].best() for arm in self.searches if arm in done}
+            # All trials of a candidate have one config, the first fold's too.
             best = {arm: dict(won.trials[0].config) for arm, won in winners.items() if won}
             self.plan = replace(self.plan, best=best)
             self.confirmed(self.plan)

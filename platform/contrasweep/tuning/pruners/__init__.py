@@ -38,13 +38,22 @@ PRUNERS: dict[str, Callable[..., Pruner]] = {"asha": Asha, "median": Median, "ha
 def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Pruner:
     """Return the rule of this name, or at this dotted path, for an arm.
 
-    `budget` is the number of its configurations (None: not known), `folds` how many trials each of them has.
+    Args:
+        pruner: A name of `PRUNERS`, or `package.module:Class`.
+        mode: `max` or `min`: whether a larger or a smaller value is better.
+        budget: The number of the arm's configurations; None: not known.
+        folds: How many trials each configuration has; only `halving` is told.
+        options: The rule's own options.
+
+    Raises:
+        SpecError: There is no such rule, it does not take these options, or it lacks a method.
     """
     if ":" in pruner:
         users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
         return cast(Pruner, users)  # by its methods
     names = [*PRUNERS, "package.module:Class"]
     check_known(pruner, "pruners", names, "there is no such pruner", place="pruner")
+    # Halving alone judges a configuration by all of its folds together.
     if pruner == "halving":
         options = {**options, "folds": folds}
     rule: Pruner = build_part("pruner", pruner, PRUNERS[pruner], mode, budget, options=options)

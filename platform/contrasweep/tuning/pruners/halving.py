@@ -24,6 +24,14 @@ class FoldHalving:
     min_step * reduction^k, all trials of a bracket stop; once each of them has reported there, or ended, the best
     1/reduction of the configurations go on from their checkpoints. So what is decided does not depend on the order of
     reports. Brackets wait for nothing of each other, and a trial that waits holds no place.
+
+    Args:
+        mode: `max` or `min`: whether a larger or a smaller value is better.
+        budget: The number of configurations; None: not known, so the last bracket is decided at the search's end.
+        reduction: One of so many configurations goes on at each rung, at least one of a bracket.
+        min_step: The step of the first rung.
+        bracket: Configurations in a bracket.
+        folds: Trials of a configuration.
     """
 
     def __init__(
@@ -45,13 +53,15 @@ class FoldHalving:
         self.size = bracket or reduction * reduction
         self.folds = folds
         self.configs = math.inf if budget is None else budget
-        self.config_of: dict[str, int] = {}
-        self.trials: dict[int, list[str]] = defaultdict(list)
+        self.config_of: dict[str, int] = {}  # trial -> configuration
+        self.trials: dict[int, list[str]] = defaultdict(list)  # configuration -> its trials
+        # trial -> step -> value, of which larger is better
         self.histories: dict[str, History] = defaultdict(dict)
         self.ended: dict[str, bool] = {}  # trial -> whether it failed
+        # bracket -> configurations that passed its rungs so far; a bracket that passed none is not in it
         self.alive: dict[int, list[int]] = {}
-        self.level: dict[int, int] = defaultdict(int)
-        self.stopped: set[str] = set()
+        self.level: dict[int, int] = defaultdict(int)  # bracket -> rungs that it has passed
+        self.stopped: set[str] = set()  # trials that stopped at a rung and were not resumed
 
     def add(self, trial: str, config: int, fold: int) -> None:
         """Note the configuration of `trial`; a trial that goes on keeps its own, and has not ended."""
@@ -61,7 +71,11 @@ class FoldHalving:
             self.trials[config].append(trial)
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` below the next rung; at it `PAUSE` while the configuration may go on, else `STOP`."""
+        """Return `CONTINUE` below the next rung; at it `PAUSE` while the configuration may go on, else `STOP`.
+
+        The last of its bracket to report may get `CONTINUE` there, because its report decides the rung. A value that is
+        not finite is the worst.
+        """
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
         if self._goes_on(trial):
@@ -81,13 +95,16 @@ class FoldHalving:
         self._advance(self._bracket(trial))
 
     def on_search_end(self, configs: int) -> None:
-        """Decide the rungs of brackets that will not fill up any more."""
+        """Decide the rungs of the last bracket, which `configs` configurations in all leave partly filled."""
         self.configs = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)
 
     def resumable(self) -> list[str]:
-        """Return the stopped trials whose configuration passed its rung, ordered by configuration and fold."""
+        """Return the stopped trials whose configuration passed its rung, ordered by configuration and fold.
+
+        Each is returned once: it counts as stopped no more.
+        """
         promoted = sorted(
             (t for t in self.stopped if self._goes_on(t)),
             key=lambda t: (self.config_of[t], self.trials[self.config_of[t]].index(t)),
@@ -100,9 +117,11 @@ class FoldHalving:
         return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
+        """Return the number of a trial's bracket: `size` configurations after each other make one."""
         return self.config_of[trial] // self.size
 
     def _alive(self, bracket: int) -> list[int]:
+        """Return the configurations of a bracket that may go on: before its first rung all, asked for yet or not."""
         if bracket not in self.alive:
             return list(
                 range(bracket * self.size, int(min(self.configs, (bracket + 1) * self.size)))
@@ -110,7 +129,10 @@ class FoldHalving:
         return self.alive[bracket]
 
     def _goes_on(self, trial: str) -> bool:
-        """Alive, and below the next rung, unless there is nobody left to compare it with."""
+        """Whether a trial trains on: its configuration is alive, and the trial is below the next rung.
+
+        The only configuration that is left of a bracket has no more rungs, because there is none to compare it with.
+        """
         bracket = self._bracket(trial)
         alive = self._alive(bracket)
         reached = max(self.histories[trial], default=0) >= self._rung(bracket)
@@ -122,26 +144,32 @@ class FoldHalving:
         return rung
 
     def _advance(self, bracket: int) -> None:
-        """Decide every rung that all configurations of its bracket have reached."""
+        """Decide every rung of a bracket that all of its configurations have reached.
+
+        Nothing is decided while one of them has no value there, or once all of their trials have ended: there is
+        nothing left to stop.
+        """
         while len(alive := self._alive(bracket)) > 1:
             values = {config: self._value(config, self._rung(bracket)) for config in alive}
             if any(v is None for v in values.values()) or all(
                 t in self.ended for c in alive for t in self.trials[c]
             ):
                 return
+            # The best first; of equals the one that was asked for first.
             ranked = sorted(alive, key=lambda c: (-(values[c] or 0.0), c))
             self.alive[bracket] = sorted(ranked[: max(1, len(alive) // self.reduction)])
             self.level[bracket] += 1
 
     def _value(self, config: int, rung: float) -> float | None:
-        """Return the mean over the folds of the values at `rung`; None while a fold has not reported there."""
+        """Return a configuration's mean over the folds of the values at `rung`; None while a fold has none there."""
         values = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
         return statistics.fmean(values) if len(values) == self.folds else None
 
     def _at(self, trial: str, rung: float) -> float | None:
-        """Return a trial's value at `rung`; None where it may still come.
+        """Return a trial's value at `rung`, its first report at that step or later; None where it may still come.
 
-        It is -inf for a trial that failed, and the last value of one that ended before the rung.
+        It is -inf for a trial that failed, and the last value of one that ended before the rung. A trial that ended
+        without any report and did not fail has None.
         """
         history = self.histories[trial]
         if self.ended.get(trial):

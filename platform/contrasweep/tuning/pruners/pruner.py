@@ -28,22 +28,29 @@ CONTINUE, PAUSE, STOP = Decision
 class Pruner(Protocol):
     """A rule for early stopping within one arm; trials of one arm never stop those of another.
 
-    `config` numbers the arm's configurations; each has one trial a fold. All calls come from one thread.
+    `trial` is a trial's id. `config` numbers the arm's configurations from 0; each has one trial a fold. All calls come
+    from one thread. After a restart the reports of all trials come again, in the order of the configurations.
     """
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Take note that `trial` is about to start; by default do nothing."""
+        """Take note that `trial` is about to start, of configuration `config` and on `fold` (0 without folds).
+
+        It is called again for one that runs again. By default do nothing.
+        """
         return
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return what `trial`, which has reported `value` at `step`, does next."""
+        """Return what `trial`, which has reported `value` of the study's metric at `step`, does next."""
 
     def on_pause(self, trial: str) -> None:
         """Take note that `trial` has stopped as decided, now or before an interruption; by default do nothing."""
         return
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """Take note that `trial` will report no more; it was not stopped by this rule. By default do nothing."""
+        """Take note that `trial` has ended by itself, not by this rule, and reports no more. By default do nothing.
+
+        `failed`: it was not trained to its end.
+        """
         return
 
     def on_search_end(self, configs: int) -> None:
@@ -54,7 +61,7 @@ class Pruner(Protocol):
         return
 
     def resumable(self) -> list[str]:
-        """Return paused trials that may go on from their checkpoints, each once; by default none."""
+        """Return the ids of paused trials that may go on from their checkpoints, each once; by default none."""
         return []
 
     def is_paused(self, trial: str) -> bool:
@@ -72,7 +79,7 @@ def first_from(history: History, rung: float) -> float | None:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Raise `SpecError` if a pruner's option is below `least`."""
+    """Raise `SpecError` where the pruner's option `name` is no whole number, or below `least`."""
     if not isinstance(value, int) or value < least:
         raise SpecError(
             f"{name} must be a whole number of at least {least}",
@@ -82,9 +89,10 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 class OwnPruner(UsersPart):
-    """A pruner that the user names by its dotted path.
+    """A pruner that the user names by its dotted path `name`, built as `target(mode, budget, **options)`.
 
-    Each report must get a decision. An error names the pruner and the line of its code that failed.
+    Each report must get a decision. An error names the pruner and the line of its code that failed. `SpecError` where
+    it does not take the options, fails, or lacks a method of `Pruner`.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class OwnPruner(UsersPart):
     def try_out(self) -> None:
         """Take one trial through the pruner, so that a plan finds its errors; the pruner is not to be used afterwards.
 
-        Raises `SpecError`.
+        Raises `SpecError` where one of its methods fails, or gives no `Decision` for a report.
         """
         self.add("trial", 0, 0)
         self.on_report("trial", 1, 0.5)
@@ -115,6 +123,7 @@ class OwnPruner(UsersPart):
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return what `trial` does next. Raises `SpecError` where the pruner gives no `Decision`."""
+        # The method of the user's object; `self.on_report` is this one.
         decision = self.__getattr__("on_report")(trial, step, value)
         if not isinstance(decision, Decision):
             rule = (

@@ -21,7 +21,8 @@ class StoppingRule(Pruner):
 
     def __init__(self, mode: str) -> None:
         self.sign = 1.0 if mode == "max" else -1.0
-        self.folds: dict[str, int] = {}
+        self.folds: dict[str, int] = {}  # trial -> fold
+        # trial -> step -> value, of which larger is better
         self.histories: dict[str, History] = defaultdict(dict)
 
     def add(self, trial: str, config: int, fold: int) -> None:
@@ -31,7 +32,7 @@ class StoppingRule(Pruner):
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return `CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold.
 
-        A value that is not finite is the worst.
+        Ended and stopped trials of the fold are compared with too. A value that is not finite is the worst.
         """
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         peers = {
@@ -45,8 +46,8 @@ class StoppingRule(Pruner):
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
         """Whether a trial goes on past `step`.
 
-        `values` is step -> value of the trial, `peers` trial -> step -> value of the others of its fold; larger is
-        better.
+        `values` is step -> value of the trial, with the one that it has just reported at `step`; `peers` is trial ->
+        step -> value of the others of its fold that have reported. Larger is better, whatever the study's mode.
         """
 
 
@@ -62,7 +63,7 @@ class Asha(StoppingRule):
     """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
 
     At steps min_step * reduction^k a trial goes on if it is in the best 1/reduction of those of its fold that were
-    there so far, so the order of arrival counts.
+    there so far, so the order of arrival counts. The first `reduction` - 1 trials at a step always go on.
     """
 
     def __init__(
@@ -75,12 +76,15 @@ class Asha(StoppingRule):
         self.min_step = min_step
 
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
-        """Return False at the first `step` at or past a rung if the trial is not among the best 1/reduction there."""
+        """Return False where `step` is the trial's first at or past a rung and it is not in the best 1/reduction there.
+
+        Of n trials at a rung the best n // reduction go on. With n below `reduction` none stops.
+        """
         rung = self.min_step
         while rung <= step:
-            before = [s for s in values if s >= rung]
+            at_or_past = [s for s in values if s >= rung]
             # Only the first report at or past a rung decides at it.
-            if min(before) == step:
+            if min(at_or_past) == step:
                 there = (first_from(history, rung) for history in peers.values())
                 at_rung = sorted([values[step], *(v for v in there if v is not None)], reverse=True)
                 if (
@@ -108,9 +112,10 @@ class Median(StoppingRule):
         self.min_trials = min_trials
 
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
-        """Whether the trial's best value reaches the median of the others' running means.
+        """Whether the trial's best value so far reaches the median of the others' running means.
 
-        True as well where it is too early to tell.
+        A running mean is over a trial's values up to `step`. True as well before `grace_steps`, and where fewer than
+        `min_trials` others have reports both up to `step` and from it on.
         """
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)

@@ -15,7 +15,7 @@ from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Pro
 
 
 def _random(problem: Problem) -> Searcher:
-    """Uniform on each parameter's scale."""
+    """Return the searcher of independent points, each parameter uniform on its own scale (log where it says so)."""
     generator = np.random.default_rng(problem.seed)
     return _listed(problem, (generator.random(len(problem.space)) for _ in itertools.count()))
 
@@ -26,6 +26,7 @@ def _quasi_random(problem: Problem) -> Searcher:
 
     def points() -> Iterator[Any]:
         sobol = qmc.Sobol(max(1, len(problem.space)), rng=np.random.default_rng(problem.seed))
+        # Sobol points are balanced at powers of two: 2^6 to begin with, then each time as many as there were.
         yield from sobol.random_base2(6)
         while True:
             yield from sobol.random(sobol.num_generated)
@@ -34,14 +35,18 @@ def _quasi_random(problem: Problem) -> Searcher:
 
 
 def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
-    """Return the searcher of every combination of levels.
+    """Return the searcher of every combination of levels, the values that each setting takes.
 
-    `levels` is a number of them, or one for each setting by name; by default they are as many as the budget pays for.
+    `levels` is their number for every setting, or setting -> number (2 for one that it does not name); a choice takes
+    all its options. By default they are as many as the budget pays for, at most 64.
+
+    Raises `SpecError` where the grid is larger than the budget, or where neither `levels` nor the budget says its size.
     """
     space = problem.space
     budget = problem.budget
 
     def grid(count: int | Mapping[str, int]) -> dict[str, MutableConfig]:
+        """Return the grid's configurations, by their canonical text."""
         size = count if isinstance(count, Mapping) else dict.fromkeys(space, count)
         return product(
             space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space}
@@ -58,6 +63,7 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
         # The finest grid that the budget pays for.
         while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
             levels += 1
+        # One level of a range searches nothing: with two, the error below says that the budget is too small.
         if levels == 1 and any(
             not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()
         ):
@@ -74,10 +80,12 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
 
 
 def _tpe(problem: Problem, **options: Any) -> Searcher:
-    """Tree-structured Parzen estimator (Bergstra et al. 2011), with constant liar for parallel asks.
+    """Return the searcher of the tree-structured Parzen estimator (Bergstra et al. 2011).
 
-    Multivariate (Falkner et al. 2018).
+    It is multivariate (Falkner et al. 2018), and takes trials that still run for bad ones (constant liar), so that
+    parallel asks differ. `options` are those of Optuna's `TPESampler`, and win over these.
     """
+    # Grouped where settings are conditional: then not every configuration has all of them.
     joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())}
     return optuna_searcher(
         "TPESampler",
@@ -87,12 +95,15 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
 
 
 def _cmaes(problem: Problem, **options: Any) -> Searcher:
-    """CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
+    """Return the searcher of CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
     return optuna_searcher("CmaEsSampler", problem, {"warn_independent_sampling": False, **options})
 
 
 def _gp(problem: Problem, **options: Any) -> Searcher:
-    """Gaussian process with log expected improvement (Ament et al. 2023); pays off at tens of trials."""
+    """Return the searcher of a Gaussian process with log expected improvement (Ament et al. 2023).
+
+    It pays off at tens of trials.
+    """
     return optuna_searcher(
         "GPSampler",
         problem,
@@ -101,9 +112,10 @@ def _gp(problem: Problem, **options: Any) -> Searcher:
 
 
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
-    """The genetic algorithm of NSGA-II (Deb et al. 2002).
+    """Return the searcher of the genetic algorithm of NSGA-II (Deb et al. 2002).
 
-    By default about as many generations as members.
+    By default about as many generations as members: a population of the root of the budget, 4 to 50; 12 where the
+    budget counts no configurations.
     """
     size = 12 if problem.budget is None else max(4, min(50, round(problem.budget**0.5)))
     return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})
@@ -134,12 +146,14 @@ def build(
 ) -> Searcher:
     """Return the searcher of this name, or one with the Optuna sampler at this dotted path.
 
-    `fixed`, `seed`, `mode` and `budget` are those of `Problem`, `options` those of the searcher. Raises `SpecError`
-    on an unknown name or option.
+    `searcher` is a name of `SEARCHERS` or `package.module:Class`. `fixed`, `seed`, `mode` and `budget` are those of
+    `Problem`, `options` those of the searcher. Raises `SpecError` on an unknown name or option, and for a class that is
+    neither a searcher nor a sampler.
     """
     problem = Problem(space, fixed or {}, seed, mode, budget)
     if ":" in searcher:
         target = import_path(searcher, "searcher", "searcher")
+        # A sampler of Optuna; it may have a state of its own, so one is kept for the whole search.
         if hasattr(target, "sample_relative"):
             return optuna_searcher(target, problem, options, fresh=False)
         return cast(Searcher, OwnSearcher(searcher, target, problem, options))  # by its methods
@@ -157,10 +171,11 @@ def build(
 
 
 def _startup(problem: Problem) -> int:
-    """Configurations drawn at random before there is enough to learn from."""
+    """Return how many configurations are drawn at random first: a quarter of the budget, 3 to 10 (10 without one)."""
     return 10 if problem.budget is None else max(3, min(10, problem.budget // 4))
 
 
 def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
+    """Return the searcher of the configurations at these points of the unit cube, one coordinate a parameter."""
     configs = (sample(problem.space, list(map(float, point)), problem.fixed) for point in points)
     return ListSearcher(problem.space, problem.fixed, configs)

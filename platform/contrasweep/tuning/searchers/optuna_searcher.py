@@ -16,7 +16,11 @@ from contrasweep.tuning.searchers.searcher import Problem
 
 
 def distribution(parameter: Float | Int | Choice) -> Any:
-    """Return Optuna's distribution of a parameter. Choices and steps become indices, since options may be any value."""
+    """Return Optuna's distribution of a parameter.
+
+    A choice is one over the indices of its options, which may be any value; a range with a step is one over the number
+    of steps from `low`, 0 to the last. Every other range is one over its values.
+    """
     from optuna import distributions
 
     if isinstance(parameter, Choice):
@@ -37,6 +41,7 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
     if isinstance(parameter, Choice):
         return parameter.options[trial.suggest_categorical(name, form.choices)]
     is_discrete = isinstance(parameter, Int) or parameter.step is not None
+    # Of a range with a step it is the number of steps.
     value = (trial.suggest_int if is_discrete else trial.suggest_float)(
         name, form.low, form.high, log=form.log
     )
@@ -44,7 +49,10 @@ def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
 
 
 def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
-    """Return a parameter's value as Optuna keeps it: an index of a choice or of a step, else the number itself."""
+    """Return a parameter's value as Optuna keeps it: an index of a choice or of a step, else the number itself.
+
+    It is what `distribution` is over, so `suggest` gives the value back.
+    """
     if isinstance(parameter, Choice) or parameter.step is not None:
         return parameter.index(value)
     return int(value) if isinstance(parameter, Int) else float(value)
@@ -75,20 +83,27 @@ class OptunaSearcher:
         self.fresh = fresh
         direction = "maximize" if problem.mode == "max" else "minimize"
         self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed))
+        # Canonical text -> configuration, of all that there are; None for an infinite space.
         self.finite = configurations(self.space, self.fixed)
         self.random = np.random.default_rng([self.seed, 1])
-        self.seen: set[str] = set()
+        self.seen: set[str] = set()  # canonical texts of what was asked for
+        # canonical text -> Optuna's trial, of what was asked for and not told
         self.open: dict[str, optuna.trial.Trial] = {}
         self.ask_count = 0
 
     def ask(self) -> MutableConfig | None:
-        """Return the sampler's suggestion, or a random one if it repeats itself; None when none is left."""
+        """Return the sampler's suggestion, or a random one if it repeats itself `MAX_ATTEMPTS` times.
+
+        None where every configuration of a finite space was asked for, and where no random one of an infinite space is
+        new either.
+        """
         if self.finite is not None and len(self.seen & self.finite.keys()) == len(self.finite):
             return None
         for _ in range(MAX_ATTEMPTS):
             trial, config = self._ask()
             if (text := canonical.dumps(config)) not in self.seen:
                 return self._open(text, trial, config)
+            # Optuna is not to wait for the outcome of a repeated suggestion.
             self._fail(trial)
         unseen = self._unseen()
         return None if unseen is None else self._enqueue(unseen)
@@ -99,7 +114,7 @@ class OptunaSearcher:
         """Tell Optuna the value of `config`, which it was asked for and not told yet.
 
         None and what is not finite count as failed. With `pruned_at` the value is that at this step, where the trial
-        was pruned.
+        was pruned. Raises `KeyError` for a configuration that is not open.
         """
         import optuna
 
@@ -118,6 +133,7 @@ class OptunaSearcher:
 
     def _ask(self) -> tuple[Any, MutableConfig]:
         """Return a trial of Optuna and the configuration that it suggests."""
+        # The seed follows from how often was asked, so a resumed search draws as it would have drawn uninterrupted.
         if self.fresh:
             number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
             self.study.sampler = self.sampler(
@@ -129,6 +145,7 @@ class OptunaSearcher:
         )
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
+        """Return `config` itself, asked for and open: Optuna suggests it next, because it was enqueued."""
         self.study.enqueue_trial(
             {name: coordinate(self.space[name], value) for name, value in config.items()}
         )
@@ -136,21 +153,27 @@ class OptunaSearcher:
         return self._open(canonical.dumps(config), trial, config)
 
     def _open(self, text: str, trial: Any, config: MutableConfig) -> MutableConfig:
+        """Return `config`, of this canonical `text`, once it is noted as asked for, with Optuna's `trial` to tell."""
         self.seen.add(text)
         self.open[text] = trial
         self.ask_count += 1
         return config
 
     def _fail(self, trial: Any) -> None:
+        """Tell Optuna that a trial failed, so that its sampler learns nothing from it."""
         import optuna
 
         self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
     def _unseen(self) -> MutableConfig | None:
-        """Return a configuration that was not asked before, at random; None where none is left."""
+        """Return a configuration that was not asked for before, at random; of an infinite space the first of 1,000.
+
+        None where all of these 1,000 were asked for. Of a finite space one is left, as `ask` has seen.
+        """
         if self.finite is not None:
             unseen = [config for text, config in self.finite.items() if text not in self.seen]
             return unseen[self.random.integers(len(unseen))]
+        # NumPy draws at least one coordinate, for a space without parameters too, which does not use it.
         drawn = (
             sample(self.space, point, self.fixed)
             for point in self.random.random((1000, max(1, len(self.space))))
@@ -161,9 +184,10 @@ class OptunaSearcher:
 def optuna_searcher(
     kind: str | Callable[..., Any], problem: Problem, options: Config, *, fresh: bool = True
 ) -> OptunaSearcher:
-    """Return a searcher that asks an Optuna sampler; `kind` is the sampler's class, or its name in Optuna.
+    """Return a searcher that asks an Optuna sampler; `kind` is the sampler's class, or its name in `optuna.samplers`.
 
-    With `fresh`, each ask builds a sampler of its own; see `OptunaSearcher`.
+    `options` are arguments of the class; `SpecError` where it does not take them. With `fresh`, each ask builds a
+    sampler of its own; see `OptunaSearcher`.
     """
     of_class = (
         getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind

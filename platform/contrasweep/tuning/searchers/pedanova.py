@@ -13,9 +13,11 @@ from contrasweep.study.space import Space
 from contrasweep.tuning.searchers.optuna_searcher import coordinate, distribution
 
 MIN_CONFIGURATIONS = 4
+"""Of fewer, nothing is said."""
 SHUFFLES = 39
 """Scores shuffled so often; with the scores as they are 40 orders, of which 2 (5 %) reach the second largest."""
 ABOVE = 2
+"""The noise of a setting is the second largest of its shares under shuffled scores."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Importance:
 
     `shares` is the share of each setting in what tells the best tenth apart, most important first. `noise` is the share
     that it would reach by noise alone: in 5 % of the orders in which the scores could stand beside the configurations
-    it reaches more.
+    it reaches more. `configurations` is how many were usable.
     """
 
     configurations: int
@@ -43,8 +45,10 @@ def importance(
     itself whatever the others do. This is a permutation test where configurations were drawn independently of the
     scores; for an adaptive searcher it is approximate.
 
-    The shares are empty without four configurations and two different values. A conditional setting counts where it
-    exists.
+    Configurations count whose value is finite and whose settings lie in `space`; `mode` says whether a larger (`max`)
+    or a smaller value is better, `seed` how the scores are shuffled. The shares are empty without four such
+    configurations and two different values, and where nothing tells the best apart. A conditional setting counts where
+    it exists.
     """
     import optuna
 
@@ -65,9 +69,9 @@ def importance(
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
 
     def divergences(order: Any) -> dict[str, float]:
-        """Return each setting's divergence when trial i has the loss `order[i]`; another order than 0, 1, ...
+        """Return each setting's divergence where trial i has loss number `order[i]`.
 
-        Shuffles the losses.
+        The order 0, 1, ... is the losses as they are; any other one shuffles them.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -76,7 +80,7 @@ def importance(
                 evaluator.evaluate(study, target=lambda trial: float(losses[order[trial.number]]))
             )
 
-    shares = divergences(np.arange(len(losses)))
+    shares = divergences(np.arange(len(losses)))  # divided by their sum below
     rng = np.random.default_rng(seed)
     total = sum(shares.values())
     if not total > 0:

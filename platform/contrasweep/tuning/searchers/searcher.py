@@ -16,8 +16,8 @@ from contrasweep.tuning.users_part import UsersPart
 class Problem:
     """The problem that a searcher is built for: its space, seed, mode and budget.
 
-    `fixed` are the config's other keys, for conditions on them, `mode` the direction of the metric, and `budget`
-    how often it will be asked (None: not known).
+    `fixed` are the config's other keys, nested, for conditions on them. `mode` is `max` or `min`: whether a larger or a
+    smaller value of the metric is better. `budget` is how often it will be asked (None: not known).
     """
 
     space: Space
@@ -29,7 +29,7 @@ class Problem:
 
 @runtime_checkable
 class Searcher(Protocol):
-    """Suggests configurations of a space and learns what became of them."""
+    """Suggests configurations of a space and learns what became of them. One is dotted setting -> value."""
 
     def ask(self) -> MutableConfig | None:
         """Return a configuration that was not asked before; None when there is none left."""
@@ -44,22 +44,27 @@ class Searcher(Protocol):
         return
 
     def replay(self, config: MutableConfig) -> None:
-        """Count `config` as asked for already, by this process before an interruption, or by another one."""
+        """Count `config` as asked for already, by an earlier process or as a start point.
+
+        Its outcome may be told afterwards. One that was told is replayed too where it runs again.
+        """
 
 
 class ListSearcher(Searcher):
-    """Suggests the configurations of a list, each once. It learns nothing from results."""
+    """Suggests the configurations of a list, which may be endless, each once. It learns nothing from results."""
 
     def __init__(self, space: Space, fixed: Config, configs: Iterator[MutableConfig]) -> None:
         self.configs = configs
+        # Canonical text -> configuration, of all that there are; None for an infinite space.
         self.finite = configurations(space, fixed)
-        self.seen: set[str] = set()
+        self.seen: set[str] = set()  # canonical texts of what was asked for
 
     def ask(self) -> MutableConfig | None:
         """Return the next configuration of the list that was not asked yet.
 
         None at the end of the list or of the space.
         """
+        # An endless list never gives anything new once a finite space is used up.
         while self.finite is None or len(self.seen & self.finite.keys()) < len(self.finite):
             config = next(self.configs, None)
             if config is None:
@@ -75,9 +80,10 @@ class ListSearcher(Searcher):
 
 
 class OwnSearcher(UsersPart):
-    """A searcher that the user names by its dotted path.
+    """A searcher that the user names by its dotted path `name`, built as `target(problem, **options)`.
 
     What it suggests must lie in the space. An error names the searcher and the line of its code that failed.
+    `SpecError` where it does not take the options, fails, or lacks a method of `Searcher`.
     """
 
     def __init__(
@@ -101,6 +107,7 @@ class OwnSearcher(UsersPart):
 
         Raises `SpecError` where it suggests something that does not lie in the space.
         """
+        # The method of the user's object; `self.ask` is this one.
         config = self.__getattr__("ask")()
         if config is None:
             return None
@@ -108,7 +115,7 @@ class OwnSearcher(UsersPart):
         return dict(config)
 
     def _check(self, config: Any) -> None:
-        """Raise `SpecError` where `config` is no point of the space."""
+        """Raise `SpecError` where `config` is no mapping, has other settings than exist, or a value out of range."""
         rule = f"{self.name}.ask gives a setting for each parameter of the space"
         if not isinstance(config, Mapping):
             raise SpecError(
@@ -119,6 +126,7 @@ class OwnSearcher(UsersPart):
             )
         space = self.problem.space
         fixed = self.problem.fixed
+        # A conditional setting exists by the values of the others in this very configuration.
         needed = {key for key in space if exists(space, key, fixed, dict(config))}
         if config.keys() != needed:
             raise SpecError(

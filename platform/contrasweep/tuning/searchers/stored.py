@@ -13,7 +13,10 @@ SQLITE = "sqlite:///"
 
 
 def trials_of(address: str, study: str) -> "pd.DataFrame":
-    """Return a row for each complete trial: `trial`, `value`, its parameters and what its user has noted.
+    """Return a row for each complete trial, the others are left out.
+
+    Its columns are `trial` (its number), `value`, and one of each parameter and of each of its user's attributes, by
+    their names in Optuna.
 
     Args:
         address: `sqlite:///FILE`, or the file of a journal.
@@ -21,6 +24,7 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
 
     Raises:
         SpecError: Without such a file.
+        KeyError: The file has no study of this name.
     """
     import optuna
     from optuna.storages import JournalStorage, RDBStorage
@@ -35,6 +39,7 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
             hint="sqlite:///FILE or a journal",
         )
     if address.startswith(SQLITE):
+        # SQLite itself refuses to write, and Optuna does not bring the tables up to its own version.
         only_read = f"{SQLITE}file:{quote(str(path.resolve()))}?mode=ro&uri=true"
         storage: RDBStorage | JournalStorage = RDBStorage(only_read, skip_table_creation=True)
     else:
