@@ -21,11 +21,12 @@ from contrasweep.study.arm_budget import gpu_hours
 from contrasweep.study.sweep import Study
 
 UNITS = {"budget_hours": " h", "budget_gpu_hours": " hours of a GPU or slot"}
+"""The study's fields that are budgets -> what stands after their numbers."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """How many trials have ended, the GPU-hours that they trained, and what they cost."""
+    """How many trials have ended, the GPU-hours that they trained, and what they cost, in the inventory's currency."""
 
     trials: int = 0
     gpu_hours: float = 0.0
@@ -33,7 +34,7 @@ class Spent:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "Spent":
-        """Return what the trials of these records have taken."""
+        """Return what the trials of these records have taken; a host without a price costs nothing."""
         spent = cls()
         for record in records:
             spent += cls(
@@ -54,7 +55,7 @@ class Spent:
         )
 
     def of_trials(self, trials: int) -> "Spent":
-        """Return the amounts for `trials` trials at the mean of these."""
+        """Return the amounts for `trials` trials at the mean of these; zeros where none has ended."""
         factor = trials / max(1, self.trials)
         return Spent(trials, self.gpu_hours * factor, self.cost * factor)
 
@@ -75,15 +76,20 @@ class Budget:
     def __init__(
         self, study: Study, records: StudyRecords, known: Iterable[Record] | None = None
     ) -> None:
-        """Read what is spent. `known` are the study's records; None: they are read where there is a budget."""
+        """Read what is spent from the storage of `records`.
+
+        `known` are the study's records; None: they are read. A study without a budget reads nothing.
+        """
         self.limits: dict[str, float] = {
             name: getattr(study, name) for name in UNITS if getattr(study, name) is not None
         }
-        self.gpu_hours = self.hours = 0.0  # of ended trials; hours of this and all earlier runs
+        # GPU-hours of ended trials; wall hours in which some trial trained, of this run and all earlier ones, up to the
+        # last time when none ran.
+        self.gpu_hours = self.hours = 0.0
         # Of trials without a record: training seconds as last heard, and the share of a GPU.
         self.open: dict[str, tuple[float, float]] = {}
         self.running: set[str] = set()
-        self.since = 0.0
+        self.since = 0.0  # unix time from which on trials run without a pause
         if self.limits:
             self._look_back(
                 records,
@@ -91,29 +97,30 @@ class Budget:
             )
 
     def started(self, trial_id: str, gpus: float) -> None:
-        """Record that a trial begins or goes on, on `gpus` or a share of one (1 without any).
+        """Note that a trial begins or goes on, on so many GPUs or a share of one.
 
-        What an earlier attempt of it trained stays counted.
+        `gpus` is 1 for a trial without a GPU, which takes a slot. What an earlier attempt of it trained stays counted.
         """
         self.since = self.since if self.running else time.time()
         self.running.add(trial_id)
         self.open[trial_id] = (self.open.get(trial_id, (0.0, gpus))[0], gpus)
 
     def trained(self, trial_id: str, seconds: float) -> None:
-        """Set how many seconds a running trial has trained, over all its attempts."""
+        """Set how many seconds a running trial has trained, over all its attempts; do nothing for an ended one."""
         if trial_id in self.open:
             self.open[trial_id] = (seconds, self.open[trial_id][1])
 
     def ended(self, record: Record) -> None:
         """Count the seconds in the record of an ended trial, in place of those that were reported while it ran."""
         self.open.pop(record.trial_id, None)
+        # The last one that ran: the stretch of wall time in which some trial trained is over.
         if self.running == {record.trial_id}:
             self.hours += (time.time() - self.since) / 3600
         self.running.discard(record.trial_id)
         self.gpu_hours += gpu_hours(record)
 
     def spent(self) -> dict[str, float]:
-        """Return what is spent by now, for each budget by its name."""
+        """Return the hours that are spent by now, for each budget by its name, also for one that is not set."""
         return {
             "budget_hours": self.hours
             + ((time.time() - self.since) / 3600 if self.running else 0.0),
@@ -122,7 +129,7 @@ class Budget:
         }
 
     def used_up(self) -> str:
-        """Which budget is used up, and how to go on, in one line; empty while none is."""
+        """Return in one line which budgets are used up, and how to go on; "" while none is."""
         spent = self.spent() if self.limits else {}
         over = [name for name, limit in self.limits.items() if spent[name] >= limit]
         if not over:
@@ -130,13 +137,17 @@ class Budget:
         spending = ", ".join(
             f"{name}={self.limits[name]:g} ({spent[name]:.3g} spent)" for name in over
         )
+        # Twice the larger of limit and spent, because the limit itself would be used up at once.
         set_flags = " ".join(
             f"--set {name}={2 * max(self.limits[name], spent[name]):.3g}" for name in over
         )
         return f"used up: {spending}; raise it to go on from here, for example with {set_flags}"
 
     def warnings(self, to_come: Makespan | None) -> list[str]:
-        """Return a warning for each budget that the spent and the expected amounts exceed together."""
+        """Return a warning for each budget that what is spent and what is `to_come` exceed together.
+
+        Where it is not known what is to come (None), only what is used up already is said.
+        """
         if to_come is None or not self.limits:
             return list(filter(None, [self.used_up()]))
         ahead = {"budget_hours": to_come.hours, "budget_gpu_hours": to_come.gpu_hours}
@@ -154,14 +165,15 @@ class Budget:
         return {name: {"limit": limit, "spent": spent[name]} for name, limit in self.limits.items()}
 
     def _look_back(self, records: StudyRecords, known: list[Record]) -> None:
-        """Count what ended trials took, and unfinished ones up to their checkpoints.
+        """Count what the ended trials `known` took, and unfinished ones up to their checkpoints.
 
         Of a trial that was interrupted only its seconds are kept, so its time counts as if it had trained without a
-        pause.
+        pause: an ended one's before its end, an unfinished one's after its start.
         """
         times = [(record.ended - record.seconds, record.ended) for record in known]
         self.gpu_hours = sum(map(gpu_hours, known))
         ended = {record.trial_id for record in known}
+        # A checkpoint without a record: <study>/trials/<id>/checkpoint/latest.json
         keys = records.store.list(f"{records.study}/trials/")
         for trial_id in {
             key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")
@@ -175,7 +187,7 @@ class Budget:
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of intervals (start, end)."""
+    """Return the length of the union of intervals (start, end), in their unit: time in two of them counts once."""
     total = 0.0
     reached = float("-inf")
     for start, end in sorted(spans):

@@ -19,7 +19,10 @@ UNKNOWN = ""
 
 @dataclass(frozen=True)
 class OtherCode:
-    """Trials made by the code `old` (a digest) that would run the code `new` now."""
+    """Trials made by the code `old` that would run the code `new` now, both digests.
+
+    With `networks`, `old` and `new` are `<trial>@<unix time of its end>` of the network that they started from.
+    """
 
     old: str
     new: str
@@ -41,7 +44,11 @@ class OtherCode:
 
 @dataclass(frozen=True)
 class CodeComparison:
-    """Trials of a study that were made by other code. `total` counts all planned or recorded trials."""
+    """Trials of a study that were made by other code than there is now, or from other networks.
+
+    `total` counts all planned trials, or where their number is not known those with a record. `others` are the changes,
+    each with its trials.
+    """
 
     total: int
     others: tuple[OtherCode, ...]
@@ -51,7 +58,7 @@ class CodeComparison:
         return tuple(other for other in self.others if not other.accepted)
 
     def trial_ids(self) -> list[str]:
-        """All trials of other code, accepted or not, unfinished ones too."""
+        """Return the ids of all trials of other code, accepted or not, unfinished ones too."""
         return [i for other in self.others for i in (*other.trial_ids, *other.unfinished)]
 
     def line(self, *, all_: bool = False) -> str:
@@ -72,6 +79,7 @@ class CodeComparison:
             counts.append(
                 f"{unfinished} unfinished {'trial was' if unfinished == 1 else 'trials were'} begun"
             )
+        # A change that several groups of trials have is said once.
         changes = "; ".join(dict.fromkeys(map(str, others)))
         kinds = {
             other.networks: "from other networks" if other.networks else "by other code"
@@ -81,7 +89,7 @@ class CodeComparison:
 
 
 def is_other(record: Record, current: CurrentCode) -> bool:
-    """Whether other code than there is now made a trial."""
+    """Whether the trial of this record was made by other code than the `current` one for its trainable and config."""
     return record.code.digest != current.of(record.trainable, record.config).version.digest
 
 
@@ -92,16 +100,22 @@ def compare_code(
     current: CurrentCode,
     total: int | None,
 ) -> CodeComparison:
-    """Compare the code of a study's records, and of its checkpoints without a record, with the current one.
+    """Return which trials other code than the `current` one made, by the records `finished` and by checkpoints.
 
-    `trials` are those of the plan as far as they are known: a checkpoint of another trial (of a search) is compared
-    with the code of all of them.
+    Args:
+        records: The study's storage, for checkpoints without a record, kept sources and what the user has accepted.
+        finished: The records to compare.
+        trials: Those of the plan as far as they are known. A checkpoint of another trial (of a search) is compared with
+            the code of all of them.
+        current: The code that there is now.
+        total: The number of planned trials; None: not known, and the records are counted.
     """
     unfinished = sorted(records.begun())
     accepted_pairs = accepted(records)
+    # By digests of the old and the new code: records, and ids of trials with a checkpoint and no record.
     recorded: dict[tuple[str, str], list[Record]] = defaultdict(list)
     begun: dict[tuple[str, str], list[str]] = defaultdict(list)
-    codes: dict[str, Code] = {}
+    codes: dict[str, Code] = {}  # digest -> current code
     count = 0
     # A finished trial says itself which code made it.
     for record in finished:
@@ -120,6 +134,7 @@ def compare_code(
         }
         digest = checkpoint_code(records, trial_id)
         if digest is not None and might and digest not in might:
+            # Which of several codes the trial would run is not known; the first stands for them.
             new = next(iter(might))
             codes[new] = might[new]
             begun[digest, new].append(trial_id)
@@ -139,13 +154,19 @@ def compare_code(
 
 
 def checkpoint_code(records: StudyRecords, trial_id: str) -> str | None:
-    """The digest of the code that wrote a trial's newest checkpoint; None where there is no checkpoint."""
+    """Return the digest of the code that wrote a trial's newest checkpoint; `UNKNOWN` where that was not kept.
+
+    None where there is no checkpoint.
+    """
     saved = Checkpoints(records.store, records.key(trial_id, "checkpoint")).latest()
     return None if saved is None else saved.extra.code or UNKNOWN
 
 
 def changes_text(records: StudyRecords, old: str, new: Code) -> str:
-    """Return the difference between the code that was recorded as `old` and the current code."""
+    """Return in words how the code of digest `old` and the current code `new` differ.
+
+    `mythesis/method.py changed (12 lines)`; where sources were not kept, that this is so.
+    """
     if old == UNKNOWN:
         return "recorded before code was kept"
     sources = read_sources(records, old)
@@ -158,14 +179,18 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
 
 
 def _other_parts(old: CodeVersion | None, new: CodeVersion) -> str:
-    """Name the files and distributions that differ, where no source that was kept does."""
+    """Return the names of files and distributions that differ, and `changed`, where no source that was kept differs.
+
+    Of an `old` code without a description (None) all differ.
+    """
+    # Name -> digest of a module or version of a distribution.
     before, now = ({**v.modules, **v.distributions} if v else {} for v in (old, new))
     parts = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return f"{', '.join(name.removeprefix('file:') for name in parts)} changed"
 
 
 def texts(code: Code) -> dict[str, str]:
-    """Return file -> text of a code, as a snapshot holds it."""
+    """Return file -> text of a code, of the kinds of files that a snapshot keeps (`KEPT`)."""
     return {
         s.file: s.data.decode("utf-8", "replace")
         for s in code.sources.values()
@@ -174,7 +199,10 @@ def texts(code: Code) -> dict[str, str]:
 
 
 def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) -> list[str]:
-    """Return a line for each package that finished trials ran with in another version than the present one."""
+    """Return a line for each package that `finished` trials ran with in another version than `current` code has.
+
+    `24 of 30 trials ran with torch 2.6.0, here is 2.7.1`
+    """
     current_versions = {
         name: version for code in current for name, version in code.distributions.items() if version
     }
@@ -195,7 +223,11 @@ def version_notes(finished: Iterable[Record], current: Iterable[CodeVersion]) ->
 def _retrained(
     trials: Sequence[Trial], records: StudyRecords, scored: Iterable[Record]
 ) -> Iterable[OtherCode]:
-    """Trials whose source was trained again after they started from it."""
+    """Yield a change for each record of `scored` whose trial's source was trained again after it started from it.
+
+    `trials` are those of the plan, whose sources are the present ones. A source that the plan does not know counts as
+    unchanged.
+    """
     starts = {trial.id: trial.start for trial in trials}
     known: set[tuple[str, str]] | None = None  # pairs that were accepted; read where one is needed
     for record in scored:
@@ -204,6 +236,7 @@ def _retrained(
         if then is not None and now is not None and then.ended != now.ended:
             if known is None:
                 known = accepted(records)
+            # The end of its training tells one network of a trial from another.
             old, new = (f"{ref.trial}@{ref.ended:.6f}" for ref in (then, now))
             yield OtherCode(
                 old,
@@ -224,9 +257,10 @@ def compare_plan(
     recorded: Mapping[str, Record],
     without: Collection[str] = (),
 ) -> tuple[CodeComparison, list[str]]:
-    """Return the trials that were made by other code, and notes on other versions of packages.
+    """Return the trials of `plan` that were made by other code or networks, and notes on other versions of packages.
 
-    The ids `without` are left out. A trial that failed has no place in a table and is not compared.
+    `recorded` is trial id -> record, of which all are compared but those of trials that failed or fitted no host: these
+    have no place in a table. Of the planned trials the ids `without` are left out, whose code is not asked for.
     """
     scored = [
         record

@@ -16,7 +16,10 @@ SIMULATED = 20_000
 
 
 class Durations:
-    """Seconds that finished trials trained, converted to a GPU of speed 1 in the inventory; on a CPU, as measured."""
+    """Seconds that finished trials trained, converted to a GPU of speed 1 in the inventory; on a CPU, as measured.
+
+    Of the records `known` those count whose trials were trained to their end.
+    """
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
@@ -29,7 +32,7 @@ class Durations:
         self.usual = stats.median(self.arms.values()) if self.arms else None
 
     def of(self, arm: str, trials: Iterable[Trial] = ()) -> float | None:
-        """Return the expected seconds of one trial; None before any trial has finished.
+        """Return the expected seconds of one trial of `arm`; None before any trial of the study has finished.
 
         They are the median over its cell's `trials`, else over its arm, else over the study.
         """
@@ -39,9 +42,10 @@ class Durations:
     def makespan(
         self, footprints: Sequence[Footprint], seconds: Sequence[float | None]
     ) -> Makespan | None:
-        """Simulate how long these trials take, run in this order; None where a duration is not known.
+        """Simulate how long trials with these footprints and seconds take, run in this order.
 
-        What a trial takes beside its training is the median of what it took so far.
+        None where the seconds of one are not known. What a trial takes beside its training (start, staging, saving) is
+        the median of what it took so far.
         """
         takes = [s for s in seconds if s is not None]
         if len(takes) < len(seconds):
@@ -54,6 +58,7 @@ class Durations:
         start_s = max(0.0, stats.median(beside)) if beside else 0.0
         if len(takes) <= SIMULATED:
             return simulate(footprints, takes, self.inventory, start_s=start_s)
+        # The sample has a fixed seed, so that a plan says the same each time.
         chosen = sorted(random.Random(0).sample(range(len(takes)), SIMULATED))
         makespan = simulate(
             [footprints[i] for i in chosen],
@@ -64,7 +69,7 @@ class Durations:
         return makespan.scaled(len(takes) / SIMULATED)
 
     def warnings(self) -> list[str]:
-        """Return a warning where finished trials ran on hardware that the inventory does not have."""
+        """Return one warning where finished trials ran on types of GPU that the inventory does not have; else []."""
         ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
         planned_types = {*self.speeds} if self.speeds else {CPU}
         odd = ", ".join(sorted(ran - planned_types))
@@ -75,11 +80,12 @@ class Durations:
         return []
 
     def _seconds(self, record: Record) -> float:
+        """Return a record's training seconds at speed 1; as they are where its type has no speed in the inventory."""
         return record.seconds * self.speeds.get((record.notes.gpu_type or CPU), 1.0)
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as text: 12 s, 3 min, 2.5 h."""
+    """Return seconds as text: `12 s` (below 100), `3 min` (below an hour and a half), `2.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -48,9 +48,9 @@ GPU_HOST_GIB = 3.0
 
 @dataclass(frozen=True)
 class Requirement:
-    """A trial's footprint and its source.
+    """A trial's footprint and its source: `measured`, `estimated`, `declared` or `default`.
 
-    `why` is the reason why there is no estimate, where one was tried.
+    `why` is the reason why there is no estimate, where one was tried; else "".
     """
 
     footprint: Footprint
@@ -86,13 +86,17 @@ class Footprints:
             name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in study.arms.items()
         }
         self._workloads: dict[Cell, Workload | None] = {}
+        # shape of a workload -> what was counted; None where it could not be
         self._counts: dict[Hashable, Estimate | None] = {}
-        self._whys: dict[Cell, str] = {}
+        self._whys: dict[Cell, str] = {}  # why a cell has no estimate
         self._requirements: dict[tuple[str, Cell], Requirement] = {}
         self._options = functools.cache(lambda footprint: options(footprint, self.inventory))
 
     def of(self, trial: Trial) -> Requirement:
-        """Return the footprint of `trial`; it is the same for all replicates of its cell."""
+        """Return the footprint of `trial` and its source; it is the same for all replicates of its cell.
+
+        Raises `SpecError` where the user's code calls sys.exit as the trial is built.
+        """
         cell = cell_of(trial)
         if (trial.arm, cell) not in self._requirements:
             footprint, source = self._footprint(trial)
@@ -110,7 +114,10 @@ class Footprints:
         return sum(slots_on(placement, node) * node.count for node in self.inventory.nodes)
 
     def most_slots(self, trials: Iterable[Trial]) -> int:
-        """Return how many of `trials` run at once on the whole cluster, for the kind that fits most often."""
+        """Return how many of `trials` run at once on the whole cluster, if all were of the kind that fits most often.
+
+        1 where none fits a host.
+        """
         kinds = {placement for trial in trials for placement in self.options(trial)}
         return max(map(self.slots, kinds), default=1)
 
@@ -125,6 +132,7 @@ class Footprints:
 
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
         """Return the trial that needs least if none of `trials` fits a host; else None."""
+        # One trial for each footprint is enough to ask.
         different = list({self.of(trial): trial for trial in trials}.values())
         if any(map(self.options, different)):
             return None
@@ -136,18 +144,21 @@ class Footprints:
         return min(different, key=need, default=None)
 
     def why_not(self, trial: Trial) -> str:
-        """Why `trial` fits no host, and how its requirement is known."""
+        """Return why `trial` fits no host, and in brackets how its requirement is known."""
         requirement = self.of(trial)
         return f"{why_not(requirement.footprint, self.inventory)} ({requirement.source})"
 
     def notes(self, trial: Trial) -> TrialNotes:
-        """Return what the record of `trial` must contain so that the memory model can learn from it."""
+        """Return what the record of `trial` must contain so that the memory model can learn from it.
+
+        Empty notes where its memory cannot be counted.
+        """
         if (counted := self._counted(trial)) is None:
             return TrialNotes()
         return TrialNotes(architecture=counted.architecture, counted_gib=round(counted.gib, 4))
 
     def grow(self, inventory: Inventory) -> None:
-        """Place trials on the hosts of `inventory` from now on."""
+        """Place trials on the hosts of `inventory` from now on; footprints are worked out anew for them."""
         self.inventory = inventory
         self._requirements.clear()
         self._options.cache_clear()
@@ -160,7 +171,8 @@ class Footprints:
     def overflowed(self, trial: Trial, gpu: str, limit_gib: float) -> None:
         """Record that `trial` ran out of memory within `limit_gib` on GPUs of this type.
 
-        Later trials of the same kind are given more memory from their start.
+        Later trials of the same kind are given more memory from their start. Where its memory cannot be counted,
+        nothing is learned.
         """
         if (counted := self._counted(trial)) is not None:
             self.learned.gpu.observe_out_of_memory(
@@ -174,8 +186,10 @@ class Footprints:
         work = self._workload(trial)
         measured = self.learned.cells.get(cell_key(*cell_of(trial)), {})
         base = hint or self._undeclared(work)
+        # Of a trial without a GPU only host memory is worked out, and only where none is declared.
         if not base.wants_gpu:
             return (base, DECLARED) if hint else self._on_host(base, trial, measured.get(CPU))
+        # What is known of each type of GPU: its entry, and whether it was measured or estimated.
         types = [
             on_type
             for gpu in self.inventory.gpu_types
@@ -217,7 +231,11 @@ class Footprints:
     def _on_type(
         self, gpu: str, base: Footprint, trial: Trial, seen: Mapping[str, Peak]
     ) -> tuple[OnType, str] | None:
-        """Return what is known of the GPU memory on one type, and how it is known; None where only `base` is known."""
+        """Return what is known of the GPU memory on one type, and how it is known; None where only `base` is known.
+
+        `seen` is type of host -> the peaks measured of the trial's cell. Best is a peak on this type, then the memory
+        model, then the highest peak on other types with the margin of what was not measured here.
+        """
         measured = {host: peak for host, peak in seen.items() if peak.gpu_memory_gib}
         if gpu in measured:
             there = measured[gpu]
@@ -234,7 +252,10 @@ class Footprints:
         return None
 
     def _on_host(self, base: Footprint, trial: Trial, seen: Peak | None) -> tuple[Footprint, str]:
-        """Return the footprint of a trial without GPU: measured, predicted by the memory model, or the default."""
+        """Return the footprint of a trial without GPU, `base` with its host memory, and how that is known.
+
+        It is measured (`seen`, with a margin), else predicted by the memory model, else that of `base`.
+        """
         if seen:
             return replace(base, host_memory_gib=_rounded(seen.host_memory_gib * MARGIN)), MEASURED
         if (counted := self._counted(trial)) is not None:
@@ -244,11 +265,14 @@ class Footprints:
         return base, DEFAULT
 
     def _workload(self, trial: Trial) -> Workload | None:
-        """Return the workload that the trainable declares for a trial; None where it declares none or fails."""
+        """Return the workload that the trainable declares for a trial; None where it declares none or fails.
+
+        Why it failed is kept for `of`. It is asked once for each cell.
+        """
         cell = cell_of(trial)
         if cell not in self._workloads:
             hook = getattr(self.trainables[trial.arm], "memory", None)
-            self._workloads[cell] = None
+            self._workloads[cell] = None  # so that one that fails is not asked again
             try:
                 self._workloads[cell] = hook(trial.config, trial.data) if hook else None
             except ClusterError as error:
@@ -270,6 +294,7 @@ class Footprints:
         counted = self._counted(trial)
         if work is None or counted is None or not work.steps:
             return None
+        # Seconds on a type, at the share of it that the trial gets, times the speed of the type are those at speed 1.
         speeds = {gpu.type: gpu.speed for gpu in self.inventory.gpu_types}
         half = work.precision != "fp32"
         shares = {
@@ -283,6 +308,7 @@ class Footprints:
         """Return the floating-point operations of the whole training of `trial`; None where they are not counted."""
         work = self._workload(trial)
         counted = self._counted(trial)
+        # 0 means that the trainable does not say how many steps a trial has, or that the work of one is not known.
         return work.steps * counted.work.operations or None if work and counted else None
 
     def checkpoint_gib(self, trial: Trial) -> float | None:
@@ -291,7 +317,10 @@ class Footprints:
         return None if counted is None else counted.checkpoint_gib
 
     def _counted(self, trial: Trial) -> Estimate | None:
-        """Return what a trial's training keeps in memory, counted once for each shape."""
+        """Return what a trial's training keeps in memory, counted once for each shape; None where it cannot be counted.
+
+        Why it cannot is kept for `of`. Raises `SpecError` where the user's code calls sys.exit as the trial is built.
+        """
         work = self._workload(trial)
         if work is None:
             return None
@@ -334,5 +363,5 @@ def cell_of(trial: Trial) -> Cell:
 
 
 def _rounded(gib: float) -> float:
-    """Up to the next half: trials whose shares are equal reuse each other's processes."""
+    """Return GiB up to the next half: trials whose shares are equal reuse each other's processes."""
     return math.ceil(2 * gib) / 2

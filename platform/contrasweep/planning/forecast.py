@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from contrasweep.statistics.power_of_designs import PlannedPower
 
 MAX_ROWS = 40
+"""Rows of the table for people; the others are counted below it."""
 MAX_NOTES = 5
+"""Notes on trials that fit nowhere or are not known, likewise."""
 COUNTED = (
     f"by the counted work of training steps at {UTILISATION:g} of the GPUs' peak of operations, which trials on a GPU "
     "share, without evaluation and start-up; measured as soon as a trial has finished"
@@ -57,7 +59,7 @@ class Capacity:
     """How many trials of one kind the hosts can run.
 
     `placements` are the ways to place one, the first choice first. Where there is none, `why_not` says why. `slots`
-    are how many such trials run at once if no others do.
+    are how many such trials run at once if no others do, 0 where none fits.
     """
 
     requirement: Requirement
@@ -96,9 +98,13 @@ class Capacity:
 
 
 def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
-    """Return the capacity of the most demanding of `trials`: one that fits no host, else that with the most memory."""
+    """Return the capacity of the most demanding of `trials`: one that fits no host, else that with the most memory.
+
+    There must be a trial; `ValueError` else.
+    """
 
     def of(trial: Trial) -> Capacity:
+        """Return the capacity for trials such as this one."""
         placements = tuple(footprints.options(trial))
         why_not = "" if placements else footprints.why_not(trial)
         return Capacity(
@@ -106,6 +112,7 @@ def capacity_of(trials: Iterable[Trial], footprints: Footprints) -> Capacity:
         )
 
     def demand(capacity: Capacity) -> tuple[bool, float, float]:
+        """Return what capacities are ranked by: whether there is no place, GPU memory, host memory."""
         footprint = capacity.requirement.footprint
         return not capacity.placements, footprint.gpu_memory_gib, footprint.host_memory_gib
 
@@ -136,8 +143,10 @@ class Forecast:
 
     `packing` says how many of the trials to run go where (`cluster.packing.Packing.summary`). `makespan` says how long
     that takes if nothing is stopped early; it is None where the seconds of a trial are not known, or where the budget
-    counts no trials. The cells of
-    `missing` datasets are not in the plan.
+    counts no trials. The cells of `missing` datasets are not in the plan.
+
+    `durations` are of the finished trials, `noise` is what earlier trials say of the metric's (None: nothing), and
+    `power` what the study can decide (None: not computed, or nothing to compare).
     """
 
     plan: Plan
@@ -166,7 +175,7 @@ class Forecast:
 
     @property
     def slots(self) -> int:
-        """Return how many trials of the most demanding row run at once."""
+        """Return how many trials run at once of the row with the fewest slots, of rows that fit a host; at least 1."""
         return max(
             1, min((row.capacity.slots for row in self.rows if row.capacity.placements), default=1)
         )
@@ -174,13 +183,14 @@ class Forecast:
     def hours_of(self, trials: Mapping[str, int]) -> float | None:
         """Return the simulated wall hours of so many trials of each arm, spread over its cells.
 
-        None where the seconds of a trial are not known, or an arm is not in the plan.
+        `trials` is arm -> number. None where the seconds of a trial are not known, or an arm is not in the plan.
         """
         rows = defaultdict[str, list[ForecastRow]](list)
         for row in self.rows:
             rows[row.planned.arm].append(row)
         if not trials.keys() <= rows.keys():
             return None
+        # An arm's cells take turns until it has its number of trials.
         drawn = [row for arm, count in trials.items() for row in islice(cycle(rows[arm]), count)]
         makespan = self.durations.makespan(
             [row.footprint for row in drawn], [row.seconds for row in drawn]
@@ -188,7 +198,10 @@ class Forecast:
         return makespan.hours if makespan else None
 
     def power_lines(self) -> list[str]:
-        """Say what the study decides as declared and with more replicates, at what price, and by its other question."""
+        """Return lines on what the study decides as declared, with more replicates, and by its other question.
+
+        `  x2      20 seeds (40 trials more, 3.1 h): 0.9 spreads`. The time is left out where it is not known.
+        """
         lines = power_lines(self.power)
         for size in self.sizes[1:]:
             # `size.trials` are all trials of the larger study, of which the declared ones are 1 / times.
@@ -243,7 +256,10 @@ class Forecast:
         }
 
     def to_text(self, width: int | None = None) -> str:
-        """Return a table of the plan's rows, then the sums and the warnings, folded to `width` columns."""
+        """Return a table of the plan's rows, then the sums and the warnings, folded to `width` columns.
+
+        Without a width lines are as long as they get.
+        """
         lines = [
             *_table(self.rows, self.inventory, width),
             "",
@@ -273,7 +289,7 @@ class Forecast:
         return "\n".join([*lines, *sentences])
 
     def _time_lines(self) -> list[str]:
-        """Return lines on wall time, GPU-hours and cost of the trials to run."""
+        """Return lines on wall time, GPU-hours and cost of the trials to run; if unknown, one that says why."""
         makespan = self.makespan
         inventory = self.inventory
         hosts = plural(self.slots, "slot") + (
@@ -307,7 +323,7 @@ def forecast(
     missing: tuple[MissingDataset, ...] = (),
     noise_file: Path | None = None,
 ) -> Forecast:
-    """Find which trials of `plan` have ended and how long they took, and forecast the rest.
+    """Return what the rest of `plan` will take, from the trials in the storage that have ended. Nothing is written.
 
     `cluster` is an inventory file; without one, this machine is planned for. `missing` are the datasets whose cells
     the plan leaves out. `noise_file` is what `contrasweep noise --json` wrote, in place of what earlier trials say.
@@ -331,6 +347,7 @@ def forecast(
         to_run = [rows[number] for number in left]
         needs = [row.footprint for row in to_run]
         seconds = [row.seconds for row in to_run]
+        # A trial whose seconds are not known counts as one second, since packing needs some number.
         packing = place(needs, inventory, seconds=[s or 1.0 for s in seconds]).summary()
         makespan = durations.makespan(needs, seconds)
     budget = Budget(study, records, ended.values())
@@ -362,7 +379,10 @@ def forecast(
 
 
 def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
-    """Say how many GiB of checkpoints the whole study keeps; empty where the size of one cannot be counted."""
+    """Return the line on how many GiB of checkpoints the whole study keeps; "" where a size cannot be counted.
+
+    Where it is not known how many trials the budget pays for, it says the size of one.
+    """
     study = plan.study
     # The largest cell of an arm stands for the arm: which of them is kept is not known yet.
     each = defaultdict[str, float](float)
@@ -381,6 +401,7 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
         trials = len(study.arms) * len(study.confirm_folds) * len(study.all_seeds)
     if study.keep == "none":
         return "keeps     0 GiB: no checkpoints (keep: none)"
+    # The mean over arms, since each arm has as many trials. With `keep: all` a trial keeps several checkpoints.
     gib = sum(sizes) / len(sizes)
     least = "at least " if study.keep == "all" else ""
     if trials is None:
@@ -392,14 +413,14 @@ def checkpoints_line(plan: Plan, footprints: Footprints) -> str:
 
 
 def _bytes(gib: float) -> str:
-    """Return a size as text: under a tenth of a GiB in MiB."""
+    """Return a size as text: `1.5 GiB`; under a tenth of a GiB in MiB."""
     return f"{gib:.3g} GiB" if gib >= 0.1 else f"{1024 * gib:.2g} MiB"
 
 
 def group_warnings(plan: Plan) -> list[str]:
-    """Return a warning where seeds decide on one test split whose rows come in groups.
+    """Return a warning for each dataset on whose one test split seeds decide and whose test rows come in groups.
 
-    Seeds tell nothing about other groups.
+    Seeds tell nothing about other groups. [] for a study with folds.
     """
     if plan.table_folds is not None:
         return []
@@ -417,7 +438,11 @@ def group_warnings(plan: Plan) -> list[str]:
 def _seconds(
     row: PlanRow, durations: Durations, footprints: Footprints
 ) -> tuple[float | None, bool]:
-    """Return the seconds that trials of a row took, or those of its longest sample; and whether work was counted."""
+    """Return the seconds of one trial of a row (None: not known), and whether they come from counted work.
+
+    They are those that finished trials took, else those that the row's longest sample is reckoned to take; one sample
+    that cannot be reckoned makes them unknown.
+    """
     if (seconds := durations.of(row.arm, row.trials)) is not None:
         return seconds, False
     estimates = [footprints.seconds(trial) for trial in row.samples]
@@ -427,7 +452,10 @@ def _seconds(
 
 
 def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None) -> list[str]:
-    """Return a header and a line a row, the first ones of many: what is planned, what it requires, what it searches."""
+    """Return a header and a line a row, the first ones of many: what is planned, what it requires, what it searches.
+
+    The middle columns are of GPUs where one is wanted or there, else of hosts. `width`: columns to fold to, if any.
+    """
     listed = rows[:MAX_ROWS]
     if any(row.footprint.wants_gpu for row in listed) or inventory.gpus:
         middle = [
@@ -436,7 +464,7 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
         ]
     else:
         middle = [["host GiB", "cores", "at once"], *(_on_host(row.capacity) for row in listed)]
-    # A column is a pair of head and text: the first row takes the heads, all others the texts.
+    # A column is a pair of head and text: the first row takes the heads (pair[0]), all others the texts (pair[1]).
     cells = [
         [
             *(pair[i > 0] for pair in row.planned.columns),
@@ -450,7 +478,10 @@ def _table(rows: Sequence[ForecastRow], inventory: Inventory, width: int | None)
 
 
 def _on_gpu(capacity: Capacity) -> list[str]:
-    """Return the columns of a row on a GPU: memory, share, types, and how many run at once."""
+    """Return the columns of a row on a GPU: memory in GiB and its source, share, types, and how many one GPU holds.
+
+    `-` where there is no GPU to say it of; a row that fits no host has `fits none`.
+    """
     first = capacity.first
     on = capacity.footprint
     memory = f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
@@ -468,14 +499,17 @@ def _on_gpu(capacity: Capacity) -> list[str]:
 
 
 def _on_host(capacity: Capacity) -> list[str]:
-    """Memory, cores and number at once on hosts without GPUs."""
+    """Return the columns of a row on hosts without GPUs: memory in GiB and its source, cores, number at once."""
     footprint = capacity.requirement.footprint
     memory = f"{footprint.host_memory_gib:.1f} {capacity.requirement.source}"
     return [memory, f"{footprint.cpus:g}", "fits none" if capacity.why_not else str(capacity.slots)]
 
 
 def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
-    """Return, each once, which trials fit nowhere and which get a whole GPU as nothing is known of them, and why."""
+    """Return lines on which trials fit nowhere, and of which the memory is not known, and why.
+
+    A line that holds for several rows stands once, with their number; the first `MAX_NOTES` are given.
+    """
     counts = Counter[str]()
     for row in rows:
         capacity = row.capacity

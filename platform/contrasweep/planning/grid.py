@@ -39,7 +39,7 @@ class FixedSource(Source):
         return not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return the next trial of the list, of a paused arm too; `Finished` after the last one."""
+        """Return the next trial of the list, of a paused arm too, as none is suggested; `Finished` after the last."""
         return Next(self.waiting.popleft()) if self.waiting else Finished()
 
 
@@ -75,7 +75,8 @@ class GridPlan(PlanDisplay):
 
     @cached_property
     def digest(self) -> str:
-        """Return a digest of the set of trials, the metric and its direction."""
+        """Return a digest, 16 hexadecimal digits, of the set of trials, the metric, its direction and the looks."""
+        # Sorted, because the order of trials is no part of the question.
         question: list[object] = [
             sorted(map(attrgetter("id"), self.trials)),
             self.study.metric,
@@ -88,6 +89,7 @@ class GridPlan(PlanDisplay):
     @cached_property
     def datasets(self) -> dict[str, Manifest]:
         """Digest -> dataset, of the datasets of all cells."""
+        # All trials of a cell are on one dataset.
         return {trial.data.digest: trial.data for cell in self.cells for trial in cell.trials[:1]}
 
     @property
@@ -119,16 +121,16 @@ class GridPlan(PlanDisplay):
         }
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Return whether every trial is in `finished`.
+        """Return whether every trial that the looks grant is in `finished`.
 
-        In a study with interim analyses, whether its last look was taken.
+        In a study with interim analyses the last look must have been taken too.
         """
         if self.study.replicates is not None and not stage(self, records).over:
             return False
         return all(trial.id in finished for trial in self._granted(records))
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame":
-        """Return the frame of the trials that may run before the next look."""
+        """Return the rows of `to_frame` of the trials that may run before the next look; `complete` changes nothing."""
         frame = self.to_frame()
         granted = {trial.id for trial in self._granted(records)}
         return frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
@@ -149,10 +151,14 @@ class GridPlan(PlanDisplay):
         return FixedSource(trial for trial in self._granted(records) if trial.id not in finished)
 
     def _granted(self, records: StudyRecords) -> tuple[Trial, ...]:
+        """Return the trials that may run before the next look: all of them in a study of a fixed size."""
         return self.trials if self.study.replicates is None else stage(self, records).trials
 
     def relocated(self, resolve: Resolve) -> "GridPlan":
-        """Return the same cells, with each trial's dataset as `resolve` finds it by its name in the study."""
+        """Return the same cells, with each trial's dataset as `resolve` finds it by its name in the study.
+
+        The datasets must have the same content there, so that trials keep their ids.
+        """
         moved = {digest: resolve(self.sources[digest]) for digest in self.datasets}
         cells = tuple(
             replace(cell, trials=tuple(replace(t, data=moved[t.data.digest]) for t in cell.trials))
@@ -180,7 +186,10 @@ class GridPlan(PlanDisplay):
         )
 
     def _row(self, cell: Cell, done: int) -> PlanRow:
-        """Return the row of a cell, of whose trials `done` have ended."""
+        """Return the row of a cell, of whose trials `done` have ended.
+
+        It says the same twice, for programs (`facts`) and as text for people (`columns`).
+        """
         facts = {
             "arm": cell.arm,
             "axes": dict(cell.axes),
@@ -189,15 +198,22 @@ class GridPlan(PlanDisplay):
         }
         columns = [("arm", cell.arm), *((axis, str(value)) for axis, value in cell.axes.items())]
         columns += [("replicates", str(len(cell.trials))), ("done", str(done))]
-        return PlanRow(cell.arm, cell.trials, cell.trials[:1], facts, tuple(columns))
+        # All replicates of a cell need the same of a host, so the first one is sample enough.
+        return PlanRow(
+            arm=cell.arm,
+            trials=cell.trials,
+            samples=cell.trials[:1],
+            facts=facts,
+            columns=tuple(columns),
+        )
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int]:
-        """Return the number of the cell of each trial that is to run, in the order of the trials."""
+        """Return the number of the cell, from 0, of each trial that is not in `known`, in the order of the trials."""
         of_trial = {trial.id: i for i, cell in enumerate(self.cells) for trial in cell.trials}
         return [of_trial[trial.id] for trial in self.trials if trial.id not in known]
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int]:
-        """Return numbers by name: `cells`, `trials`, `done` and `to_run`."""
+        """Return numbers by name: `cells`, and of trials `trials`, `done` (those in `known`) and `to_run`."""
         done = len(self.belonging(known))
         return {
             "cells": len(self.cells),
@@ -241,9 +257,11 @@ def make_plan(
     sources: Sources | None = None,
     waiting: Collection[str] = (),
 ) -> GridPlan:
-    """Plan a grid; cells of the datasets in `without` and of the arms `waiting` are checked and left out.
+    """Return the plan of a grid. Nothing is written.
 
-    `sources` has the trials that arms start from.
+    `resolve` gives a dataset's manifest by its name in the study. Cells of the datasets in `without` and of the arms
+    `waiting` are checked and left out. `sources` has the trials that arms start from; None: those of the default
+    storage.
 
     Every config is checked against its trainable's settings before a dataset is looked up. Replicates are the same
     (fold, seed) pairs for every cell, so that any two cells are compared in pairs. Two cells whose settings come to the
@@ -263,13 +281,16 @@ def make_plan(
         and study.replicates is not None
         and study.replicates.of == "repeats"
     ):
-        # Partitions are added one by one, so all seeds of the first come before any of the second.
+        # Partitions are added one by one, so all seeds of the first come before any of the second. Fold f belongs to
+        # partition f // folds.
         replicates.sort(key=lambda pair: (pair[0] or 0) // (study.folds or 1))
     settings = SettingsOfArms(study.arms)
+    # Cells that are left out below are checked too.
     for cell in declared:
         settings.build(cell.arm, cell.config, cell.axes)
     declared = [cell for cell in declared if cell.data not in without and cell.arm not in waiting]
     manifests = _manifests(study, dict.fromkeys(cell.data for cell in declared), resolve)
+    # Cells by arm, whole config and dataset: two that agree in these have the same trials, and are joined to one.
     cells: dict[tuple[str, str, str], Cell] = {}
     for arm, name, axes, config in declared:
         path = study.arms[arm].path
@@ -307,9 +328,10 @@ def cells_by_dataset(study: AblationGrid) -> Counter[str]:
 
 
 def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> dict[str, Manifest]:
-    """Return the dataset of each name, which has the rows that the study needs.
+    """Return name -> manifest of each dataset, which has the rows and folds that the study needs.
 
-    One error lists all datasets that are not staged.
+    Raises `NotStagedError` or, of several, a `DataError` that lists all that are not staged, and `SpecError` where a
+    dataset lacks rows or cannot have the study's folds.
     """
     manifests = {}
     missing = []
@@ -352,13 +374,16 @@ def _manifests(study: AblationGrid, names: Iterable[str], resolve: Resolve) -> d
 
 
 def too_many_folds(folds: int, data: Manifest) -> SpecError:
-    """Return the error for a dataset that has too few rows for so many folds."""
+    """Return (not raise) the error for a dataset that has too few training rows for so many folds."""
     hint = f"{data.name} has {data.rows('train')} training rows"
     return SpecError("there cannot be more folds than rows", place="folds", value=folds, hint=hint)
 
 
 def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
-    """Raise `SpecError` where a table would show two cells of an arm, or two values of an axis, as one."""
+    """Raise `SpecError` where a table would show two cells of an arm, or two values of an axis, as one.
+
+    Two cells of an arm with the same values of all axes differ in a setting of a sub-grid that is no axis.
+    """
     for axis in study.axis_names:
         check_apart(axis, (cell.axes[axis] for cell in cells))
     by_text: dict[tuple[str, str], Cell] = {}
@@ -384,6 +409,7 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
 
     These are a text and what it reads as (1 and "1", null and "none"), and what Python holds equal (1 and true).
     """
+    # What a value may be shown or read as -> the first value that is. Equal values come once, by their canonical text.
     seen: dict[object, object] = {}
     for value in {canonical.dumps(value): value for value in values}.values():
         shown: list[object] = [
@@ -395,6 +421,7 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
             shown += ["-", "null", "none"]
         for text in shown:
             other = seen.setdefault(text, value)
+            # Two texts that differ in capitals alone are shown apart.
             if not canonical.same(other, value) and not (
                 isinstance(other, str) and isinstance(value, str)
             ):
@@ -407,7 +434,11 @@ def check_apart(axis: str, values: Iterable[Any]) -> None:
 
 
 def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
-    """The axis values of two cells whose trials are the same."""
+    """Return axis -> value of two cells of `arm` whose trials are the same, joined to one.
+
+    A value of None, of an axis that a cell does not vary, gives way to the other cell's. Raises `SpecError` where both
+    have a value and these differ.
+    """
     for axis, value in other.items():
         if value is not None and axes[axis] is not None and not canonical.same(value, axes[axis]):
             raise SpecError(

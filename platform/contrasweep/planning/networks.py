@@ -16,20 +16,30 @@ from contrasweep.study.trust import check_named
 
 
 def datasets(document: StudyDocument, storage: str, named: Sequence[object]) -> dict[str, Manifest]:
-    """Return the datasets of a study as they are staged here, by their names in its declaration.
+    """Return the datasets of a stored study as they are staged here, by their names in its declaration.
+
+    Args:
+        document: The study's study.json.
+        storage: The folder or address of the storage, where staged datasets are looked for.
+        named: What the user has given: texts such as names and addresses of the command, or a declared study as
+            mappings and lists (`study.file.named_by`). An address must stand in one of them.
 
     Raises:
         SpecError: The storage names an address that the user has not `named`.
         DataError: One is not staged.
     """
     spec = document.whole
+    # The study's own dataset, then those of the axis `data` of a grid, each once.
     names = list(dict.fromkeys([spec["data"], *(spec.get("axes") or {}).get("data", ())]))
     _check_named(names, document, named)
     return {name: resolve(name, folds=spec.get("folds"), storage=storage) for name in names}
 
 
 def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
-    """Return the manifest of a trial's dataset; `DataError` where none of `manifests` has its content."""
+    """Return the manifest of a trial's dataset, of `manifests` by name; `DataError` where none has its content.
+
+    It is found by the digest, whatever its name.
+    """
     for manifest in manifests.values():
         if manifest.digest == record.data.digest:
             return manifest
@@ -39,7 +49,9 @@ def data_of(record: Record, manifests: Mapping[str, Manifest]) -> Manifest:
 
 
 def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> Callable[..., Any]:
-    """Return the function `load_model` that loads the network of a trial.
+    """Return the function `load_model` that loads the network of the trial of `record`, imported.
+
+    `document` is its study's study.json, `named` what the user has given; see `datasets`.
 
     Raises:
         SpecError: The trial names code that is not shipped and that the user has not `named`, or there is no loader.
@@ -50,7 +62,10 @@ def loader(document: StudyDocument, record: Record, named: Sequence[object]) -> 
 
 
 def _check_named(stored: object, document: StudyDocument, named: Sequence[object]) -> None:
-    """Raise `SpecError` where a storage names what neither the user has named nor is shipped."""
+    """Raise `SpecError` where the values `stored` of a storage name code or an address that may not be used.
+
+    What is shipped may be, and what the user has `named`; see `trust.check_named`.
+    """
     allowed = [*methods().values(), *ADAPTERS.values(), PATH, *named]
     check_named(
         stored,

@@ -112,23 +112,29 @@ class Plan(Protocol):
         """Whether trials may be stopped by what they report, so that they should report at once."""
 
     def summary(self) -> dict[str, object]:
-        """Return what a reader of the table must know of the study: data, folds and seeds."""
+        """Return what a reader of the table must know of the study, as label -> value: data, folds, seeds and such."""
 
     @property
     def declared_search(self) -> DeclaredSearch | None:
         """Return the search as study.json has it; None for a study without a search."""
 
     def complete(self, records: StudyRecords, finished: Collection[str]) -> bool:
-        """Return whether nothing is left to run; `finished` are the trials with a record."""
+        """Return whether nothing is left to run; `finished` are the ids of the trials with a record."""
 
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
-        """Return the table of trials that the storage keeps; None where its present one is to be kept."""
+        """Return the table of trials for the storage to keep; None where its present one stays.
+
+        `complete` is what the method of this name gives: a sweep's stored table then has what its searches found.
+        """
 
     def belonging(self, finished: Collection[str]) -> set[str]:
-        """Return those of the `finished` trials that belong to this plan."""
+        """Return the ids, of the trials `finished`, that belong to this plan; a sweep takes all for its own."""
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> Source:
-        """Return a source of the trials to run, given the records."""
+        """Return a source of the trials to run: those that are not `finished`, as far as the looks in `records` grant.
+
+        A sweep's source writes its candidates and its best to the storage as it goes.
+        """
 
     def relocated(self, resolve: Resolve) -> "Plan":
         """Return the same plan with each dataset where `resolve` puts it: same digests, same trial ids."""
@@ -137,10 +143,10 @@ class Plan(Protocol):
         """Return a table with one row for each trial: trial_id, arm, the axes, fold, seed."""
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """Return the rows of a forecast, given the finished records `known`."""
+        """Return the rows of a forecast, given the finished records `known` by trial id."""
 
     def left(self, known: Mapping[str, Record]) -> Iterable[int] | None:
-        """Return the number of the row of each trial to run, in the order of their start.
+        """Return the number of the row, from 0 in `rows`, of each trial to run, in the order of their start.
 
         None where it is not known how many the budget pays for.
         """
@@ -167,6 +173,7 @@ class PlanDisplay:
         )
 
     def __repr__(self) -> str:
+        """Return `GridPlan(losses: 20 trials on digits-lt, 4 cells)`."""
         plan: Any = self
         total = (
             "as many trials as the budget pays for"
@@ -177,6 +184,7 @@ class PlanDisplay:
         return f"{type(self).__name__}({plan.study.name}: {total} on {data}, {plural(len(plan.cells), 'cell')})"
 
     def _repr_html_(self) -> str:
+        """Return the plan for notebooks: its lines, and a table of its cells with at most 60 rows."""
         import pandas as pd
 
         plan: Any = self

@@ -58,6 +58,7 @@ def plan(
         planned = make_sweep_plan(declared, resolve)
     else:
         planned = make_plan(declared, resolve, sources=Sources(storage, before))
+    # Last, because the study's own mistakes come first.
     for evaluation in declared.evaluate or ():
         evaluation.check(resolve, "evaluate")
     return planned
@@ -66,7 +67,8 @@ def plan(
 def _check_looks(study: Study) -> None:
     """Raise `SpecError` where the last look at a study that grows could decide hardly anything.
 
-    Without SciPy nothing is checked, which a forecast says.
+    That is so where the difference that 80 % of such studies decide is above `HARDLY` spreads. Without SciPy nothing is
+    checked, which a forecast says.
     """
     if study.replicates is None or (power := study_power(study)) is None:
         return
@@ -126,7 +128,10 @@ def missing_lines(missing: Sequence[MissingDataset]) -> list[str]:
 
 
 def outline(study: Study, missing: Sequence[MissingDataset]) -> list[str]:
-    """Return the text on a study of which nothing can be planned, for lack of datasets or of trials to start from."""
+    """Return the lines on a study of which nothing can be planned, for lack of datasets or of trials to start from.
+
+    The first says the study and why, then one for each of `missing`.
+    """
     lacking = [dataset for dataset in missing if isinstance(dataset, MissingStudy)]
     why = (
         "it starts from trials that are not trained"
@@ -152,6 +157,7 @@ def plan_staged(
     """
     _check_looks(study)
     find = functools.cache(functools.partial(data.resolve, folds=study.folds, storage=storage))
+    # Dataset -> cells that wait for it: 0 for one that only evaluations use; of a sweep, its arms.
     cells = {name: 0 for evaluation in study.evaluate or () for name in evaluation.data}
     cells |= {study.data: len(study.arms)} if isinstance(study, Sweep) else cells_by_dataset(study)
     missing = []
@@ -175,6 +181,7 @@ def plan_staged(
     without = {dataset.name for dataset in missing if not dataset.described}
 
     def resolve(name: str) -> Manifest:
+        """Return a dataset as it is staged, or as its paper describes it."""
         return described[name] if name in described else find(name)
 
     for evaluation in study.evaluate or ():
@@ -203,7 +210,10 @@ def plan_staged(
 
 
 def _described(name: str, folds: int | None) -> Manifest | None:
-    """Return a missing dataset from the description in its paper; None where that is not enough for these folds."""
+    """Return a missing dataset, with `folds` folds, from the description in its paper.
+
+    None where there is no description, or it lacks the test split that a study without folds needs.
+    """
     from contrasweep.data.published import described  # imports the importers
 
     manifest = described(name)

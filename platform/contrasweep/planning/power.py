@@ -38,15 +38,18 @@ SHIPPED = "contrasweep.trainables."
 
 @dataclass(frozen=True)
 class EarlierNoise:
-    """Noise of a study's finished trials: the paired differences of every two arms."""
+    """Noise of a study's finished trials: the paired differences of every two arms.
+
+    `study` names it for people; `contrasts` has at least one.
+    """
 
     study: str
     contrasts: tuple["Contrast", ...]
 
     def detectable(self, design: "Design", level: float) -> float:
-        """The smallest difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
+        """Return the smallest difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
 
-        It is the median over the pairs of arms.
+        It is the median over the pairs of arms, of an even number the larger of the middle two.
         """
         from contrasweep.statistics.predictive import detectable_difference
 
@@ -56,9 +59,13 @@ class EarlierNoise:
 
     @property
     def seed_part(self) -> "SeedPart | None":
-        """The variance of a mean over the folds between seeds: the largest of its pairs; None without several seeds."""
+        """The variance between seeds of a mean over the folds: the largest of its pairs.
+
+        None where no pair has folds and several seeds.
+        """
         from contrasweep.statistics.design import SeedPart
 
+        # Variance and degrees of freedom of each pair: one mean has the seed's own part and 1/n of the rest.
         parts = [
             (e.components.seed + e.components.residual / e.n, e.design.seeds - 1.0)
             for e in self.contrasts
@@ -68,7 +75,10 @@ class EarlierNoise:
 
 
 def own_methods(trainables: Collection[str]) -> set[str]:
-    """Return the trainables that may draw from the seed alone, so that all folds of a seed share the draws."""
+    """Return those of these dotted paths that are not shipped.
+
+    Such a trainable may draw from the seed alone, so that all folds of a seed share the draws.
+    """
     return {path for path in trainables if not path.startswith(SHIPPED)}
 
 
@@ -80,9 +90,15 @@ def noise_of(
     folds: int | None,
     per_cell: bool = False,
 ) -> EarlierNoise | None:
-    """Return the noise of a study's finished trials, `records` by trial id; None where they show none.
+    """Return the noise of a study's finished trials; None where no two arms have two pairs that differ.
 
-    Differences are averaged over the axes, or with `per_cell` in each cell alone.
+    Args:
+        name: The study's name.
+        planned: The table of its trials: `trial_id`, `arm`, the axes, `fold`, `seed`.
+        records: Trial id -> record; those count that were trained to their end and have the metric.
+        metric: The metric's name.
+        folds: The number of folds; None: trials are on one test split.
+        per_cell: Whether differences are taken in each cell alone; else values are averaged over the axes first.
     """
     from contrasweep.statistics.design import Design, SeedPart, contrast
 
@@ -105,6 +121,7 @@ def noise_of(
     )
     contrasts = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:
+        # A row for each fold and seed, a column for each arm: a pair of arms differs within a row.
         wide = rows.pivot_table(index=["fold", "seed"], columns="arm", values="value")
         for a, b in combinations(wide.columns, 2):
             d = (wide[a] - wide[b]).dropna()
@@ -129,10 +146,11 @@ def earlier_noise(
     trainables: Collection[str] = (),
     per_cell: bool = False,
 ) -> Iterator[EarlierNoise]:
-    """Yield the noise of other studies of the storage with the same metric, number of folds and datasets.
+    """Yield the noise of other studies of the storage than `study`, of this metric, number of folds and data.
 
-    The newest comes first. `data` are the datasets' digests. With `trainables` only studies that ran all of these.
-    `per_cell` is that of `noise_of`.
+    The newest comes first. A study is like it that has one of the datasets, whose digests `data` are, and with
+    `trainables` that ran all of these. One that is broken, or shows no noise, is passed over. `per_cell` is that of
+    `noise_of`.
     """
     store = open_store(storage)
     others: list[tuple[float, StudyRecords, StudyDocument]] = []
@@ -160,13 +178,17 @@ def earlier_noise(
 
 
 def study_design(study: Study, noise: "EarlierNoise | None" = None) -> "Design":
-    """How each cell of the study's table is replicated, with what the `noise` of earlier trials says of one seed."""
+    """Return how each cell of the study's table is replicated, with what earlier trials' `noise` says of one seed.
+
+    Without folds, and for a sweep that confirms on the test split, these are seeds alone.
+    """
     from contrasweep.statistics.design import Design, SeedPart
 
     seeds = len(study.all_seeds)
     if study.folds is None or (isinstance(study, Sweep) and study.confirm_on == "test"):
         return Design(seeds=seeds)
     repeats = 1 if isinstance(study, Sweep) else len(study.all_folds) // study.folds
+    # What folds of one seed share counts only where a trainable may draw from the seed alone.
     part = None
     if own_methods({arm.path for arm in study.arms.values()}):
         part = (noise.seed_part if noise else None) or SeedPart()
@@ -192,13 +214,14 @@ def study_power(
     size = family_size(cells, study.reference, wanted_question)
     if not size:
         return None
+    # Of one cell both questions are the same, so none is named.
     question_name = wanted_question if len(cells) > 1 else ""
     family = Family(size, study.level, study.smallest_difference)
     return _in_units(planned_power(design, family, what=question_name), noise)
 
 
 def _in_units(power: "PlannedPower", noise: "EarlierNoise | None") -> "PlannedPower":
-    """The same with the difference in units of the metric, where the noise is known."""
+    """Return `power` with its difference in units of the metric too, where the noise is known; else as it is."""
     if noise is None or not math.isfinite(power.least):
         return power
     least = noise.detectable(power.design, power.family.level)
@@ -210,7 +233,7 @@ def known_noise(
 ) -> EarlierNoise | None:
     """Return the noise of the study's own finished trials `known`, else of the newest other study that is like it.
 
-    None where no study shows any.
+    None where no study shows any, or without SciPy.
     """
     study = plan.study
     if not is_installed("scipy"):
@@ -235,7 +258,10 @@ def known_noise(
 
 
 def noise_in(path: Path, study: Study) -> EarlierNoise:
-    """Return the noise that `contrasweep noise` wrote to the file. Runs are taken as unpaired, even of one seed."""
+    """Return the noise of the study's metric that `contrasweep noise --json` wrote to the file.
+
+    Runs are taken as unpaired, even of one seed. Raises `SpecError` for a study with folds.
+    """
     from contrasweep.statistics.noise import read_noise
 
     noise = read_noise(path, study.metric)
@@ -247,7 +273,10 @@ def noise_in(path: Path, study: Study) -> EarlierNoise:
 
 
 def power_lines(power: "PlannedPower | None") -> list[str]:
-    """Return a line on what the study's question can decide."""
+    """Return a line on what the study's question can decide; [] where there is nothing to compare.
+
+    Without SciPy the line says that it is not computed.
+    """
     if not is_installed("scipy"):
         return ["decides   not computed: SciPy is not installed here (pip install scipy)"]
     return [f"decides   {power.sentence}"] if power else []
@@ -262,7 +291,10 @@ def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...
 
 
 def _cells(study: Study) -> list[set[str]]:
-    """The arms of each cell."""
+    """Return the arms of each cell of the study's table; of a sweep, one cell with all arms.
+
+    Arms share a cell that have the same values of axes and the same settings of sub-grids.
+    """
     if isinstance(study, Sweep):
         return [set(study.arms)]
     cells: dict[str, set[str]] = {}
@@ -276,6 +308,7 @@ EARLY = (
 )
 """The warning of a study with this spending."""
 TIMES = (1, 2, 4)
+"""Sizes that are said: as declared, and with so many times its replicates."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +327,7 @@ class PlannedSize:
 
     @property
     def text(self) -> str:
-        """The difference, in units of the metric or in spreads."""
+        """The difference in units of the metric, `0.013`; where these are not known in spreads, `0.9 spreads`."""
         return f"{self.detectable:.2g} spreads" if self.in_units is None else f"{self.in_units:.2g}"
 
 
@@ -319,9 +352,10 @@ def planned_sizes(
 def other_question(
     study: Study, asked: "PlannedPower", noise: "EarlierNoise | None" = None
 ) -> list[str]:
-    """Return sentences on the other of the two questions, `overall` and `cells`: what it could decide.
+    """Return a line on what the other of the two questions, `overall` and `cells`, could decide.
 
-    They also say what would be enough for it. Empty where the study has one question.
+    Where that is hardly anything, it says what would be enough for it. [] where the study has one question, as a sweep
+    has, where both have as many comparisons as the question `asked`, and where nothing is decided at all.
     """
     if not isinstance(study, AblationGrid):
         return []

@@ -14,10 +14,10 @@ from contrasweep.trial import Trial, in_turns
 
 @dataclass(frozen=True)
 class Stage:
-    """The `trials` to run before the next look. `over`: no look is left.
+    """The `trials` that may run before the next look, those that have ended too. `over`: no look is left.
 
-    The look is due at `replicates` replicates of the `open` cells, when the share `time` of alpha's spending is
-    reached.
+    The look is due at `replicates` replicates of each of the `open` cells, the undecided ones; by then the share `time`
+    (0 to 1) of alpha's spending is reached.
     """
 
     trials: tuple[Trial, ...]
@@ -28,7 +28,7 @@ class Stage:
 
 
 def cell_name(arm: str, axes: Config) -> str:
-    """Return a text that names a cell, the same on every machine."""
+    """Return a text that names a cell, the same on every machine: the canonical JSON of its arm and axes."""
     return canonical.dumps([arm, dict(axes)])
 
 
@@ -44,9 +44,10 @@ def stage(plan: Plan, records: StudyRecords) -> Stage:
 
 
 def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
-    """Return which trials may run after the looks in `log`; see `stage`."""
+    """Return which trials may run after the looks in `log` (None: none was taken yet); see `stage`."""
     # At how many replicates a look stopped each cell; None: it goes on.
     stops = [None if log is None else log.granted(cell_name(c.arm, c.axes)) for c in plan.cells]
+    # Replicates at the last look that was taken, and at those to come.
     last = log.looks[-1].replicates if log and log.looks else 0
     to_come = [n for n in declared.looks if n > last]
     open_ = tuple(cell for cell, at in zip(plan.cells, stops, strict=True) if at is None)
@@ -65,12 +66,12 @@ def stage_after(plan: Plan, declared: Replicates, log: LookLog | None) -> Stage:
 
 
 def block(cell: Cell, declared: Replicates) -> int:
-    """Return how many trials one replicate of a cell has."""
+    """Return how many trials one replicate of a cell has: one on each fold, where seeds are added on folds."""
     return len(cell.trials) // declared.most
 
 
 def spending_time(declared: Replicates, log: LookLog | None, replicates: int) -> float:
-    """Return the share of alpha's spending time (0 to 1) at this many replicates.
+    """Return the share of alpha's spending time (0 to 1) at this many replicates: their share of `most`.
 
     Where earlier looks were taken under another `most`, what they spent stays spent, and the rest is spread over the
     looks to come.
@@ -86,7 +87,11 @@ def spending_time(declared: Replicates, log: LookLog | None, replicates: int) ->
 
 
 def check_log(declared: Replicates | None, log: LookLog | None) -> None:
-    """Raise `SpecError` where the declared replicates do not continue the looks that were taken."""
+    """Raise `SpecError` where the declared replicates do not continue the looks that were taken.
+
+    None of `declared`: the study has a fixed number; None of `log`: no look was taken.
+    """
+    # Looks of a study of a fixed size that was extended are not its replicates' looks.
     if log is None or not log.looks or (declared is None and log.spending == EXTENDED):
         return
     last = log.looks[-1]

@@ -30,7 +30,10 @@ from contrasweep.trial import Trial
 
 @dataclass(frozen=True)
 class SourceTrial:
-    """A trial that others may start from; without a `record` it has not ended yet."""
+    """A trial that others may start from; without a `record` it has not ended yet.
+
+    `config` is its whole config, `fold` None where it has none, `axes` axis -> its cell's value.
+    """
 
     id: str
     config: Config
@@ -46,6 +49,8 @@ class Sources:
     """The trials of studies that arms start from, as a storage has them, or plans of studies that run before.
 
     Studies in `before` need not have run: their trials are known without it, unless the best is asked for.
+
+    `_known` is (study, arm) -> its trials, `_fitting` (study, arm, digest of the data) -> those to start from there.
     """
 
     storage: str = STORAGE
@@ -54,11 +59,13 @@ class Sources:
     _fitting: dict[tuple[str, str, str], list[SourceTrial]] = field(default_factory=dict)
 
     def trials(self, start: Start) -> list[SourceTrial]:
-        """Return the trials of an arm to start from.
+        """Return the trials of an arm to start from; read once for each arm.
 
         Raises:
-            NotTrainedError: Not all of them have ended, nor are all planned before.
-            SpecError: The study has no such arm.
+            NotTrainedError: They are not of a plan in `before`, and not all have ended; or the best is asked for, and
+            not
+                all have.
+            SpecError: The study has no such arm, or deletes the checkpoints to start from.
         """
         key = (start.study, start.arm)
         if key not in self._known:
@@ -84,7 +91,9 @@ class Sources:
     ) -> tuple[canonical.Config, list[StartRef]]:
         """Return the whole config of a cell whose trials start from others, and where each of its replicates starts.
 
-        What `config` does not set of the trainable's `start_settings`, the cell has from these trials.
+        What `config` does not set of the trainable's `start_settings`, the cell has from these trials. `settings`
+        builds the settings of `arm`; `config`, `axes` and `data` are the cell's, `replicates` the (fold, seed) of its
+        trials.
 
         Raises:
             NotTrainedError: As for `trials`.
@@ -93,6 +102,7 @@ class Sources:
         names = getattr(settings.functions[arm], START_SETTINGS)
         try:
             sources = [self.of(start, data, fold, seed, axes) for fold, seed in replicates]
+            # All sources must agree in these, as is checked below, so the first one says them.
             inherited = {
                 name: sources[0].config[name] for name in names if name in sources[0].config
             }
@@ -114,6 +124,7 @@ class Sources:
                         value=whole_config.get(name),
                         hint=f"leave it out: {start.study}/{start.arm} has {source.config.get(name)}",
                     )
+        # An error that does not say its arm is one of this arm.
         except SpecError as error:
             raise error if error.place.startswith("arms.") else error.at(f"arms.{arm}") from None
         return whole_config, [
@@ -145,6 +156,7 @@ class Sources:
         fitting = [
             trial for trial in fitting if all(trial.axes[axis] == axes[axis] for axis in shared)
         ]
+        # The best is one of all seeds; else the trial of the same seed.
         if start.trial == "best":
             document = self._document(start.study)
             sign = 1 if document.mode == "max" else -1
@@ -157,6 +169,7 @@ class Sources:
             fitting = [trial for trial in fitting if trial.seed == seed]
         replicate = f"fold {fold}, seed {seed}" if fold is not None else f"seed {seed}"
         if len(fitting) != 1:
+            # Several that fit differ in an axis of their own study, of which no value is asked for.
             has = ", ".join(sorted({str(trial.seed) for trial in trials}, key=int))
             several = [axis for axis in (fitting[0].axes if fitting else ()) if axis not in shared]
             raise SpecError(
@@ -180,7 +193,10 @@ class Sources:
     def _of_data(
         self, start: Start, data: Manifest, trials: list[SourceTrial]
     ) -> list[SourceTrial]:
-        """Those of the `trials` to start from that were trained on `data` and its folds, or all if on other data."""
+        """Return those of the `trials` to start from that were trained on `data` and its folds; all if on other data.
+
+        It is other data if no trial was trained on a dataset of this name. Raises `SpecError` where none is left.
+        """
         key = (start.study, start.arm, data.digest)
         if key not in self._fitting:
             dataset_names = {trial.data.name for trial in trials}
@@ -200,7 +216,11 @@ class Sources:
         return self._fitting[key]
 
     def _planned(self, start: Start, plan: Plan) -> list[SourceTrial]:
-        """The trials of a study that runs before, with the records that there are."""
+        """Return the trials of a study that runs before, with the records that there are.
+
+        Those of a search are not known before its end: they are as the storage has them. Raises `SpecError` where the
+        study has no such arm, or will have deleted the checkpoints.
+        """
         _check_arm(start, plan.study.arms)
         keeps = plan.study.keep_checkpoints_of
         if keeps == "none" or (keeps == "best_of_arm" and start.trial != "best"):
@@ -221,13 +241,21 @@ class Sources:
         return trials
 
     def _stored(self, start: Start) -> list[SourceTrial]:
-        """The trials of a study in the storage, all of which have ended."""
+        """Return the trials of the arm of a study in the storage, all of which have ended.
+
+        Raises:
+            NotTrainedError: The study was never run, has not planned trials of the arm yet, or not all have ended.
+            SpecError: The study has no such arm.
+        """
         _check_arm(start, self._document(start.study).arms)
         frame = read_planned(StudyRecords(self.storage, start.study))
         rows = frame[frame["arm"] == start.arm].to_dict("records")
         ended = self._records(start.study, {row["trial_id"] for row in rows})
-        if not_ended := len(rows) - len(ended) or int(not rows):
+        # An arm without planned trials counts as one that has not ended.
+        not_ended = len(rows) - len(ended) if rows else 1
+        if not_ended:
             raise NotTrainedError(start.study, self._command(start.study), not_ended)
+        # Columns are trial_id, arm, the axes, fold and seed.
         axes = list(frame.columns[2:-2])
         of_row = ((ended[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
         return [
@@ -236,16 +264,19 @@ class Sources:
         ]
 
     def _records(self, study: str, ids: Collection[str]) -> dict[str, Record]:
+        """Return trial id -> record, of the trials `ids` of a study that have one."""
         records = StudyRecords(self.storage, study)
         return compact.read_records(records, records.etags(), only=ids)
 
     def _document(self, study: str) -> StudyDocument:
+        """Return a study's study.json; `NotTrainedError` where it was never run in this storage."""
         document = StudyRecords(self.storage, study).document()
         if document is None:
             raise NotTrainedError(study, self._command(study), 0)
         return document
 
     def _command(self, study: str) -> str:
+        """Return the command that trains a study: the last one that ran it, else one with FILE in it."""
         document = StudyRecords(self.storage, study).document()
         if document and document.commands:
             return document.commands[-1]
@@ -260,7 +291,8 @@ def _check_arm(start: Start, arms: Collection[str]) -> None:
 def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Collection[str]) -> None:
     """Raise `ContrasweepError`, one line, where a trial that is not `finished` cannot start from its source.
 
-    It cannot where the source's checkpoint is deleted, or was made by other code than there is now.
+    It cannot where the source's checkpoint is deleted. So too where any source was made by other code than the
+    `current` one and the user has not accepted that. `finished` are ids of trials of `plan` with a record.
     """
     of_study: dict[str, list[Trial]] = defaultdict(list)
     for trial in plan.trials:
@@ -270,7 +302,7 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
         source = StudyRecords(storage, study)
         source_ids = {trial.start.trial for trial in trials if trial.start}
         records = compact.read_records(source, source.etags(), only=source_ids).values()
-        # other code is not here
+        # What a notebook or script made names code that cannot be imported, and so not be compared.
         importable = [record for record in records if not record.trainable.startswith("__main__:")]
         if line := compare_code(source, importable, (), current, len(importable)).line():
             raise ContrasweepError(
@@ -278,10 +310,10 @@ def check_starts(plan: Plan, storage: str, current: CurrentCode, finished: Colle
                 "--rerun-changed or --accept-code"
             )
         starts_left = [trial.start for trial in trials if trial.start and trial.id not in finished]
-        # others run before, and keep theirs
+        # A source without an end has not run yet: its study runs before, and keeps its checkpoints.
         sources = sorted({start.trial for start in starts_left if start.ended})
-
         checkpoints = [Checkpoints(source.store, source.key(i, "checkpoint")) for i in sources]
+        # Each is a call of the storage, which waits for the network.
         with ThreadPoolExecutor(16) as pool:
             found = pool.map(Checkpoints.latest, checkpoints)
             gone = [i for i, latest in zip(sources, found, strict=True) if latest is None]

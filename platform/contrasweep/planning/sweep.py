@@ -71,7 +71,10 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
     @cached_property
     def digest(self) -> str:
-        """Return a digest of the study's question, each arm's search, and the data."""
+        """Return a digest, 16 hexadecimal digits, of the study's question, each arm's search, the data and the folds.
+
+        What a search has found is no part of it.
+        """
         searches = {arm: self.search_digest(arm) for arm in self.study.arms}
         return canonical.digest(
             [self.question, searches, self.data.digest, self.study.confirm_folds], length=16
@@ -132,7 +135,8 @@ class SweepPlan(PlanDisplay, SweepDesign):
     def stored_frame(self, records: StudyRecords, complete: bool) -> "pd.DataFrame | None":
         """Return the confirmation's trials as a frame, in a study with looks those up to the first look.
 
-        None where the storage has a newer table already, which a search's result has completed.
+        None where the study is `complete`: the storage's table has what the searches found, with ids in place of
+        `unknown-...`.
         """
         first = self.study.replicates.first if self.study.replicates else None
         return None if complete else _frame(replace(self, seeds=first))
@@ -142,7 +146,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return {arm: self.search_digest(arm) for arm in self.study.arms if arm in arms}
 
     def belonging(self, finished: Collection[str]) -> set[str]:
-        """Return all of `finished`: which trials a search runs is not known beforehand."""
+        """Return all of `finished` as a set: which trials a search runs is not known beforehand."""
         return set(finished)
 
     def source(self, records: StudyRecords, finished: Collection[str]) -> SweepSource:
@@ -153,6 +157,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
         The plan is stored as each arm's best becomes known. Trials that have a record and are not `finished` are
         handed out again.
         """
+        # How many of the confirmation's seeds are granted; None: all.
         first = self.study.replicates.first if self.study.replicates else None
 
         def confirmed(design: SweepDesign) -> None:
@@ -184,11 +189,15 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return tuple(self._row(arm, known) for arm in self.study.arms)
 
     def _row(self, arm: str, known: Mapping[str, Record]) -> PlanRow:
-        """Return the row of an arm, with what its search has spent by the finished records `known`."""
+        """Return the row of an arm, with what its search has spent by the finished records `known`.
+
+        It says the same twice, for programs (`facts`) and as text for people (`columns`).
+        """
         study = self.study
         space = list(self.study.arms[arm].space)
         searched, confirmed = (_ended(known)[arm, phase] for phase in (Phase.SEARCH, Phase.CONFIRM))
         cost = search_costs(known.values(), study.arms)[arm]
+        # Of one arm; None where the budget counts no trials.
         trials = self.searched and self.searched // len(study.arms)
         facts = {
             "arm": arm,
@@ -208,18 +217,27 @@ class SweepPlan(PlanDisplay, SweepDesign):
             ("confirmation", str(len(self.replicates))),
             ("ended", str(confirmed)),
         )
+        # No trials of its own say how long one takes, since which ones run is not known: the arm's finished ones do.
         return PlanRow(
-            arm, (), tuple(self.samples(arm)), facts, columns, (("searched", ", ".join(space)),)
+            arm=arm,
+            trials=(),
+            samples=tuple(self.samples(arm)),
+            facts=facts,
+            columns=columns,
+            last=(("searched", ", ".join(space)),),
         )
 
     def left(self, known: Mapping[str, Record]) -> Iterator[int] | None:
-        """Yield the number of the arm of each trial that is to run; None where the budget does not count trials."""
+        """Return the number of the arm, from 0, of each trial to run, in order; None: the budget counts no trials."""
         if self.searched is None:
             return None
         return self._left(known, self.searched // len(self.study.arms))
 
     def _left(self, known: Mapping[str, Record], searched: int) -> Iterator[int]:
-        """The searches in turns, then the confirmations in turns."""
+        """Yield the number of the arm of each trial to run: the searches in turns, then the confirmations in turns.
+
+        `searched` is how many trials the search of one arm has. Those that have ended count as the first of their arm.
+        """
         ended = _ended(known)
         for phase, trials in ((Phase.SEARCH, searched), (Phase.CONFIRM, len(self.replicates))):
             for i in range(trials):
@@ -228,11 +246,14 @@ class SweepPlan(PlanDisplay, SweepDesign):
                 )
 
     def totals(self, known: Mapping[str, Record]) -> dict[str, int | None]:
-        """Return numbers by name: `trials`, `search_trials` (None: the budget does not count trials) and `ended`."""
+        """Return numbers of trials by name: `trials`, `search_trials` and `ended`.
+
+        The first two are None where the budget does not count trials.
+        """
         return {"trials": self.total, "search_trials": self.searched, "ended": len(known)}
 
     def lines(self, known: Mapping[str, Record]) -> list[str]:
-        """The study, its search, its budget with what each arm has spent, the confirmation, the trials."""
+        """Return lines on the study, its search, its budget and what each arm spent, the confirmation, the trials."""
         study = self.study
         folds = self.search_folds
         # Where the search scores, then where the confirmation does.
@@ -275,6 +296,7 @@ class SweepPlan(PlanDisplay, SweepDesign):
 
 
 def _ended(known: Mapping[str, Record]) -> Counter[tuple[str, Phase | None]]:
+    """Count the finished records by arm and phase: search or confirmation."""
     return Counter((record.arm, record.notes.phase) for record in known.values())
 
 
@@ -300,14 +322,17 @@ def _frame(design: SweepDesign) -> "pd.DataFrame":
 
 
 def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
-    """Plan `study`; what can be wrong about it is found here.
+    """Return the plan of `study`; what can be wrong about it is found here. Nothing is written.
 
-    A configuration from the middle of each space, and those at its ends, are built by the trainable's settings.
+    `resolve` gives a dataset's manifest by its name. Raises `SpecError` where a setting, a space, the data, the pruner
+    or the searcher cannot be used, `DataError` where the dataset is not staged. A configuration from the middle of each
+    space, and those at its ends, are built by the trainable's settings.
     """
     settings = check_arms(study)
     data = resolve(study.data)
     _check_data(study, data)
     planned = SweepPlan(study, data, settings)
+    # A shipped pruner has checked its options as it was built; one of the user's may fail later.
     if isinstance(pruner := planned.pruner(), pruners.OwnPruner):
         pruner.try_out()
     if can_search():
@@ -317,7 +342,10 @@ def make_sweep_plan(study: Sweep, resolve: Resolve) -> SweepPlan:
 
 
 def check_arms(study: Sweep) -> SettingsOfArms:
-    """The settings of the arms, once each was built at points of its space; `SpecError` for what cannot be."""
+    """Return the settings of the arms, once each was built at both ends and in the middle of its space.
+
+    Raises `SpecError` where they cannot be built there, or an arm searches nothing.
+    """
     points = [(arm, point(study, arm, u)) for arm in study.arms for u in (0.0, 0.5, 1.0)]
     settings = SettingsOfArms(study.arms)
     for name, config in points:
@@ -334,7 +362,10 @@ def check_arms(study: Sweep) -> SettingsOfArms:
 
 
 def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
-    """Whether it can ask: what a sampler cannot do it tells only then."""
+    """Ask once, and raise `SpecError` where the searcher cannot search this: a sampler tells only then.
+
+    The searcher is not used afterwards.
+    """
     try:
         searcher.ask()
     except ValueError as error:
