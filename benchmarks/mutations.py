@@ -458,7 +458,11 @@ MUTANTS = (
         "lease",
         f"{PLATFORM}/storage/attempts.py",
         ATTEMPTS,
-        ("an attempt never asks", "if time.monotonic() - self.asked < ASK_AFTER_S:", "if True:"),
+        (
+            "an attempt never asks",
+            "if time.monotonic() - self.last_checked < ASK_AFTER_S:",
+            "if True:",
+        ),
         ("a later attempt is not believed", "if latest.token != self.owner.token:", "if False:"),
         (
             "attempts are not counted",

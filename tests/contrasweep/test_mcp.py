@@ -293,11 +293,11 @@ def test_runs_share_one_budget_and_wait_for_each_other():
     allowance.take("first", 0.6)
     with pytest.raises(SpecError, match="one run at a time"):
         allowance.take("second", 0.1)
-    allowance.give(0.7)
+    allowance.book(0.7)
     with pytest.raises(SpecError, match="needs more"):
         allowance.take("second", 0.4)
     allowance.take("third", 0.2)
-    allowance.give(0.5)
+    allowance.book(0.5)
     with pytest.raises(SpecError, match="needs more"):
         allowance.take("nothing to do", 0.0)
 

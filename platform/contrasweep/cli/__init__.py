@@ -37,13 +37,17 @@ ACTING = {"run", "evaluate", "decide", "submit"}
 class Output(io.FileIO):
     """A standard stream whose writes never fail, as on a full disk: what was trained matters more than what is printed.
 
-    `lost` is the first error. A pipe that nobody reads any more ends the command, as ever.
+    `lost` is the first error, None as long as nothing was lost. A pipe that nobody reads any more ends the command, as
+    ever.
     """
 
     lost: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """Write what can be written. Returns `len(data)` also where some of it was lost."""
+        """Write what can be written, and return its length; `len(data)`, as if all was written, where that fails.
+
+        Raises `BrokenPipeError` where nobody reads any more.
+        """
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -61,6 +65,7 @@ def program() -> None:
     """
     from contrasweep.running.signals import attend, interruption
 
+    # Each standard stream is replaced by one whose writes do not fail, with the settings that it has.
     outputs = []
     for number, name in ((1, "stdout"), (2, "stderr")):
         if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
@@ -82,6 +87,7 @@ def program() -> None:
     except KeyboardInterrupt:
         interruption.end_process()
     except SystemExit as end:
+        # Python waits for such threads, and prints a text that stands as the exit code: then it has to end the process.
         waited_for = [thread for thread in threading.enumerate() if not thread.daemon]
         if len(waited_for) > 1 or isinstance(end.code, str):
             raise
@@ -94,6 +100,7 @@ def program() -> None:
             with contextlib.suppress(OSError):
                 why = f"what was to be printed is lost, because it cannot be written ({lost.strerror})"
                 os.write(2, f"contrasweep: {why}\n".encode())
+            # A lost line fails a command whose output is all that it is for, not one that has trained.
             status = status or int(not ACTING.intersection(sys.argv[1:2]))
         os._exit(status)
 
@@ -126,6 +133,8 @@ def main() -> None:
         _fail("the current folder does not exist any more; cd to one that does")
     try:
         check_arguments(sys.argv[1:])
+        # From here on an interruption is a KeyboardInterrupt in the command, which ends in order; before and after, it
+        # ends the process itself.
         interruption.at_once = False
         try:
             status = app(standalone_mode=False)
@@ -174,14 +183,15 @@ def main() -> None:
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:
-    """Exit silently where standard output was closed, as behind `| head`.
+    """Exit with 1, silently, where nobody reads standard output or error any more, as behind `| head`.
 
-    Where another pipe is broken, say so.
+    Where both are open, another pipe is broken: that is an error, which is printed.
     """
     import select
 
     from contrasweep.imports import in_one_line
 
+    # A closed reader is reported as an error of the descriptor, whatever events are asked for.
     printed = select.poll()
     for descriptor in (1, 2):
         printed.register(descriptor, 0)
@@ -194,7 +204,7 @@ def _end_unread(error: BrokenPipeError) -> NoReturn:
 
 
 def _raised_in(error: BaseException) -> str:
-    """Return the package whose code raised this error."""
+    """Return the top-level package whose code raised this error, the innermost frame's; "" without a traceback."""
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
@@ -202,7 +212,10 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _fail(message: str, error: Exception | None = None) -> NoReturn:
-    """Print an error as one line on stderr, and where JSON was asked for as a document on stdout; exit with 2."""
+    """Print `message` as one line on stderr, and where JSON was asked for as a document on stdout; exit with 2.
+
+    `error` is what was raised, whose parts the document has; None: there are none. Secrets are blotted out.
+    """
     from contrasweep.cli.options import wants_json
     from contrasweep.errors import clipped, error_members
     from contrasweep.secrets import redacted

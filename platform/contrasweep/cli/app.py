@@ -65,6 +65,7 @@ app = typer.Typer(
 
 
 def _print_version(wanted: bool) -> None:
+    """Print the version and end the command, where `--version` was passed (`wanted`)."""
     if wanted:
         from importlib.metadata import version
 
@@ -123,9 +124,11 @@ def plan(
         )
         if not json:  # what would run is worth reading where `run` would refuse it
             print(("\n" if plans else "") + expected.to_text(width()))
+        # What `run` would refuse is an error of `plan` too.
         if expected.refused is not None:
             raise expected.refused
         documents.append(expected.to_dict())
+        # Arms of a later study of the file may start from the trials of this one.
         plans += [expected.plan] if expected.plan else []
     if json and len(documents) > 1:
         print_json("plans", {"studies": [whole("plan", document) for document in documents]})
@@ -173,6 +176,7 @@ def run(
     if submitted_code is not None:
         check_submitted(studies[0], submitted_code)
     done: list[Results] = []
+    # Of several studies Ray is started once.
     with session() if len(studies) > 1 else nullcontext():
         for declared in studies:
             results = run_study(
@@ -216,7 +220,10 @@ def run(
 def _print_results(
     results: "Results", storage: str, tracking: str, declared: "DeclaredStudy"
 ) -> None:
-    """Print the table of a study that has run, what would decide it, and where its records are."""
+    """Print the table of a study that has run, what would decide it, its search, and where its records are.
+
+    `tracking` is the option (`OF_STUDY`: what `declared` names), of which the command that opens MLflow is printed.
+    """
     from contrasweep.reporting.search_notes import search_notes
     from contrasweep.tracking.kinds import parted, tracking_of
 
@@ -293,6 +300,7 @@ def evaluate(
         )
     else:
         results, evaluated = driver.evaluate(study or "", **options)
+    # The metrics that an evaluation adds have a slash in their name, and a value in some trial.
     metrics = [str(n) for n in evaluated.done.dropna(axis=1, how="all") if "/" in str(n)]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
@@ -327,6 +335,7 @@ def sync(
     from contrasweep.tracking.sync import sync as bring_up
     from contrasweep.tracking.tracker import TrackedStudy
 
+    # Whoever writes to a storage could name an address of theirs in it: only that of a file of the user's is used.
     declared = reports.declared(study)
     results = Results.load(declared.name if declared else study, storage)
     named = results.document.spec.get("tracking")
@@ -512,7 +521,10 @@ add_examples(app)
 
 
 def _settings_text(name: str, settings: list["Setting"]) -> str:
-    """Return one paragraph for each setting: name, type and default on a line, its help below."""
+    """Return one paragraph for each setting: name, type and default on a line, its help below.
+
+    A sentence where the entry `name` has none.
+    """
     if not settings:
         return f"{name} has no settings"
     wide = max(len(setting.name) for setting in settings)

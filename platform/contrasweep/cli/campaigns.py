@@ -96,6 +96,7 @@ def decide(
         max_concurrent=max_concurrent,
         cluster=cluster,
     )
+    # The interval is of candidate minus incumbent, on fresh seeds; without it (None) the requirement stays open.
     outcome = (
         requirement.outcome(
             decision.low, decision.high, declared.mode, declared.smallest_difference
@@ -111,7 +112,11 @@ def decide(
 
 
 def _called(candidate: str, sets: list[str]) -> str:
-    """A name for a candidate: what was set, or its file or NAME."""
+    """Return a name for a candidate: what `sets` (PATH=VALUE) changes, else its file's stem or NAME of `module:NAME`.
+
+    `config.loss.temperature=0.05` gives `loss.temperature-0.05`. At most 100 characters; `candidate` where none is
+    left.
+    """
     if sets:
         name = "+".join(path.removeprefix("config.") for path in sets)
     elif candidate.endswith((".yaml", ".yml")):

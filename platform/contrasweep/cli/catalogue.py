@@ -65,7 +65,11 @@ STUDIES = "contrasweep.search_spaces"
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of an entry: its name, type, default (None: the setting is required) and meaning."""
+    """One setting of an entry.
+
+    `name` is its dotted key, `type` as a person writes it (`float`, `one of 'sgd', 'adamw'`), `default` as Python
+    writes it (None: the setting is required), `help` its meaning ("" where none is written).
+    """
 
     name: str
     type: str
@@ -82,12 +86,17 @@ def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
 
 
 def settings(kind: str, name: str) -> list[Setting]:
-    """The settings of the entry `name` (of a table, or by its own dotted path) of this kind."""
+    """Return the settings of the entry `name` of this kind: of its table, an installed package, or by its dotted path.
+
+    `SpecError` where there is no such kind or entry.
+    """
     import_from_here()
+    # A name of the table stands for itself; one that a package registers, or a path, becomes `module:name`.
     name = name if name in _table(kind) else path_of(kind, name)
     if kind == "datasets" and ":" in name:
         return _settings_of(own_importer(name))
     table = _table(kind)
+    # A table of components knows which settings an entry takes; other tables hold objects or their paths.
     if isinstance(table, Table):
         return list(_fields_of(table.takes(table.entry(name, f"list {kind}"), {})))
     place = f"list {kind}"
@@ -100,15 +109,17 @@ def settings(kind: str, name: str) -> list[Setting]:
 
 
 def with_method_settings(schema: JsonSchema) -> JsonSchema:
-    """Return the JSON schema of a study with the settings of each method: names, types and help.
+    """Return `schema`, the JSON schema of a study, with the settings of each method added: names, types and help.
 
-    They are what `config` of an arm may hold, where the arm's trainable is the method.
+    `schema` itself is changed. The settings are what `config` of an arm may hold, where the arm's trainable is the
+    method.
     """
     arm = schema["$defs"]["Arm"]
     for method, path in _table("methods").items():
         cls = getattr(import_path(str(path), "methods"), "settings", None)
         if cls is None:
             continue
+        # Definitions of two methods may have one name, so each is put below that of its method: `contrastive.Loss`.
         fields = json_schema(cls, ref_template=f"#/$defs/{method}.{{model}}")
         schema["$defs"] |= {
             f"{method}.{name}": value for name, value in fields.pop("$defs", {}).items()
@@ -127,13 +138,17 @@ def with_method_settings(schema: JsonSchema) -> JsonSchema:
 
 
 def _table(kind: str) -> Mapping[str, object]:
+    """Return name -> entry of a kind, imported now; `SpecError` for a kind that is not in `TABLES`."""
     check_known(kind, "kinds", [*TABLES, "studies"], "there is no such kind of thing", place="list")
     module, _, table = TABLES[kind].partition(":")
     return typing.cast(Mapping[str, object], getattr(importlib.import_module(module), table))
 
 
 def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
-    """Yield `module:NAME` and study of each study in a module, or in a package and its modules."""
+    """Yield `module:NAME` and study of each study in a module, or in a package and its modules, which are imported.
+
+    `SpecError` where one cannot be imported.
+    """
     from contrasweep.study.grid import AblationGrid
     from contrasweep.study.sweep import Sweep
 
@@ -151,7 +166,10 @@ def _studies(package: str) -> "Iterator[tuple[str, AblationGrid | Sweep]]":
 
 
 def _description(entry: object) -> str:
-    """The first line on an entry of a table."""
+    """Return the first line of an entry's description: its `description` or `about`, else its docstring; "" for none.
+
+    An entry that is a path is described by the path.
+    """
     text = getattr(entry, "description", "") or getattr(entry, "about", "")
     if not text:
         text = inspect.getdoc(entry) if callable(entry) else str(entry)
@@ -159,7 +177,11 @@ def _description(entry: object) -> str:
 
 
 def _settings_of(entry: Any) -> list[Setting]:
-    """Return the settings of an entry: the fields of its settings class, else the keywords of its function."""
+    """Return the settings of an entry: the fields of its settings class, else the keywords of its function.
+
+    Of a function these are the parameters by keyword alone, and those with a default. The entry may be a settings
+    class, an object with the attribute `settings` or `function`, or the function itself.
+    """
     cls = getattr(entry, "settings", entry)
     if dataclasses.is_dataclass(cls) and isinstance(cls, type):
         return list(_fields_of(cls))
@@ -173,7 +195,11 @@ def _settings_of(entry: Any) -> list[Setting]:
 
 
 def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
-    """Return the fields of a settings class; fields of nested classes have dotted names."""
+    """Yield the fields of a settings class; those of nested classes have dotted names, `schedule.warmup`.
+
+    `prefix` goes before each name, and ends with a dot. A field that names a component is followed by the parameters of
+    its default entry.
+    """
     described = field_help(cls)
     for field in dataclasses.fields(cls):
         if not field.init:
@@ -198,7 +224,11 @@ def _fields_of(cls: type, prefix: str = "") -> Iterator[Setting]:
 
 
 def _of_component(component: Declared, name: str, description: str) -> Iterator[Setting]:
-    """Return a component's field, and the parameters of its default entry."""
+    """Yield a component's field, called `name`, and the parameters of its default entry, called `name.PARAMETER`.
+
+    `description` is the help of the field. Where the field declares a default of its own for a parameter, that is shown
+    in place of the entry's.
+    """
     table = component.table
     default = component.default
     listed = f"One of {', '.join(table)}, or a dotted path; below it what {default} takes."
@@ -209,7 +239,7 @@ def _of_component(component: Declared, name: str, description: str) -> Iterator[
 
 
 def _default_of(field: "dataclasses.Field[Any]") -> str | None:
-    """Return a field's default as text; None where the field is required."""
+    """Return a field's default as Python writes it, `'adamw'`; None where the field is required."""
     default: Any = field.default
     if isinstance(default, FieldInfo):  # pydantic.Field(...) in place of a value
         return (
@@ -225,6 +255,7 @@ def _type_name(hint: Any) -> str:
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
     if origin is typing.Annotated:
+        # Values that a mark of the annotation lists are shown as a choice.
         schemas = [getattr(mark, "json_schema", None) or {} for mark in parts[1:]]
         names = [s[key] for key in ("enum", "examples") for s in schemas if key in s]
         return _type_name(typing.Literal[tuple(names[0])] if names else parts[0])

@@ -23,6 +23,7 @@ from contrasweep.study import foreign
 from contrasweep.study.file import as_study
 
 Space = dict[str, MutableConfig]
+"""Dotted key of a searched setting -> the fields of our parameter: `{"lr": {"type": "float", "low": .01, ...}}`."""
 WANDB = {
     "${interpreter}": "python",
     "${args}": "{args}",
@@ -31,6 +32,7 @@ WANDB = {
     "${args_json_file}": "{config}",
 }
 """Words of W&B's commands, and ours."""
+# Parameter of the class -> ours, and its default there.
 _ASHA = {"reduction_factor": ("reduction", 4), "grace_period": ("min_step", 1)}
 EARLY_STOPPING: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]] = {
     "ASHAScheduler": ("asha", _ASHA),
@@ -81,7 +83,19 @@ MOST_VALUES = 10_000
 
 @dataclass
 class Found:
-    """What a file declares: fields of a study and of its arms, what is fixed and searched, what has no counterpart."""
+    """What a file declares, in our words, as it is gathered while the file is read.
+
+    Attributes:
+        study: Fields of the study, such as `name`, `metric` and `mode`.
+        arm: Fields that all arms have, such as `command` or `trainable`.
+        config: Settings that are fixed for all arms, by dotted key.
+        space: Settings that are searched in all arms.
+        arms: Arm -> what it alone fixes and searches; empty: there is one arm, `main`.
+        left: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out.
+        searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
+        trials: Trials that the search may take for each arm.
+        pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
+    """
 
     study: MutableConfig
     arm: MutableConfig = field(default_factory=dict)
@@ -94,20 +108,31 @@ class Found:
     pruner: MutableConfig = field(default_factory=dict)
 
     def unread(self, fields: Config, read: str, place: str = "") -> None:
-        """Note the fields that have no counterpart: all but those that are `read`."""
+        """Note the fields that have no counterpart: all but those whose names are in `read`, with spaces between them.
+
+        `place` goes before each name in the line, with its dot or colon: `seml.`.
+        """
         self.left += [
             f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()
         ]
 
     def search_by(self, kind: str, place: str) -> None:
-        """Take our searcher for a method, sampler or search algorithm; of one without counterpart say so."""
+        """Take our searcher for the method, sampler or search algorithm `kind`: a word, a class or a dotted path.
+
+        One without counterpart is noted in `left`, at `place`, and searched by `tpe`.
+        """
+        # optuna.samplers.TPESampler and tpe are one: the class's name without its last word.
         short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
         if short not in SEARCHERS:
             self.left.append(f"{place}: {kind}; the search is by tpe")
         self.searcher = SEARCHERS.get(short, "tpe")
 
     def fields(self) -> MutableConfig:
-        """Return the study: a grid where all values are listed and the arms vary the same, else a search."""
+        """Return the fields of the study: a grid where all values are listed and the arms vary the same, else a sweep.
+
+        In a grid, a setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given
+        one. A pruner is then noted in `left`.
+        """
         axes = {name: _values(fields) for name, fields in self.space.items()}
         arms = self.arms or {"main": ({}, {})}
         if (
@@ -115,6 +140,7 @@ class Found:
             and all(axes.values())
             and not any(space for _, space in arms.values())
         ):
+            # The seed is the trial's own and no setting: the command has to name it, before all other settings.
             command = self.arm.get("command", ())
             placed = next((word for word in command if word.startswith("{args")), None)
             if placed and all(isinstance(seed, int) for seed in axes.get("seed", [""])):
@@ -170,9 +196,10 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 
 
 def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
-    """Return the study's fields and what has no counterpart.
+    """Return the study's fields and what has no counterpart, as `converted` does.
 
-    `ValueError` and others where the program's rules are broken.
+    The program is told by the file's suffix and keys. Raises `SpecError` where it is none that is known, or the study
+    breaks a rule of ours; `ValueError`, `KeyError` and others where a rule of the program is broken.
     """
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
@@ -200,7 +227,10 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
 
 
 def _values(fields: MutableConfig) -> list[Any]:
-    """Return all values of a parameter; none where it is a range of real numbers, or of more than `MOST_VALUES`."""
+    """Return all values of a parameter with these `fields`, in order.
+
+    Empty where they cannot be listed: a range of real numbers, a logarithmic one, or more than `MOST_VALUES` integers.
+    """
     if fields["type"] == "int" and not fields.get("log"):
         values = range(fields["low"], fields["high"] + 1, fields.get("step", 1))
         return list(values) if len(values) <= MOST_VALUES else []
@@ -210,7 +240,14 @@ def _values(fields: MutableConfig) -> list[Any]:
 def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted name and value of each setting below `block`.
 
-    A value is what is no mapping, or a mapping with one of the keys `leaf`.
+    Args:
+        block: Nested settings.
+        inner: The key below which a mapping may have its settings, as W&B's `parameters`; "": none.
+        leaf: Keys, with spaces between them: a mapping with one of these is a value. So is what is no mapping, and an
+            empty one.
+
+    Example:
+        {"net": {"parameters": {"dim": {"value": 8}}}} gives ("net.dim", {"value": 8}).
     """
     for name, value in block.items():
         if isinstance(value, Mapping) and not set(leaf.split()) & set(value) and value:
@@ -223,7 +260,10 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
 
 
 def _of_wandb(found: Found, file: Path, content: Config) -> None:
-    """Read a sweep of W&B into `found`."""
+    """Read a sweep of W&B, the `content` of `file`, into `found`; what has no counterpart is noted there.
+
+    Its program becomes a command that runs W&B offline, so that the metrics are read from its run.
+    """
     metric = content.get("metric", {})
     program = content.get("program", "")
     found.study |= {
@@ -238,6 +278,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
     ):
         low = fields.get("min")
         high = fields.get("max")
+        # W&B guesses the distribution from the ends where none is named.
         are_integers = isinstance(low, int) and isinstance(high, int)
         kind = fields.get("distribution", "int_uniform" if are_integers else "uniform")
         found.unread(fields, "distribution max min mu q sigma value values", f"{name}.")
@@ -246,6 +287,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         elif "values" in fields:
             found.space[name] = {"type": "choice", "options": fields["values"]}
         elif kind in ("int_uniform", "uniform", "q_uniform", "log_uniform", "log_uniform_values"):
+            # The ends of W&B's log_uniform are exponents of e; those of log_uniform_values are values.
             low, high = (math.exp(low), math.exp(high)) if kind == "log_uniform" else (low, high)
             step = fields.get("q", 1) if kind == "q_uniform" else None
             found.space[name] = foreign.ranged(
@@ -257,6 +299,7 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
     # Hyperband that is not strict stops each run by itself, as ASHA without pauses does.
     if stopping.get("type") == "hyperband" and not stopping.get("strict"):
         reduction = stopping.get("eta", 3)
+        # Hyperband names its first step, or its last one and the number of brackets, from which the first follows.
         first = stopping.get("min_iter") or max(
             1, stopping["max_iter"] // reduction ** stopping["s"]
         )
@@ -286,7 +329,10 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
 
 
 def _of_seml(found: Found, file: Path, content: Config) -> None:
-    """Read an experiment of SEML into `found`."""
+    """Read an experiment of SEML, the `content` of `file`, into `found`; what has no counterpart is noted there.
+
+    Trials are as many as SEML would run: the values of the largest grid, times the samples that are drawn.
+    """
     about = content["seml"]
     place = (
         file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")
@@ -296,8 +342,8 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
     found.unread(about, "executable name project_root_dir", "seml.")
     if "slurm" in content:
         found.left.append(f"slurm: {content['slurm']}")
-    sizes = list[int]()
-    drawn = 0
+    sizes = list[int]()  # of the grids, that of the top first
+    drawn = 0  # samples, of the block that draws most
     # SEML has settings at the top of the file and in named blocks; each block becomes an arm.
     for name, block in {"": content, **content}.items():
         if name in ("seml", "slurm", "fixed", "grid", "random"):
@@ -319,13 +365,15 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
             low = fields.get("min")
             high = fields.get("max")
             kind = fields["type"]
+            # Settings that vary together, or are named by `+`, have no counterpart.
             if "zip_id" in fields or "+" in key:
                 found.left.append(f"{name} {key}: {fields}".strip())
-            elif kind == "randint":
+            elif kind == "randint":  # whose upper end is not drawn
                 space[key] = foreign.ranged("int", low, high - 1)
             elif kind in ("uniform", "loguniform") and "num" not in fields:
                 space[key] = foreign.ranged("float", low, high, log=kind == "loguniform")
             else:
+                # A grid over a range lists `num` values between its ends, or one each `step`.
                 if (
                     kind != "choice"
                     and (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES
@@ -354,7 +402,14 @@ def _of_seml(found: Found, file: Path, content: Config) -> None:
 
 
 def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
-    """Read a configuration of Hydra with the Optuna sweeper into `found`."""
+    """Read a configuration of Hydra with the Optuna sweeper into `found`; what has no counterpart is noted there.
+
+    Args:
+        found: Is filled.
+        file: The file.
+        content: All of it.
+        sweeper: Its part `hydra.sweeper`.
+    """
     direction = sweeper.get("direction", "minimize")
     if isinstance(direction, list):
         found.left.append(f"direction: {direction}")
@@ -364,6 +419,7 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
         "metric": content.get("optimized_metric", "objective"),
         "mode": str(direction)[:3],
     }
+    # A sampler may be chosen in the list of defaults, `- override hydra/sweeper/sampler: tpe`.
     defaults = [entry for entry in content.get("defaults", ()) if isinstance(entry, Mapping)]
     overrides = {
         key.rpartition("hydra/")[2]: value for entry in defaults for key, value in entry.items()
@@ -398,8 +454,12 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
 
 
 def _of_override(node: ast.expr) -> MutableConfig:
-    """Return the parameter of an override: `interval(0, 1)`, `range(1, 8, step=2)`, `int(tag(log, interval(1, 9)))`."""
+    """Return the parameter of an override: `interval(0, 1)`, `range(1, 8, step=2)`, `int(tag(log, interval(1, 9)))`.
+
+    A list `[a, b]`, `choice(a, b)` or a single value is a choice. `ValueError` for any other function.
+    """
     name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    # These wrap another override, their last argument: they set its type, or with the tag `log` its scale.
     if isinstance(node, ast.Call) and name in ("float", "int", "tag"):
         fields = _of_override(node.args[-1])
         log = name == "tag" and "log" in map(ast.unparse, node.args[:-1])
@@ -418,7 +478,7 @@ def _of_override(node: ast.expr) -> MutableConfig:
 
 
 def _plain(node: ast.expr) -> Any:
-    """Return a literal, or a word of YAML's."""
+    """Return the value of a literal of Python, else of the text as YAML has it: `true` is True, `adam` a text."""
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -426,9 +486,10 @@ def _plain(node: ast.expr) -> Any:
 
 
 def _of_python(found: Found, file: Path, text: str) -> None:
-    """Read a script that searches with Ray Tune or Optuna, or takes flags, into `found`.
+    """Read the script `file`, with this `text`, that searches with Ray Tune or Optuna, or takes flags, into `found`.
 
-    The script is parsed and never run.
+    The script is parsed and never run. A search whose function is found becomes a `trainable`, any other script a
+    command with its flags. `SyntaxError` where it is no Python.
     """
     tree = ast.parse(text, str(file))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
@@ -459,12 +520,14 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         return ast.literal_eval(node)
 
     def say(place: str, words: Mapping[str, ast.expr]) -> None:
+        """Note arguments of a call, by name, that have no counterpart."""
         found.left.extend(f"{place}: {word}={ast.unparse(part)}" for word, part in words.items())
 
     def made(place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
-        """Return the class of an object and its arguments.
+        """Return the class of an object and its arguments: by keyword, and `argument 1`, `argument 2`, ... by place.
 
-        Where it only wraps another object, those of the inner one.
+        `node` is the call that makes it, or a name to which the call was assigned before. Where it only wraps another
+        object (`WRAPPERS`), those of the inner one. `metric`, `mode` and `max_t` are taken out, as the search's own.
         """
         text = ast.unparse(node)
         before = [
@@ -472,7 +535,7 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             for part in assigned
             if part.lineno < node.lineno and ast.unparse(part.targets[0]) == text
         ]
-        call = [node, *before][-1]
+        call = [node, *before][-1]  # the last assignment counts
         words = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
         words |= {
             f"argument {number}": part for number, part in enumerate(getattr(call, "args", ()), 1)
@@ -488,12 +551,16 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         return kind, words
 
     def needs(node: ast.expr) -> None:
+        """Take the cores and GPUs of a trial, `{"cpu": 2, "gpu": 1}`; note any other resource."""
         asked = value(node)
         said["resources"] = {f"{key}s": asked[key] for key in ("cpu", "gpu") if asked.get(key)}
         found.unread(asked, "cpu gpu", "resources: ")
 
     def read(name: str, key: str, inner: ast.expr) -> None:
-        """Take an argument of a call that declares a search."""
+        """Take the argument `key` with the value `inner` of the call `name` (of `CALLS`) that declares a search.
+
+        `ValueError` where it has no counterpart.
+        """
         if key in ("scheduler", "pruner", "sampler", "search_alg"):
             kind, words = made(key, inner)
             if key in ("sampler", "search_alg"):
@@ -518,12 +585,13 @@ def _of_python(found: Found, file: Path, text: str) -> None:
         elif key not in WALKED.split():
             said[key.removeprefix("study_")] = value(inner)
 
-    said: MutableConfig = {}  # of the search
-    trains = ""
-    seeded = []
-    flags = MutableConfig()
+    said: MutableConfig = {}  # of the search: metric, mode, number of trials, resources, ...
+    trains = ""  # the function that the search calls
+    seeded = []  # the words of the command that name the seed
+    flags = MutableConfig()  # of argparse, with their defaults
     for node in ast.walk(tree):
         try:
+            # The first mapping with calls of `tune` is the space; those within it are read with it.
             if isinstance(node, ast.Dict) and "tune." in ast.unparse(node) and not found.space:
                 _of_tune(found, node, value)
             if not isinstance(node, ast.Call):
@@ -542,11 +610,13 @@ def _of_python(found: Found, file: Path, text: str) -> None:
                         found.left.append(
                             f"{key}: {ast.unparse(named.get(ast.unparse(argument), argument))}"
                         )
+            # What else says something of the search: what its function needs, which one it is, a parameter, a flag.
             if name == "with_parameters":
                 found.left.append(ast.unparse(node))
             elif name == "with_resources":
                 needs([*node.args[1:], *(word.value for word in node.keywords)][0])
             elif name in ("Tuner", "optimize", "run"):
+                # The function may stand in the call itself, or in what one of its names was assigned.
                 names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
                 nodes = [node, *(named[name] for name in names if name in named)]
                 parts = [part for top in nodes for part in ast.walk(top)]
@@ -560,7 +630,9 @@ def _of_python(found: Found, file: Path, text: str) -> None:
                 found.space[first] = foreign.suggested(name, rest, keywords)
             elif name == "add_argument":
                 words = {word.arg: word.value for word in node.keywords}
+                # Of `-l, --learning-rate` the long one.
                 flag = max(map(value, node.args), key=len)
+                # A flag with an action, such as store_true, is off where no default is named.
                 default = (
                     value(words["default"])
                     if "default" in words
@@ -599,6 +671,7 @@ def _of_python(found: Found, file: Path, text: str) -> None:
             and isinstance(stop := said.get("stop", {}), dict)
             and (stop or "max_t" in said)
         ):
+            # `stop` of the search goes before the step at which the scheduler ends every trial.
             last = {"training_iteration": said["max_t"]} if "max_t" in said else {}
             found.config[UNTIL] = last | stop
         found.trials = int(said.get("n_trials") or said.get("num_samples") or found.trials)
@@ -618,7 +691,11 @@ def _of_python(found: Found, file: Path, text: str) -> None:
 
 
 def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None:
-    """Read a `param_space` of Ray Tune."""
+    """Read a `param_space` of Ray Tune, the mapping `node`, into the space and the config of `found`.
+
+    `value` gives the value of a literal or a known name, or raises `ValueError`; what has none is noted as left out.
+    `prefix` is the dotted key of a nested mapping, with a dot behind it.
+    """
     for key, inner in zip(node.keys, node.values, strict=True):
         if key is None:
             found.left.append(f"**{ast.unparse(inner)}")
@@ -629,6 +706,7 @@ def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None
             continue
         try:
             if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith("tune."):
+                # The base of a logarithm changes nothing in what is drawn.
                 words = [
                     *inner.args,
                     *(word.value for word in inner.keywords if word.arg != "base"),
@@ -641,8 +719,10 @@ def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None
 
 
 def _name(text: str) -> str:
+    """Return `text` as a name of a study: each run of other signs is a dash; "" where nothing is left."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-._")
 
 
 def _from_here(path: Path) -> str:
+    """Return a path as text: relative to the current folder where it lies below that, else as it is."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

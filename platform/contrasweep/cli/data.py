@@ -57,6 +57,7 @@ def stage(
         tasks: dict[str, TaskID] = {}
 
         def advance(split: str, rows: int) -> None:
+            """Show that so many rows of a split are written; its bar appears with the first."""
             if split not in tasks:
                 tasks[split] = bar.add_task(f"{name} {split}", total=None)
             bar.update(tasks[split], completed=rows)
@@ -103,6 +104,7 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
 
     manifest = resolving.find(name, storage=storage)
     findings = inspecting.verify(manifest)
+    # A program reads what is wrong from the document, a person from the error's line; both end with status 2.
     if json:
         print_json(
             "data-verify", {"uri": manifest.uri, "digest": manifest.digest, "findings": findings}
@@ -119,11 +121,12 @@ def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
 
 
 def _counts(rows: dict[str, int]) -> str:
+    """Return the rows of each split as text: `train 1,000 · test 200`."""
     return " · ".join(f"{split} {n:,}" for split, n in rows.items())
 
 
 def _print_one(shown: "DatasetRow", json: bool) -> None:
-    """Print the facts on one dataset, a line each."""
+    """Print the facts on one dataset, a line each and cut at 400 characters; with `json` the whole document."""
     if json:
         print_json("dataset", shown)
         return

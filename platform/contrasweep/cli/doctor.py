@@ -11,7 +11,10 @@ from contrasweep.imports import install_command
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: whether the part works, and what was found or what to do."""
+    """The result of one check of the part `what` of this machine, such as `ray` or `storage`.
+
+    `works` says whether the part can be used, `detail` in a line what was found or, where it cannot, why not.
+    """
 
     what: str
     works: bool
@@ -22,7 +25,10 @@ class Finding:
 
 
 def examine(storage: str, tracking: str) -> list[Finding]:
-    """Look at everything a run needs. Nothing is left behind."""
+    """Return a finding for each part that a run needs: versions, hosts, Ray, `storage` and `tracking`.
+
+    Ray may be started and the storage written to for the time of the check; nothing is left behind, and nothing raised.
+    """
     checks: dict[str, Callable[[], str]] = {
         "versions": _versions,
         "hosts": _hosts,
@@ -34,6 +40,7 @@ def examine(storage: str, tracking: str) -> list[Finding]:
 
 
 def _try(what: str, check: Callable[[], str]) -> Finding:
+    """Return the line that `check` gives as a finding that works; any error of it as one that does not."""
     try:
         return Finding(what, True, check())
     except Exception as error:  # whatever is broken here is what doctor is asked for
@@ -41,6 +48,7 @@ def _try(what: str, check: Callable[[], str]) -> Finding:
 
 
 def _versions() -> str:
+    """Return the versions of Python and of the packages that results depend on, in a line."""
     from contrasweep.code.version import versions
 
     return ", ".join(f"{name} {version}" for name, version in versions().items())
@@ -59,7 +67,10 @@ def _hosts() -> str:
 
 
 def _ray() -> str:
-    """Start or join Ray, and return in a line what it has."""
+    """Start Ray, or join the cluster of RAY_ADDRESS, and return in a line what it has.
+
+    A machine without Ray is no fault: the line says what it can do.
+    """
     if find_spec("ray") is None:  # a laptop that does without
         return f"not installed: this machine plans, submits and watches; to train here: {install_command('all')}"
     from contrasweep.running.engine.session import connected
@@ -73,6 +84,7 @@ def _ray() -> str:
 
 
 def _storage(uri: str) -> str:
+    """Return a line on the storage; `SpecError` or `StorageError` where it cannot be opened or written."""
     from contrasweep.storage.store import open_store
 
     store = open_store(uri)
@@ -81,6 +93,7 @@ def _storage(uri: str) -> str:
 
 
 def _tracking(uri: str) -> str:
+    """Return a line on the trackers, which are asked; `SpecError` or `StorageError` where one cannot be used."""
     from contrasweep.tracking.kinds import checked_tracking
 
     return f"{checked_tracking(uri)} can be used"

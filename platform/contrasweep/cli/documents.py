@@ -20,37 +20,48 @@ VERSIONS: Mapping[str, int] = {"report": 2, "compare": 2, "submit": 2, "decide":
 
 
 def version_of(name: str) -> str:
-    """Return the name of a document with its version, as its member `schema` has it."""
+    """Return the name of a document with its version, `report/2`, as its member `schema` has it."""
     return f"{name}/{VERSIONS.get(name, 1)}"
 
 
 def dumps(name: str, value: Mapping[str, object]) -> str:
-    """Return the text of the document `name`: plain JSON, with null for numbers that are not finite."""
+    """Return the text of the document `name` with the members `value`: plain JSON that begins with its version.
+
+    Numbers that are not finite become null. Whether the members are those of the schema is not checked.
+    """
     from pydantic_core import to_json
 
+    # pydantic writes dataclasses, dates and enumerations; read back, its text is indented like every document.
     plain = json.loads(to_json(value, inf_nan_mode="null", fallback=_plain))
     return json.dumps({"schema": version_of(name), **plain}, indent=1)
 
 
 def _plain(value: Any) -> object:
-    """A number of NumPy's as Python's, null for pandas' missing value, anything else as text."""
+    """Return what pydantic cannot write as something that it can.
+
+    A number of NumPy's becomes Python's, pandas' missing value None, anything else its text.
+    """
     if type(value).__name__ == "NAType":
         return None
     return value.item() if hasattr(value, "item") else str(value)
 
 
 _TOKEN = re.compile(r"(?:[0-9a-f]{8})+")
+"""A token of `polled`: eight digits for each member."""
 
 
 def polled(members: Mapping[str, object], since: str | None) -> dict[str, object]:
-    """Return a token of these `members`, and the names of members that differ from those of the token `since`.
+    """Return `token`, a token of these `members`, and `changed`: the names of members that differ from `since`.
 
-    A token is text with a digest of each member, so nothing need be stored between two calls.
+    A token is eight hexadecimal digits of the digest of each member, in a row, so that nothing need be stored between
+    two calls. `since` is the token of an earlier call; None: `changed` is None too. A member that is gone is not named.
+    `SpecError` where `since` is no token.
     """
     text = {
         name: json.dumps(value, sort_keys=True, default=str).encode()
         for name, value in members.items()
     }
+    # The name is part of it, so that two members with the same value have digests of their own.
     digests = {
         name: hashlib.sha256(name.encode() + data).hexdigest()[:8] for name, data in text.items()
     }

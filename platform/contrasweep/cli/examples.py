@@ -122,10 +122,11 @@ class GroupedCommands(typer.core.TyperGroup):
     """A group whose help lists its commands under the headings of `GROUPS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section a heading."""
+        """Write a section for each heading, with a line for each of its commands: name and short help."""
         wide = max(map(len, self.commands))
         for heading, names in GROUPS.items():
             with formatter.section(heading):
+                # Click indents a line by two columns, and puts two more between name and help.
                 limit = formatter.width - wide - 6
                 formatter.write_dl(
                     [
@@ -136,10 +137,14 @@ class GroupedCommands(typer.core.TyperGroup):
 
 
 def add_examples(app: typer.Typer, group: str = "") -> None:
-    """Show each command's examples below its help."""
+    """Show each command's examples of `EXAMPLES` below its help, also of the groups in `app`.
+
+    `group` is the name of the group that `app` is, with a space behind it: `data `; "" for the program itself.
+    """
     for command in app.registered_commands:
         name = command.name or (command.callback.__name__ if command.callback else "")
         lines = EXAMPLES.get(f"{group}{name}", [])
+        # A line with this sign alone tells Click to keep the lines below it as they are.
         command.epilog = "\n".join(
             ["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {x}" for x in lines)]
         )

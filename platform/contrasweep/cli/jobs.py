@@ -40,6 +40,7 @@ JobOrStudy = Annotated[
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
+# of a job's status; of any other it is 1
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
 
 
@@ -77,6 +78,7 @@ def submit(
     from contrasweep.running.submit import sent
     from contrasweep.running.submit import submit as send
 
+    # What the job's own `contrasweep run` is told.
     asked: MutableConfig = {
         "storage": storage,
         "tracking": tracking,
@@ -146,6 +148,7 @@ def status(
     """
     from contrasweep.storage.records import StudyRecords
 
+    # A name that the storage has is a study; any other one is a job's id, which only a cluster can know.
     study = reports.name(name)
     if (document := StudyRecords(storage, study).document()) is not None:
         from contrasweep.live.overview import overview
@@ -156,7 +159,7 @@ def status(
         else:
             watching.print_overview(entry)
         return
-    if address is None:
+    if address is None:  # raises, with the names of the studies that there are
         watching.known_study(study, storage)
     job = _job(name, str(address))
     state = job.status()
@@ -207,7 +210,7 @@ def logs(
 
 
 def _write(text: str) -> None:
-    """Write to standard output at once."""
+    """Write to standard output at once, without a line end of its own."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -234,6 +237,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
         living = [records for records in every if (live := read_live(records)) and is_living(live)]
         if not living:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
+        # Where several run at once, the last by name is stopped; the same command then stops the next.
         records = living[-1]
     else:
         records = watching.known_study(study, storage)
@@ -241,7 +245,11 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
 
 def _job(name: str, address: str) -> "Job":
-    """Return the job with the id `name`, without asking for it; for the name of a study, its newest job."""
+    """Return the job with the id `name`, without asking for it; for the name of a study, its newest job.
+
+    Where the cluster has no job of the study, `name` is taken for an id, of which the first call says that there is
+    none.
+    """
     from contrasweep.cluster.jobs import JOB_ID, Dashboard, Job
 
     if JOB_ID.fullmatch(name):

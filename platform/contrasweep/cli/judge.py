@@ -24,6 +24,7 @@ from contrasweep.terminal_text import write
 from contrasweep.text_table import WIDTH
 
 FORMATS = ("text", "markdown", "latex", "html", "csv")
+# options of `judge` that are arguments of the same name of the functions that judge
 OPTIONS = (
     "arm",
     "metric",
@@ -40,6 +41,7 @@ OPTIONS = (
 
 
 def _column(text: str) -> typer.models.OptionInfo:
+    """Return an option that takes the name of a column, with this help."""
     return typer.Option(metavar="COLUMN", help=text)  # type: ignore[no-any-return]
 
 
@@ -122,6 +124,7 @@ def judge(
 
     check_known(format, "formats", FORMATS, "there is no such format", place="--format")
     requirement = Requirement.parse(require) if require else None
+    # Both ways of judging take these options by the same names.
     options = {name: context.params[name] for name in OPTIONS}
     if board:
         if format == "latex" or margin is not None or over != "further" or reference or require:
@@ -138,6 +141,7 @@ def judge(
         document = judged.to_dict() | ({} if board else {"required": required(require, outcome)})
         print_json("board" if board else "judge", document, output)
     else:
+        # A terminal has its own width, a file the usual one. `judged` has a method for each format.
         wide = (width() if output is None else None) or WIDTH
         text = judged.to_text(wide) if format == "text" else getattr(judged, f"to_{format}")()
         write(text.encode(), output)
@@ -179,6 +183,7 @@ def noise(
     from contrasweep.judging.sources import SERVICES
     from contrasweep.study.file import YAML
 
+    # A declaration is trained: a .yaml file, or module:NAME, which is neither an address of a service nor a path.
     kind = source.partition(":")[0]
     if source.endswith(YAML) or (
         kind != source and kind not in SERVICES and not Path(source).exists() and not reader

@@ -89,6 +89,7 @@ def note(
     from contrasweep.results.notes import add_note
 
     records = known_study(name(study), storage)
+    # The last word is the text; a word before it names the trial.
     *trials, text = words
     if len(trials) > 1:
         raise SpecError(
@@ -134,6 +135,7 @@ def clean(
     if plan.trials and not dry_run:
         _ask(f"Delete {plan.gib:.3g} GiB? They cannot be restored.", yes)
         with exclusive_driver(records):
+            # Nobody else writes now. What has changed since the question was asked is planned anew.
             results = load(records.study, storage)
             plan = publish.plan_cleaning(results, keep)
             publish.clean(results, plan)
@@ -222,6 +224,7 @@ def verify(
     from contrasweep.running.upkeep import verify as examine
     from contrasweep.storage.records import StudyRecords
 
+    # A study whose study.json is broken or gone is one too, so its files are asked for.
     records = StudyRecords(storage, name(study))
     if next(records.store.list(f"{records.study}/"), None) is None:
         raise SpecError(
@@ -252,7 +255,10 @@ def verify(
 
 
 def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
-    """Digest -> the records of trials that ran it, in the order in which the codes were used."""
+    """Return digest -> the records of trials that ran this code, in the order in which the codes were used.
+
+    A trial that went on under other code counts for each of them. "" stands for code that was not recorded.
+    """
     from contrasweep.storage import compact
 
     by_code: dict[str, list[Record]] = defaultdict(list)
@@ -264,7 +270,10 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
 
 
 def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeRow":
-    """Return a row of the table of codes: the code `digest`, the `trials` that it made, and when these ended."""
+    """Return a row of the table of codes: the code `digest`, the `trials` that it made (one at least), and their ends.
+
+    Commit and modules are empty where the code was not kept.
+    """
     from contrasweep.storage.code_files import read_version
 
     version = read_version(records, digest)
@@ -301,7 +310,8 @@ def _texts(
 ) -> dict[str, str]:
     """Return file -> text of the code whose digest begins with `word`.
 
-    For `now` it is the code that the trials which ran the code `other` would run.
+    For `now` it is the code that the trials which ran the code `other` would run today: `now` alone names no trainable.
+    `SpecError` where not exactly one code of the study begins so, `StorageError` where its sources were not kept.
     """
     from contrasweep.code import CurrentCode
     from contrasweep.errors import StorageError
@@ -333,7 +343,10 @@ def _texts(
 
 
 def _ask(question: str, yes: bool) -> None:
-    """Ask `question` on the terminal, unless `yes` was passed; anything but a yes ends the command."""
+    """Ask `question` on the terminal, unless `yes` was passed; anything but a yes ends the command (`typer.Abort`).
+
+    `SpecError` where there is no terminal to ask on.
+    """
     if yes:
         return
     if not sys.stdin.isatty():

@@ -55,9 +55,10 @@ BUDGET = "budget_gpu_hours"
 
 @dataclass
 class Allowance:
-    """The GPU-hours that the server may spend, those that were spent, and which run is going on.
+    """The GPU-hours that the server may spend in all (`limit`), those that ended runs have spent (`spent`).
 
-    A running one holds all that is left.
+    `running` is the name of the study or campaign that runs now, "" where none does. One runs at a time, and may spend
+    all that is left: what it spends is booked at its end, so that `left` does not sink before.
     """
 
     limit: float
@@ -67,13 +68,13 @@ class Allowance:
 
     @property
     def left(self) -> float:
-        """What is left of the GPU-hours."""
+        """What is left of the GPU-hours, without those of a run that goes on; never below 0."""
         return max(0.0, self.limit - self.spent)
 
     def take(self, study: str, needed: float) -> None:
-        """Begin a run that needs so many GPU-hours.
+        """Note that the run of `study` begins, which is expected to need so many GPU-hours.
 
-        Raises `SpecError` where another run goes on, or too little is left.
+        `book` ends it. Raises `SpecError`, and notes nothing, where another run goes on or too little is left.
         """
         with self.lock:
             if self.running:
@@ -88,14 +89,14 @@ class Allowance:
                 )
             self.running = study
 
-    def give(self, spent: float) -> None:
-        """End the run, and count the GPU-hours that it has spent."""
+    def book(self, spent: float) -> None:
+        """Note that the run has ended, and add the GPU-hours that it has spent to those spent so far."""
         with self.lock:
             self.running = ""
             self.spent += spent
 
     def to_dict(self) -> Answer:
-        """Return limits and what is spent and left."""
+        """Return limits, what is spent and what is left, each as `{"gpu_hours": number}`, and what is `running`."""
         amounts = {"limits": self.limit, "spent": self.spent, "left": self.left}
         budgets = {name: {"gpu_hours": hours} for name, hours in amounts.items()}
         return budgets | {"running": self.running}
@@ -143,6 +144,7 @@ class Tools:
             return {"study": study, "declaration": {} if document is None else document.spec}
         if ":" in study:
             return {"study": study, "declaration": self._command("plan", study)}
+        # A file is read and not planned, so that it can be described before its data are staged.
         text = (self.folder / study).read_text("utf-8", "replace")
         return {"study": study, "declaration": read_yaml(text, study)}
 
@@ -157,6 +159,7 @@ class Tools:
     def table(self, study: str, metric: str | None = None) -> Answer:
         """Return a study's table with intervals, the verdicts of its comparisons, and what would decide the others."""
         shown = self._command("report", self._study(study), metric=metric)
+        # A row for each trial is more than a reader of the table asks for.
         return {name: value for name, value in shown.items() if name != "rows"}
 
     def compare(
@@ -219,6 +222,7 @@ class Tools:
 
         def begin(left: float) -> "subprocess.Popen[bytes]":
             """Start the run with a budget that ends it where what is left of the server's is used up."""
+            # The study's budget counts all of its trials, also those of runs before, so these are added.
             cap = f"--set={BUDGET}={min(before + left, limit):.9f}"
             again = ["--retry-failed"] if retry_failed else []
             return self._begin("run", "--quiet", *flags, *again, cap, "--", study)
@@ -238,6 +242,7 @@ class Tools:
         words = (self._declared(campaign), self._declared(candidate))
         outlook = self._command("decide", *words, flags=["--dry-run"])
         trials = outlook["screening_trials"] + outlook["confirmation_trials"]
+        # Before the campaign's first trials nobody knows what one takes; what was decided before costs nothing.
         gpu_hours = outlook["gpu_hours"]
         if gpu_hours is None:
             gpu_hours = trials * UNKNOWN_TRIAL_S / 3600
@@ -254,12 +259,14 @@ class Tools:
 
     def stop(self, study: str) -> Answer:
         """Stop the run of a study; its finished trials are kept, and the next run goes on from there."""
+        # The command prints text, not a document, and says in it why nothing was stopped.
         name = self._study(study)
         process = self._start("stop", f"--storage={self.storage}", "--", name)
         printed = b"".join(process.communicate(timeout=READ_S))
         return {"exit_status": process.returncode, "said": printed.decode("utf-8", "replace")}
 
     def _begin(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
+        """Start a command that trains, on the server's storage and trackers, and return its process."""
         tracking = [] if self.tracking is None else [f"--tracking={self.tracking}"]
         return self._start(command, "--json", f"--storage={self.storage}", *tracking, *words)
 
@@ -273,32 +280,49 @@ class Tools:
         *,
         watched: bool = False,
     ) -> Answer:
-        """Begin a process that spends, if so much is left, and wait for it.
+        """Begin a process that spends GPU-hours of the server, and wait for its end, for `wait_seconds` at most.
 
-        A thread counts what it has spent at its end.
+        A process that goes on longer is waited for by a thread, which books what it has spent.
 
-        `measure` says what is spent by now. With `watched` it is asked every few seconds, and the process is stopped
-        where nothing more is left.
+        Args:
+            name: The study or campaign, for messages.
+            needed: GPU-hours that it is expected to need; `SpecError` where fewer are left.
+            begin: Starts the process, given the GPU-hours that are left.
+            measure: Says how many GPU-hours the trials of the study or campaign have spent by now, ever.
+            wait_seconds: How long this call waits; at most `MAX_WAIT_S`.
+            watched: Ask `measure` every few seconds and end the process where the server's budget is used up. Without
+                it the process ends itself, by a budget that it was given.
+
+        Returns:
+            `state` (`running` or `ended`) and `budget`; once it has ended also its exit status, what it `said` on
+            standard error, and the `document` that it printed (None where it printed none).
         """
         assert self.allowance is not None
         allowance = self.allowance
         printed = list[bytes]()
         allowance.take(name, needed)
+        # Trials of the study that ran before this process are no part of what it spends.
         try:
             before = measure()
             left = allowance.left
             process = begin(left)
         except BaseException:
-            allowance.give(0.0)
+            allowance.book(0.0)
             raise
 
         def used() -> float:
+            """Return the GPU-hours that the process has spent so far."""
             return max(0.0, measure() - before)
 
         def settle() -> None:
-            """Wait for the process, stop it where a budget is used up, and count what it has spent."""
-            spent = left  # all of it, where what is spent cannot be told
+            """Wait for the process to end, and book what it has spent; if `watched`, end it where nothing is left.
+
+            Where the storage cannot tell what was spent, the process goes on to its end without being watched, and all
+            that was left counts as spent.
+            """
+            spent = left
             try:
+                # What the process prints is kept for the answer; the timeout is when its spending is looked at again.
                 while True:
                     try:
                         printed.extend(process.communicate(timeout=POLL_S))
@@ -307,17 +331,18 @@ class Tools:
                         if watched and used() >= left:
                             process.terminate()
                 spent = used()
-            # whatever is wrong with the storage, the process ends before the next may begin
+            # `measure` failed. The next run may begin only once this process has ended.
             except Exception:
                 process.communicate()
             finally:
-                allowance.give(spent)
+                allowance.book(spent)
 
         waiter = threading.Thread(target=settle, daemon=True)
         waiter.start()
         waiter.join(min(max(wait_seconds, 0), MAX_WAIT_S))
         if waiter.is_alive():
             return {"state": "running", "budget": allowance.to_dict()}
+        # `printed` has standard output and standard error; nothing where the storage failed while it was waited for.
         try:
             document = json.loads(printed[0])
         except (ValueError, IndexError):
@@ -329,7 +354,11 @@ class Tools:
         return state | {"document": document, "said": output}
 
     def _forecast(self, study: str, flags: list[str]) -> tuple[float, float, float]:
-        """Return the GPU-hours that a run needs, those that the study has spent, and its own limit."""
+        """Return the GPU-hours that a run needs, those that the study's trials have spent, and its own budget of them.
+
+        The budget is infinite where the study declares none. Where nothing is known of a trial's duration, it counts as
+        `UNKNOWN_TRIAL_S`. `SpecError` where a dataset has to be staged first.
+        """
         document = self._command("plan", study, flags=flags)
         if "table" not in document:
             missing = "; ".join(dataset["command"] for dataset in document["missing"])
@@ -339,8 +368,10 @@ class Tools:
                 value=study,
                 hint=missing,
             )
-        # What is spent is counted where there is a budget.
+        # A plan says what is spent only of a budget that is declared, so that a second one is asked with a boundless
+        # one.
         counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
+        # A sweep's plan has no `to_run`; one whose budget counts no trials runs one at least.
         to_run = document.get("to_run", (document["trials"] or 1) - document.get("ended", 0))
         makespan = document["makespan"]
         hours = (
@@ -350,7 +381,10 @@ class Tools:
         return hours, counted["budget"][BUDGET]["spent"], limit
 
     def _spent_by(self, campaign: str) -> float:
-        """Return the GPU-hours that the trials of a campaign's studies have taken, those that run too."""
+        """Return the GPU-hours that the trials of a campaign's studies have taken, those so far of running ones too.
+
+        A running trial counts as if it held a whole GPU.
+        """
         running = 0.0
         for name in study_names(self.storage):
             if name.startswith(f"{campaign}."):
@@ -361,7 +395,10 @@ class Tools:
         return Ledger(self.storage, campaign).read().spent.gpu_hours + running
 
     def _study(self, study: str) -> str:
-        """The argument STUDY of a command: a name, or what the folder declares; `SpecError` for anything else."""
+        """Return `study` as the argument STUDY of a command: a name in the storage, or what the folder declares.
+
+        Whether the storage has a study of this name is not asked. `SpecError` for anything else.
+        """
         if _NAME.fullmatch(study) and not study.endswith((".yaml", ".yml")):
             return study
         return self._declared(study)
@@ -386,6 +423,7 @@ class Tools:
 
     @staticmethod
     def _name(text: str, place: str) -> str:
+        """Return `text` if it is a plain name, which no command takes for an option or path; else `SpecError`."""
         if not _NAME.fullmatch(text):
             raise SpecError(
                 "a name of letters, digits, dots, dashes and underscores", place=place, value=text
@@ -395,7 +433,18 @@ class Tools:
     def _command(
         self, command: str, *words: str, flags: Sequence[str] = (), **options: str | None
     ) -> Answer:
-        """Return the document that a command prints; its error, as one, becomes a `_CommandError`."""
+        """Return the document that a command of contrasweep prints with `--json`.
+
+        Args:
+            command: Its name, such as `plan`.
+            words: Its arguments.
+            flags: Options as they stand on a command line, `--extend`.
+            options: Options with a value; those that are None are left out.
+
+        Raises:
+            _CommandError: It printed an error, or no JSON.
+            SpecError: It gave no answer within `READ_S`; it is killed.
+        """
         if command != "list":  # which alone is of no storage
             options["storage"] = self.storage
         given = [f"--{name}={value}" for name, value in options.items() if value is not None]
@@ -417,7 +466,10 @@ class Tools:
         return dict(document)
 
     def _start(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
-        """Start a command of contrasweep in the server's folder, as a process of its own."""
+        """Start a command of contrasweep in the server's folder, as a process of its own that no Ctrl-C reaches.
+
+        `SpecError` where its words cannot be given to a process.
+        """
         try:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "contrasweep", command, *words],
@@ -442,7 +494,12 @@ class _CommandError(ContrasweepError):
 
 
 def bounded(value: Any, cut: list[str], place: str = "") -> Any:
-    """Return `value` with texts escaped and shortened, and lists cut. Each cut adds a line to `cut`."""
+    """Return `value` (plain JSON) with texts escaped and shortened, and lists and mappings cut.
+
+    Of a long text the last `MAX_TEXT` characters stay (`MAX_LOG` of a log), of a list or mapping the first `MAX_LIST`
+    entries. Each cut adds a line to `cut`, such as `rows.error: the last 2000 of 7311 characters`. `place` is where
+    `value` stands in the answer, by dotted keys.
+    """
     if isinstance(value, str):
         limit = MAX_LOG if place in ("log", "ending") else MAX_TEXT
         text = "".join(
@@ -467,7 +524,7 @@ def bounded(value: Any, cut: list[str], place: str = "") -> Any:
 
 
 def make_server(tools: Tools) -> Any:
-    """Return the server of the official SDK that has these tools."""
+    """Return the official SDK's server with these tools; with those that spend only where `tools` has an allowance."""
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import ToolAnnotations

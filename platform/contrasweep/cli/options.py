@@ -44,6 +44,7 @@ Sets = Annotated[
 
 
 def _checked_storage(value: str) -> str:
+    """Return the address; `SpecError` for a folder that cannot be, or from which Python would import modules."""
     if "://" not in value:
         # before anything is imported for a study
         check_no_imports(local_path(value, "--storage").resolve())
@@ -118,6 +119,7 @@ Json = Annotated[
 
 
 def _checked_since(value: str | None) -> str | None:
+    """Return the token; `SpecError` where it was passed without `--json`."""
     if value is not None and not wants_json():
         raise SpecError(
             "this is for programs", place="--since", value=value, hint="pass --json too"
@@ -150,12 +152,15 @@ Require = Annotated[
 
 
 def required(require: str, outcome: "Outcome | None") -> dict[str, str] | None:
-    """Return the JSON form of a requirement and its outcome; None without a requirement."""
+    """Return the JSON form of a requirement, as it was given, and its outcome; None where `outcome` is None."""
     return {"of": require, "outcome": outcome} if outcome else None
 
 
 def end_as(require: str, outcome: "Outcome | None") -> None:
-    """Print whether the requirement holds, and exit with the status for that; do nothing without one."""
+    """Print on stderr whether the requirement `require` holds, and exit with the status for that: 0, 5 or 6.
+
+    Does nothing where `outcome` is None: nothing was required.
+    """
     from contrasweep.results.requirement import STATUS
 
     if outcome is None:
@@ -173,22 +178,25 @@ def print_json(name: str, value: Mapping[str, object], output: Path | None = Non
 
 
 def print_table(rows: Sequence[Sequence[str]], *, rule: bool = False) -> None:
-    """Print rows in columns that fit the terminal, with `rule` the first of them as a head."""
+    """Print rows in columns that fit the terminal; with `rule` the first row is a head, with a line below it."""
     print("\n".join(text_table(rows, rule=rule, width=width())))
 
 
 def whole(name: str, value: Mapping[str, object]) -> object:
-    """Return the document `name` as a value that can be a member of another document."""
+    """Return the document `name` with the members `value`, as plain JSON that can be a member of another document."""
     return loads(dumps(name, value))
 
 
 def wants_json() -> bool:
-    """Whether this command was asked for JSON."""
+    """Whether this command was asked for JSON: also before its options are read, as for an error in them."""
     return "--json" in sys.argv
 
 
 def width() -> int | None:
-    """Columns of the terminal; None where the output goes into a file or a pipe, which has any number of them."""
+    """Return the columns of the terminal; None where the output goes into a file or a pipe, which has any number.
+
+    The variable COLUMNS, if it is a number above 0, goes before both.
+    """
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return int(columns)
@@ -196,7 +204,7 @@ def width() -> int | None:
 
 
 def changed_code(rerun_changed: bool, accept_code: bool) -> Literal["stop", "rerun", "accept"]:
-    """Return the choice that the two options make; raise `SpecError` where both are given."""
+    """Return what is done with trials of other code, by two options: `stop` without either; `SpecError` with both."""
     if rerun_changed and accept_code:
         raise SpecError(
             "trials of other code are either run again or kept",

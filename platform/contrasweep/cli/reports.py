@@ -99,9 +99,13 @@ def report(
 
 
 def declarations(document: "StudyDocument") -> list[list[str]]:
-    """Return a head and a row for each declaration of a study: when, after how many trials, what differed, by whom."""
+    """Return a head and a row for each declaration of a study: when (UTC), after how many trials, changes, by whom.
+
+    A study that was declared once has one row, which says `declared`.
+    """
     from contrasweep.storage.study_document import Declared
 
+    # The log is empty until something changes: then study.json itself tells of the only declaration.
     first = Declared(document.created, ", ".join(document.commands), trials=document.trials)
     rows = [[document.name, "after", "changes", "by"]]
     for entry in document.log or (first,):
@@ -207,14 +211,20 @@ def bundle(
 
 
 def load(study: str, storage: str) -> "Results":
-    """Return the results of a study in a storage."""
+    """Return the results of a study in a storage; `study` is its name, module:NAME or a file.
+
+    `SpecError` where the storage has no such study.
+    """
     from contrasweep.results.results import Results
 
     return Results.load(name(study), storage)
 
 
 def name(study: str) -> str:
-    """Return a study's name; a text that is neither a file nor module:NAME is the name itself."""
+    """Return a study's name: that of the declaration at module:NAME or in a file; any other text is the name itself.
+
+    Whether a storage has the study is not asked.
+    """
     declaration = declared(study)
     return study if declaration is None else declaration.name
 
@@ -227,7 +237,7 @@ def declared(study: str) -> "DeclaredStudy | None":
 
 
 def summary(results: "Results", table: "Table | None" = None) -> dict[str, object]:
-    """The results as `--json` prints them, with the study's own table unless another is given."""
+    """Return the members of the document `report`; without `table`, its cells are those of the study's own table."""
     own_table = table or results.table()
     return {
         "study": results.name,

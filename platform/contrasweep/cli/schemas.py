@@ -38,7 +38,10 @@ from contrasweep.tracking.sync import SyncSummary
 
 
 def _members(name: str, /, *kinds: Any, **more: Any) -> Any:
-    """Return the type of a document with the members of these classes; `more` are others, or in place of theirs."""
+    """Return the type `name` of a document with the members of these classes, and the docstring of the first one.
+
+    `more` are further members by name, or other types in place of those that the classes have.
+    """
     make: Any = TypedDict
     hints = dict[str, object]()
     for kind in kinds:
@@ -49,20 +52,38 @@ def _members(name: str, /, *kinds: Any, **more: Any) -> Any:
 
 
 Number = float | None
+"""A number of a document; null where it is infinite or not known."""
 Value = pydantic.JsonValue
 """What a study declares: a setting, the value of an axis."""
 Values = dict[str, Value]
+"""What a study declares, by names of its own: settings by dotted key, say."""
 
 
 class ShareOfGpu(TypedDict):
-    """A type of GPU, and the share of one that a trial takes, as text (1/4)."""
+    """A type of GPU on which a trial fits.
+
+    `gpu` is the name of the type in the inventory, `share` the part of one GPU that a trial takes, as text: `1/4`, `1`.
+    """
 
     gpu: str
     share: str
 
 
 class Capacity(TypedDict):
-    """How trials of a row fit the hosts, and the expected seconds of one."""
+    """How trials of a row of a plan fit the hosts, and how long one is expected to take.
+
+    Of several kinds of trials in a row, the most demanding one counts.
+
+    - `seconds`: expected duration of one trial; null where it is not known.
+    - `memory_gib`: memory of a GPU that one trial takes, in GiB; null where it needs no GPU.
+    - `memory_source`: in words, where that number comes from, such as a measurement or an estimate.
+    - `host_memory_gib`, `cpus`: the host's memory in GiB and its cores that one trial takes.
+    - `gpu`, `share`, `per_gpu`: the first choice of a place: the type of GPU, the part of one as text (`1/4`), and how
+      many trials share one GPU; null where no GPU is taken.
+    - `types`: every type of GPU on which a trial fits, the first choice first; empty without one.
+    - `slots`: how many such trials run at once if no others do.
+    - `infeasible`: why a trial fits no host; null where it fits one.
+    """
 
     seconds: Number
     memory_gib: Number
@@ -78,7 +99,13 @@ class Capacity(TypedDict):
 
 
 class CellPlan(Capacity):
-    """A cell of a grid."""
+    """A cell of a grid, in a plan.
+
+    - `arm`: the arm's name.
+    - `axes`: axis, by its dotted key -> the cell's value of it; empty without axes.
+    - `replicates`: how many trials the cell has, one for each seed and fold.
+    - `done`: how many of these have ended.
+    """
 
     arm: str
     axes: Values
@@ -87,7 +114,17 @@ class CellPlan(Capacity):
 
 
 class SearchPlan(Capacity):
-    """An arm of a sweep."""
+    """An arm of a sweep, in a plan.
+
+    - `arm`: the arm's name.
+    - `searched`: dotted keys of the settings that are searched.
+    - `configurations`: how many configurations the search tries; null where its budget counts none.
+    - `search_trials`: how many trials the search takes (a configuration has one for each fold); null likewise.
+    - `epochs`, `gpu_hours`: what the search has spent so far.
+    - `search_ended`: how many trials of the search have ended.
+    - `confirmation_trials`: how many trials confirm the best configuration.
+    - `confirmation_ended`: how many of these have ended.
+    """
 
     arm: str
     searched: list[str]
@@ -101,7 +138,11 @@ class SearchPlan(Capacity):
 
 
 class Chance(TypedDict):
-    """The chance of a decision, with the range of the plausible noise."""
+    """The chance that a size of a study decides a comparison, from 0 to 1.
+
+    `assurance` is the chance over all that is not known: the true difference and the true noise. `low` to `high` is the
+    range of the chance over the middle 80 % of what the noise may be.
+    """
 
     assurance: float
     low: float
@@ -110,7 +151,11 @@ class Chance(TypedDict):
 
 @dataclass(frozen=True)
 class EnoughSize(Size):
-    """A size that decides a comparison in 80 % of studies."""
+    """A size that decides a comparison with a chance of 80 % or more.
+
+    `assurance` is that chance, from 0 to 1, over all that is not known. `low` to `high` is its range over the middle
+    80 % of what the noise may be, so that `low` may be below 0.8.
+    """
 
     assurance: float
     low: float
@@ -118,7 +163,18 @@ class EnoughSize(Size):
 
 
 class UndecidedRow(TypedDict):
-    """What would decide a comparison; `detectable` and `degrees` of freedom now and at each of the sizes and others."""
+    """What would decide one undecided comparison, of arm `a` against arm `b`.
+
+    - `context`: factor -> label of the cells that it is of; empty where it is over all cells.
+    - `difference`: mean of a - b so far, in units of the metric.
+    - `detectable`: the difference that is decided with a chance of 80 %: first at the present size, then at each of the
+      document's `sizes`, then at each of its `others`.
+    - `degrees`: the degrees of freedom of the noise, in the same order.
+    - `chances`: the chance of a decision at each of the `sizes`; empty where it is not known.
+    - `enough`: the sizes that reach a chance of 80 %, the cheapest first; empty where none is known.
+    - `enough_as_estimated`: where `enough` is empty, the cheapest size that would reach it if the noise is just as
+      estimated; null where no size would.
+    """
 
     context: dict[str, str]
     a: str
@@ -132,7 +188,16 @@ class UndecidedRow(TypedDict):
 
 
 class AdviceDocument(TypedDict):
-    """What would decide the comparisons that are undecided."""
+    """What would decide the comparisons that are undecided.
+
+    - `present`: the size that the study has.
+    - `sizes`: two and four times that size.
+    - `others`: further sizes to weigh against them, with more repeats or folds; often empty.
+    - `fresh`: true where no look is left, so that all sizes are those of a new study with other seeds.
+    - `look`: how many looks at the study there are, the next one included.
+    - `pending`: trials that are still to run; `comparisons` is empty while there are any.
+    - `omitted`: how many undecided comparisons, those with the largest p, are left out of `comparisons`.
+    """
 
     present: Size
     sizes: list[Size]
@@ -145,7 +210,26 @@ class AdviceDocument(TypedDict):
 
 
 class PlanDocument(TypedDict):
-    """What would run and what it takes. Of a sweep there are `search_trials` and `ended`, of a grid the others."""
+    """What would run, and what it takes on the hosts that it is planned for.
+
+    - `trials`: trials of the whole plan; null where a sweep's budget counts none.
+    - `cells`, `done`, `to_run`: of a grid alone: its cells, the trials that have ended, and those that have not.
+    - `search_trials`, `ended`: of a sweep alone: the trials of its search (null as above), and the trials, of search
+      and confirmation, that have ended.
+    - `hours`: wall time of what is still to run; null where it is not known.
+    - `hours_are_counted`: true where they rest on the counted work of training steps, since no trial has finished.
+    - `slots`: how many trials run at once.
+    - `plan_digest`: digest of all trials: another plan has another one.
+    - `packing`: how many of the trials to run go where.
+    - `makespan`: hours, cost and use of the hosts; null where `hours` is.
+    - `budget`: name of a declared budget -> its limit and what is spent of it; empty without budgets.
+    - `warnings`: sentences.
+    - `sizes`: what the study can decide, at sizes around its own.
+    - `missing`: datasets that are not staged.
+    - `table`: a row for each cell of a grid, or each arm of a sweep.
+    - `other_code`: sentences on recorded trials of other code, and on what is declared anew.
+    - `advice`: what would decide the undecided comparisons; null before this very plan was run.
+    """
 
     study: str
     trials: int | None
@@ -170,7 +254,10 @@ class PlanDocument(TypedDict):
 
 
 class UnstagedDocument(TypedDict):
-    """A study all of whose datasets have still to be staged."""
+    """A plan of a study all of whose datasets have still to be staged, so that nothing else is known of it.
+
+    `missing` has each dataset with the command that stages it.
+    """
 
     study: str
     trials: Literal[0]
@@ -189,7 +276,19 @@ StatusWord = Annotated[
 
 
 class CellRow(TypedDict):
-    """A cell of the table: `n` finished trials of `planned`, their mean with its interval."""
+    """A cell of the table. Values are in units of the metric.
+
+    - `factors`: what the cell is of: `arm` or an axis -> label. What the table has neither in rows nor in columns is
+      averaged over.
+    - `mean`, `min`, `max`: of the finished trials; null where none has finished.
+    - `low`, `high`: the ends of the mean's interval; null where there is none.
+    - `n`: how many trials have finished. `planned`: how many the cell has.
+    - `statuses`: status -> number of trials, 0 for a status that none has.
+    - `interval`: the method of the interval, in words.
+    - `best`: true where the arm is not shown to be worse than the best one.
+    - `mark`: `better` or `worse` than the reference, `worse` than the best, or "".
+    - `other_code`: how many trials ran other code than the newest.
+    """
 
     factors: dict[str, str]
     metric: str
@@ -209,7 +308,15 @@ class CellRow(TypedDict):
 
 
 class TrialRow(TypedDict):
-    """A trial of the table."""
+    """A trial of the table.
+
+    - `axes`: axis, by its dotted key -> the trial's value of it.
+    - `fold`: the fold that is held out; null where it is tested on the test split.
+    - `status`: how it ended; `pending`: it has not.
+    - `cause`: why it failed, such as `method` or `host lost`; null where it did not fail, or none is known.
+    - `metrics`: metric -> value of the last report; null where the trial has none.
+    - `seconds`: training time over all attempts. `gpu_memory_gib`: the peak. Both are null where not known.
+    """
 
     trial_id: str
     arm: str
@@ -224,7 +331,36 @@ class TrialRow(TypedDict):
 
 
 class ComparisonRow(TypedDict):
-    """Arm `a` against arm `b`; all that `Comparison.to_dict` has."""
+    """Arm `a` against arm `b`. Differences are a - b, in units of the metric; null stands for what is not known.
+
+    What is compared, and the verdict:
+
+    - `context`: factor -> label of the cells that it is of; empty where it is over all cells.
+    - `difference`: the mean over the replicates that both arms finished. `low`, `high`: its interval, at the level of
+      the test; null for an infinite end.
+    - `p_value`: two-sided p of no difference, adjusted over the family and its looks; 1 while replicates are to run.
+      `raw_p`: that of this comparison alone.
+    - `verdict`: in words, of `a`: `better`, `worse`, `equivalent`, `undecided`, with what matters; or `exploratory`.
+    - `direction`, `relevance`: its two parts; null outside the study's family, and `relevance` also where no smallest
+      difference of interest was declared.
+    - `equivalence_p`: adjusted p of a difference as large as `smallest_difference`; both null where none was declared.
+    - `scope`: what the verdict holds for, in words. `notes`: sentences that a reader must know.
+    - `test`: the test that gives the p. `smallest_p`: the least p that its exact form can give at this `n`.
+    - `alpha`: the chance of any false verdict in the family. `family`: how many comparisons it has. `correction`: how
+      they share alpha. `mode`: whether larger (`max`) or smaller values are better.
+
+    The data that it rests on:
+
+    - `standard_error` of the difference, its `degrees` of freedom, and `deviation`, the standard deviation of one
+      paired difference.
+    - `variance_*`: the variances of one paired difference between folds, seeds, test items, and of the rest.
+    - `n`: independent replicates. `pairs`, `unpaired`: pairs of runs that are compared, and runs without a partner.
+    - `failed_a`, `failed_b`, `missing_a`, `missing_b`: pairs where that arm failed by its method, or is missing for a
+      cause outside it. `pending`, of `planned` pairs: those that are still to run.
+
+    `earlier_*`: what an earlier look, with fewer replicates, decided; null where none did. `earlier_look` counts from
+    1.
+    """
 
     context: dict[str, str]
     a: str
@@ -274,7 +410,16 @@ class ComparisonRow(TypedDict):
 
 
 class ImportanceRow(TypedDict):
-    """How much a searched setting matters."""
+    """How much a searched setting of an arm matters, by PED-ANOVA.
+
+    - `setting`: its dotted key.
+    - `share`: its share, from 0 to 1, of what tells the best tenth of the configurations from all.
+    - `noise`: the share that it reaches by chance, with the scores of the configurations shuffled.
+    - `configurations`: how many the search has trained to their end.
+    - `verdict`: `matters` (`share` is above `noise`), `no more than noise`, or `too few configurations`.
+
+    `share` and `noise` are null where nothing can be told.
+    """
 
     arm: str
     setting: str
@@ -285,7 +430,17 @@ class ImportanceRow(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """What a study has found so far."""
+    """What a study has found so far.
+
+    - `statuses`: status -> number of trials of the table, of each status that occurs.
+    - `complete`: whether each of these was trained as far as it was meant to.
+    - `broken`: a line for each file that cannot be read, whose trial is left out.
+    - `stopped`: why the run that printed this ended early, as by a budget; "" where it did not.
+    - `table`: the cells, row by row. `comparisons`: the verdicts of the study's question.
+    - `notes`: sentences that stand below the table.
+    - `best`: the best settings of each arm. `importance`: of a sweep how much each searched setting matters.
+    - `rows`: every trial of the table.
+    """
 
     study: str
     statuses: dict[StatusWord, int]
@@ -308,14 +463,21 @@ class ReportsDocument(TypedDict):
 
 
 class Required(TypedDict):
-    """What was required `of` the difference, and whether it holds, surely fails or is open for want of data."""
+    """What `--require` asked of the difference, and whether it is so.
+
+    `of` is the requirement as it was given, such as `better` or `not-worse:0.01`. `outcome`: it `holds`, surely
+    `fails`, or is `open` for want of data.
+    """
 
     of: str
     outcome: Literal["holds", "fails", "open"]
 
 
 class CompareDocument(TypedDict):
-    """Two arms: over all cells, and in each."""
+    """Arm `a` against arm `b`: `overall`, over all cells, and in each of the `cells` (empty where there is one alone).
+
+    `required` is null without `--require`.
+    """
 
     a: str
     b: str
@@ -326,7 +488,13 @@ class CompareDocument(TypedDict):
 
 
 class JudgeDocument(TypedDict):
-    """Verdicts on results that others made; `design` says in words how the arms are compared."""
+    """Verdicts on results that others made.
+
+    - `source`: where they are from, as it was given. `design`: in words, how the arms are compared.
+    - `roles`: which column was taken as what.
+    - `table`, `comparisons`, `notes`, `advice`: as in a `report`.
+    - `required`: null without `--require`.
+    """
 
     source: str
     design: str
@@ -347,7 +515,11 @@ StudyState = _members(
 
 
 class Polled(TypedDict):
-    """A document that is asked for again; `changed`: members that differ since `--since`, null without it."""
+    """A document that is asked for again and again.
+
+    `token` stands for its present content: given as `--since` of the next call, it makes that answer's `changed` name
+    the members that differ since. `changed` is null without `--since`.
+    """
 
     token: str
     changed: list[str] | None
@@ -357,7 +529,10 @@ StatusDocument = _members("StatusDocument", StudyState, Polled)
 
 
 class JobStatusDocument(Polled):
-    """The status of a job."""
+    """The status of a job of a cluster.
+
+    `job` is its id, `status` Ray's word: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
+    """
 
     job: str
     status: str
@@ -376,28 +551,32 @@ class JobsDocument(TypedDict):
 
 
 class SubmitDocument(TypedDict):
-    """The job that was sent."""
+    """The job that was sent.
+
+    `job` is its id, `address` that of the cluster's dashboard. With `--slurm` they are the id of the array and `slurm`,
+    and `job` is "" where nothing was left to run.
+    """
 
     job: str
     address: str
 
 
 class SentRow(TypedDict):
-    """A file that a submission would send."""
+    """A file that a submission would send: its name in what is sent, and its size in bytes."""
 
     file: str
     bytes: int
 
 
 class SentDocument(TypedDict):
-    """What a submission would send."""
+    """What a submission would send: each of the files, and the sum of their bytes."""
 
     files: list[SentRow]
     bytes: int
 
 
 class SyncDocument(TypedDict):
-    """What a sync did."""
+    """What a sync did, for each of the trackers in the order in which they were named."""
 
     trackers: list[SyncSummary]
 
@@ -410,19 +589,19 @@ LedgerDocument = _members("LedgerDocument", History, rows=list[LedgerRow])  # ty
 
 
 class EntriesDocument(TypedDict):
-    """Name -> description of the entries of a kind."""
+    """The entries of a kind, such as losses: name -> a line that describes it."""
 
     entries: dict[str, str]
 
 
 class SettingsDocument(TypedDict):
-    """The settings of an entry."""
+    """The settings of an entry, in the order of its declaration; empty where it has none."""
 
     settings: list[Setting]
 
 
 class DoctorDocument(TypedDict):
-    """What works on this machine and what does not."""
+    """What works on this machine and what does not: one finding a check, in the order of the checks."""
 
     findings: list[Finding]
 
@@ -440,11 +619,22 @@ CodeRow = TypedDict(
         "trainables": list[str],
     },
 )
-"""A version of the code and its trials; `from` and `to`: when the first and the last of them ended."""
+"""A version of the code and its trials.
+
+- `digest`: of the code; "" for trials whose code was not recorded. `trials`: how many ran it.
+- `from`, `to`: when the first and the last of them ended, as `2026-01-31 12:00`.
+- `commit`: of the checkout that holds the trainable, "" where there is none. `dirty`: whether the code differs from it.
+- `modules`: names of the modules that the code has; empty where they were not kept.
+- `trainables`: dotted paths of what these trials trained.
+"""
 
 
 class ArchivedRow(TypedDict):
-    """Trials that were archived."""
+    """Trials that were archived together.
+
+    `name` is what `restore` calls them, `reason` why they were archived, `trials` their ids. `searches` maps each arm
+    whose search started anew then to the digest of that search.
+    """
 
     name: str
     reason: str
@@ -453,14 +643,19 @@ class ArchivedRow(TypedDict):
 
 
 class CodeDocument(TypedDict):
-    """Which code made which trials."""
+    """Which code made which trials: `code` in the order in which the codes were used, `archived` the oldest first."""
 
     code: list[CodeRow]
     archived: list[ArchivedRow]
 
 
 class CodeDifferenceDocument(TypedDict):
-    """What differs between two codes."""
+    """What differs between two codes of a study.
+
+    - `a`, `b`: the codes as they were given: the beginning of a digest, or `now` for the code that there is.
+    - `changes`: the files that differ in more than comments and formatting; empty where none does.
+    - `diff`: the same as one unified diff, from `a` to `b`, uncut; "" where nothing differs.
+    """
 
     a: str
     b: str
@@ -469,7 +664,13 @@ class CodeDifferenceDocument(TypedDict):
 
 
 class CleanDocument(TypedDict):
-    """The trials whose checkpoints go, the GiB of these, and what nobody can ask of the study without them."""
+    """Which checkpoints of a study are deleted.
+
+    - `kept`: how many trials keep their checkpoint.
+    - `trials`: ids of the trials whose checkpoints go. `gib`: the size of these, in GiB.
+    - `lost`: sentences on what nobody can ask of the study without them.
+    - `deleted`: false for `--dry-run`, and where there was nothing to delete.
+    """
 
     study: str
     kept: int
@@ -480,14 +681,14 @@ class CleanDocument(TypedDict):
 
 
 class RemoveDocument(TypedDict):
-    """The trials that were removed, and the name of their archive."""
+    """The ids of the trials that were removed, and the name of their archive; both are empty where none was chosen."""
 
     removed: list[str]
     archived: str
 
 
 class RestoreDocument(TypedDict):
-    """The trials that were restored, and the name of the archive that they are from."""
+    """The ids of the trials that were restored, and the name of the archive that they are from."""
 
     restored: list[str]
     archived: str
@@ -500,7 +701,13 @@ VerifyDocument = _members("VerifyDocument", Verification, findings=list[BrokenRo
 
 
 class DatasetSummary(TypedDict):
-    """A staged dataset."""
+    """A staged dataset.
+
+    - `name`: its name. `uri`: the address of its folder. `kind`: what its rows are, such as images.
+    - `classes`: how many there are, 0 for data without labels. `rows`: split -> number of rows.
+    - `mib`: size of its shards, in MiB.
+    - `digest`: of its content. `synthetic`: whether any of it was generated and not measured.
+    """
 
     name: str
     uri: str
@@ -513,7 +720,13 @@ class DatasetSummary(TypedDict):
 
 
 class DatasetDocument(DatasetSummary):
-    """A staged dataset with its folds, its columns, and where it came from."""
+    """A staged dataset in full.
+
+    - `folds`: their number and by which rule rows belong to them, as text; null without folds.
+    - `columns`: name -> how it is stored.
+    - `class_counts`: split -> class -> rows; empty without classes.
+    - `source`: where it came from, and what was left out of it.
+    """
 
     folds: str | None
     columns: Values
@@ -528,7 +741,10 @@ class DatasetsDocument(TypedDict):
 
 
 class KnownDatasetRow(TypedDict):
-    """A dataset that can be staged."""
+    """A dataset that can be staged.
+
+    `about` is a line on it, `needs` what `--source` must name ("": nothing, it is bundled), `licence` that of the data.
+    """
 
     name: str
     about: str
@@ -543,7 +759,10 @@ class KnownDatasetsDocument(TypedDict):
 
 
 class DataVerifyDocument(TypedDict):
-    """What of a dataset's shards is not what its manifest says."""
+    """What of a dataset's shards is not what its manifest says.
+
+    `uri` is the address of the dataset, `digest` that of its manifest; `findings` is empty where all is well.
+    """
 
     uri: str
     digest: str
@@ -551,7 +770,12 @@ class DataVerifyDocument(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """Why a command ended with `status`: one line, and its parts where it breaks a rule ("" or null where none)."""
+    """Why a command ended with the exit status `status`.
+
+    - `error`: the whole message, as one line. `kind`: the class of the error, "" where there is none.
+    - `rule`, `place`, `value`, `hint`: the parts of the message where the input breaks a rule: the rule, where it is
+      broken (an option, a field), the value there, and what would have worked. Else they are "", and `value` is null.
+    """
 
     error: str
     kind: str
@@ -563,7 +787,11 @@ class ErrorDocument(TypedDict):
 
 
 class DetectableRow(TypedDict):
-    """What so many seeds detect where runs of a seed are as alike as those of one arm, and where they share nothing."""
+    """The difference, in units of the metric, that so many `seeds` decide with a chance of 80 %.
+
+    `paired` is at best: runs of two arms at a seed are as alike as two runs of one arm (null: how alike is not known).
+    `unpaired` is at worst: they have nothing in common.
+    """
 
     seeds: int
     paired: Number
@@ -629,17 +857,19 @@ class _Tight(GenerateJsonSchema):
     def dataclass_schema(self, schema: Any) -> JsonSchema:
         whole = super().dataclass_schema(schema)
         members = whole.get("properties", {})
+        # A default of the class says nothing here: every member is printed.
         for member in members.values():
             member.pop("default", None)
         return {**whole, "required": list(members), "additionalProperties": False}
 
 
 def document_schema(name: str) -> JsonSchema:
-    """Return the JSON schema of the document `name`; `SpecError` where no command prints one."""
+    """Return the JSON schema of the document `name` in its present version; `SpecError` where no command prints one."""
     check_known(name, "documents", TYPES, "no command prints such a document", place="schema")
     version = version_of(name)
     kind: Any = TYPES[name]
     whole = pydantic.TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Tight)
+    # The member `schema`, which `dumps` adds, is in no type. A document of several forms has a part for each.
     for part in whole.get("anyOf", [whole]):
         members = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
         members["properties"] = {"schema": {"const": version}, **members["properties"]}

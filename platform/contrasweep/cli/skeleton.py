@@ -46,6 +46,7 @@ def init(
         source = scripts[0]
     if source is not None:
         return _convert(source, folder / "study.yaml")
+    # The package has the folder's name, as far as Python can import it.
     name = re.sub(r"\W+", "_", folder.absolute().name.lower()).strip("_")
     _check(folder, name)
     for file, text in _files(name).items():
@@ -58,7 +59,10 @@ def init(
 
 
 def _convert(source: Path, target: Path) -> None:
-    """Write the study that `source` declares to the file `target`, and print what has no counterpart."""
+    """Write the study that `source` declares to the file `target`, and print what has no counterpart.
+
+    `SpecError` where `target` is there already, or `source` holds no sweep that is known.
+    """
     from contrasweep.cli.conversion import converted
 
     if target.exists():
@@ -79,7 +83,10 @@ def _convert(source: Path, target: Path) -> None:
 
 
 def _check(folder: Path, name: str) -> None:
-    """Raise `SpecError` where no package `name` can be made in `folder`."""
+    """Raise `SpecError` where no package `name` can be made in `folder`.
+
+    The folder has files, is itself a file, or the name is none of a package or that of one that can be imported.
+    """
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         hint = "`--from FILE` makes a study of a script or a sweep that is there"
         raise SpecError(
@@ -102,7 +109,10 @@ def _check(folder: Path, name: str) -> None:
 
 
 def _files(name: str) -> dict[str, str]:
-    """File -> text of the skeleton, with the example's package called `name`."""
+    """Return file -> text of the skeleton: the example, with its package called `name`, and the schema of its study.
+
+    Files are named relative to the new folder.
+    """
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
@@ -112,6 +122,7 @@ def _files(name: str) -> dict[str, str]:
     example = installed if installed.is_dir() else own.parents[3] / "examples" / EXAMPLE
     for file in FILES:
         text = (example / file).read_text()
+        # The study of the example has the package's name with dashes.
         texts[file.replace(EXAMPLE, name)] = text.replace(EXAMPLE, name).replace(
             "own-method", name.replace("_", "-")
         )

@@ -45,6 +45,7 @@ def watch(
     records = known_study(reports.name(study), storage)
     if json:
         state = read_live(records)
+        # What a program waits for are members of the run, not the one member `run`.
         print_polled("watch", {"run": state}, since, {} if state is None else vars(state))
         return
     try:
@@ -104,9 +105,9 @@ def jobs(address: Address, json: Json = False) -> None:
 
 
 def known_study(study: str, storage: str) -> "StudyRecords":
-    """Return the records of a study.
+    """Return the records of the study of this name in the storage.
 
-    Raises `SpecError` with the names of existing studies where this one was never run in the storage.
+    Raises `SpecError`, with the names of existing studies, where this one was never run there.
     """
     from contrasweep.live.overview import study_names
     from contrasweep.storage.records import StudyRecords
@@ -127,7 +128,11 @@ def print_polled(
     since: str | None,
     watched: Mapping[str, object] | None = None,
 ) -> None:
-    """Print the document `name` with its token, and what of it (or of `watched`) has changed `since` an earlier one."""
+    """Print the document `name`: its members, its token, and what has changed `since` an earlier token.
+
+    Changes are looked for in `watched`, where it is given, else in `members`: of a document with one member, in what
+    that holds.
+    """
     print_json(name, {**members, **polled(members if watched is None else watched, since)})
 
 
@@ -147,21 +152,24 @@ def print_overview(entry: "Overview") -> None:
 
 
 def _trials(entry: "Overview") -> str:
+    """Return the trials that have ended in words, `12 of 30: 11 done, 1 failed`; `of` where a number is planned."""
     of = "" if entry.trials is None else f" of {entry.trials}"
     counts = ", ".join(f"{n} {status}" for status, n in sorted(entry.statuses.items()))
     return f"{sum(entry.statuses.values())}{of}" + (f": {counts}" if counts else "")
 
 
 def _metric(entry: "Overview") -> str:
+    """Return the name of the study's metric that people read."""
     return entry.labels.get(entry.metric, entry.metric)
 
 
 def _best(entry: "Overview") -> str:
+    """Return the best value so far with its arm, `0.9312 (supcon)`; a dash where there is none."""
     if entry.best is None:
         return "–"
     return f"{entry.best:.4g} ({entry.labels.get(entry.best_arm, entry.best_arm)})"
 
 
 def date(seconds: float | None) -> str:
-    """Return a time as people read it; a dash for none."""
+    """Return a time in unix seconds as people read it here, `2026-01-31 12:00`; a dash for None or 0."""
     return "–" if not seconds else f"{datetime.datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"

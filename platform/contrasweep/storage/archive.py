@@ -40,9 +40,9 @@ def _check_place(place: str) -> str:
 
 @stored
 class About:
-    """Content of about.json: why trials were archived, which ones, and the searches that started anew.
+    """Content of about.json: why (`reason`) and when (`moved`, unix seconds) which trials were archived.
 
-    `searches` maps arms to digests.
+    `searches` maps each arm whose search started anew then to the digest of that search; its candidates were archived.
     """
 
     reason: str
@@ -55,8 +55,9 @@ class About:
 class Move:
     """A move of files to archive/`when`, or back. It is written first, so that it is finished after a crash.
 
-    `places` lie below the study's folder, `about` is written beside them (None: they move back). `copied`: the copies
-    are complete, and the originals may be deleted.
+    `when` is the name of the folder in archive/. `places` are folders (with a slash at their end) and files below the
+    study's folder. `about` is written beside them in the archive; None: they move back. `copied`: the copies are
+    complete, and the originals may be deleted.
     """
 
     when: Name
@@ -94,16 +95,24 @@ def archive_trials(
     searches: Mapping[str, str] | None = None,
     files: Iterable[str] = (),
 ) -> str:
-    """Move trials, the candidates of `searches` (arm -> digest) and some of `WHOLE_FILES` to archive/.
+    """Move trials, the candidates of searches and whole files to archive/, from where `restore_trials` puts them back.
+
+    Args:
+        records: The study's records.
+        trial_ids: The trials, each once or more often.
+        reason: Why, for readers.
+        searches: Arm -> digest of its search, whose candidates move too; None: none.
+        files: Which of `WHOLE_FILES` move.
 
     Returns:
-        Their name there.
+        Their name there: the time in UTC, `2026-01-31T120000`, with `-2` and so on where that is taken.
     """
     ids = sorted(set(trial_ids))
     searches = dict(searches or {})
     now = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
     names_taken = {archived.when for archived in list_archived(records)}
     names = [now, *(f"{now}-{n}" for n in range(2, len(names_taken) + 3))]
+    # One name more than there are taken ones, so that one is free.
     when = next(name for name in names if name not in names_taken)
     about = About(reason, tuple(ids), searches, time.time())
     _begin(records, Move(when, (*_places(ids, searches), *files), about))
@@ -113,13 +122,14 @@ def archive_trials(
 def restore_trials(
     records: StudyRecords, archived: ArchivedTrials, replaced: Iterable[str] = ()
 ) -> None:
-    """Move archived trials and searches to where they were.
+    """Move archived trials and searches to where they were, and drop them from the list of what is archived.
 
     Trials that were made in their place are archived first, and so are the trials in `replaced`, which later searches
-    have chosen.
+    have chosen. Whole files that were archived with them stay in the archive.
     """
 
     def stands(place: str) -> bool:
+        """Return whether the study has any file in this folder now."""
         return next(records.store.list(f"{records.study}/{place}"), None) is not None
 
     ids = {*archived.trial_ids, *replaced}
@@ -133,13 +143,17 @@ def restore_trials(
 
 
 def list_archived(records: StudyRecords) -> list[ArchivedTrials]:
-    """Return what lies in archive/, the oldest first."""
+    """Return what lies in archive/, the oldest first.
+
+    Where about.json is missing or broken, the reason is "" and no searches are known.
+    """
     folder = f"{records.study}/archive/"
     names: dict[str, set[str]] = {}
     for key in records.store.list(folder):
         # archive/<when>/trials/<id>/... and records/<id>/... name trials; search/ has candidates.
         when, *place = key.removeprefix(folder).split("/")
         if len(place) > 2 and place[0] in FOLDERS:
+            # A folder that has candidates alone is listed too, without trials.
             names.setdefault(when, set()).update(() if place[0] == "search" else (place[1],))
     archived = []
     for when in sorted(names):
@@ -164,7 +178,7 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
 
 
 def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Record | None:
-    """Return the record of an archived trial, or None if it has none or is broken."""
+    """Return the record of a trial that was archived under the name `when`; None if it has none or it is broken."""
     try:
         return RECORD_FILE.find(
             records.store, f"{records.study}/archive/{when}/records/{trial_id}/record.json"
@@ -174,7 +188,10 @@ def read_archived_record(records: StudyRecords, when: str, trial_id: str) -> Rec
 
 
 def finish_move(records: StudyRecords) -> None:
-    """Finish a move that was interrupted, if there is one."""
+    """Finish a move that was interrupted, if there is one: copy what is not copied, then delete the originals.
+
+    Doing a part again that was done before changes nothing.
+    """
     store = records.store
     intention = f"{records.study}/archive/moving.json"
     if (move := MOVE_FILE.find(store, intention)) is None:
@@ -184,10 +201,12 @@ def finish_move(records: StudyRecords) -> None:
     source, target = (study, aside) if move.about else (aside, study)
 
     def copy(place: str) -> None:
+        """Copy the files of a folder, or a file, from `source` to the same place below `target`."""
         for key in store.list(source + place):
             store.copy(key, target + key.removeprefix(source))
 
     def delete(place: str) -> None:
+        """Delete the originals of a folder, or of a file."""
         for key in list(store.list(source + place)):
             store.delete(key)
 
@@ -197,17 +216,19 @@ def finish_move(records: StudyRecords) -> None:
                 ABOUT_FILE.write(store, f"{aside}about.json", asdict(move.about))
             list(pool.map(copy, move.places))
             MOVE_FILE.write(store, intention, asdict(replace(move, copied=True)))
+        # Records go first, so that no trial is ever a finished one without its files.
         for folder in (*FOLDERS, *WHOLE_FILES):
             list(pool.map(delete, [place for place in move.places if place.startswith(folder)]))
     store.delete(intention)
 
 
 def _begin(records: StudyRecords, move: Move) -> None:
+    """Write the intention of a move, and carry it out."""
     MOVE_FILE.write(records.store, f"{records.study}/archive/moving.json", asdict(move))
     finish_move(records)
 
 
 def _places(trial_ids: Iterable[str], searches: Mapping[str, str]) -> list[str]:
-    """Return the folders of trials and searches below their study."""
+    """Return the folders of trials (`records/<id>/`, `trials/<id>/`) and of searches (`search/<digest>/`)."""
     trials = [f"{folder}/{trial_id}/" for trial_id in trial_ids for folder in ("records", "trials")]
     return trials + [f"search/{digest}/" for digest in searches.values()]

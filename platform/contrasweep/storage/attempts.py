@@ -32,8 +32,9 @@ from contrasweep.storage.record import (
 from contrasweep.storage.records import ATTEMPT, StudyRecords
 
 ASK_AFTER_S = 10.0
-"""Who has not asked for so long, by a clock that goes on while a process is stopped, asks before it goes on. Ray gives
-up a node that does not answer after more than that."""
+"""Seconds after which an attempt reads its claim again before it goes on, by a clock that also runs while the process
+is stopped. Ray waits longer than that before it gives up a node, so that a process which Ray has given up always
+asks."""
 
 
 @stored
@@ -70,7 +71,11 @@ class BegunTrial:
 
 @stored
 class Owner:
-    """The process that trains a trial, and the time since when."""
+    """The process that trains a trial, or trained it last.
+
+    `token` is drawn at random for each attempt and tells attempts apart. `since` is in unix seconds (None: not known),
+    `trial` what it trains (None: not known).
+    """
 
     token: Label
     host: Label = ""
@@ -85,12 +90,18 @@ OWNER_FILE = JsonFile(Owner, 1, "the trial's next attempt writes it again")
 
 
 class Attempt:
-    """One attempt of a trial, which claims the trial as it begins."""
+    """One attempt of a trial, which claims the trial as it begins: it writes its token to the trial's attempt.json.
+
+    An earlier attempt that still lives finds another token there when it asks (`check`), and ends.
+    """
 
     def __init__(
         self, records: StudyRecords, trial: TrialLike, *, no_prior_state: bool = False
     ) -> None:
-        """Claim the trial. `no_prior_state`: it is known that no attempt has begun before."""
+        """Claim the trial for this process, in place of any earlier attempt.
+
+        With `no_prior_state` it is known that no attempt has begun before, and the storage is not asked.
+        """
         self.records = records
         self.trial_id = trial.id
         self.key = records.key(trial.id, ATTEMPT)
@@ -101,20 +112,24 @@ class Attempt:
             uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun
         )
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))
-        self.asked = time.monotonic()
+        # When it was last known that the claim stands: it was written just now. `check` asks again after `ASK_AFTER_S`.
+        self.last_checked = time.monotonic()
 
     def check(self) -> None:
-        """Raise `AttemptSuperseded` where a later attempt has begun; ask the storage once in `ASK_AFTER_S` at most."""
-        if time.monotonic() - self.asked < ASK_AFTER_S:
+        """Raise `AttemptSuperseded` where a later attempt has begun.
+
+        The storage is asked where that was last done `ASK_AFTER_S` ago or longer; else nothing happens.
+        """
+        if time.monotonic() - self.last_checked < ASK_AFTER_S:
             return
-        # Archived, or damaged, it says nothing of a later attempt.
+        # A file that was archived or damaged says nothing of a later attempt: this one goes on.
         latest = read_owner(self.records, self.trial_id) or self.owner
         if latest.token != self.owner.token:
             raise self.superseded(f"process {latest.pid} on {latest.host} has begun it again")
-        self.asked = time.monotonic()
+        self.last_checked = time.monotonic()
 
     def superseded(self, why: str) -> AttemptSuperseded:
-        """Return the error of an attempt that must end."""
+        """Return the error of an attempt that must end; `why` says in words what has become of the trial since."""
         return AttemptSuperseded(
             f"trial {self.trial_id}: {why}, since this process gave no sign; it ends and writes nothing more"
         )
@@ -129,7 +144,10 @@ def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
 
 
 def read_begun(records: StudyRecords, trial_id: str) -> tuple[BegunTrial, float] | None:
-    """Return a trial that has begun, and since when its newest attempt trains it; None where that is not known."""
+    """Return a trial that has begun, and since when (unix seconds) its newest attempt trains it.
+
+    None where the trial is not known. Where only the time is not known, it is now.
+    """
     owner = read_owner(records, trial_id)
     return (
         None if owner is None or owner.trial is None else (owner.trial, owner.since or time.time())

@@ -24,9 +24,12 @@ log = logging.getLogger(__name__)
 
 @stored
 class Extra:
-    """Values that the platform keeps beside a checkpoint, for the trial's record.
+    """Values that the platform keeps beside a checkpoint, for the trial's record: it is resumed with them.
 
-    `unused_settings` are those that no attempt has read so far; None: that is not known.
+    `seconds` is the training time over all attempts up to the checkpoint, `started` when the first began (unix seconds;
+    None: not known). `items` and `artifacts` are names of what the trial has given so far. `code` is the digest of the
+    code that made the checkpoint (None: not known), `earlier_code` those of attempts before. `gpus` and `cost_per_hour`
+    are as in `TrialNotes`. `unused_settings` are those that no attempt has read so far; None: that is not known.
     """
 
     seconds: Measure = 0.0
@@ -80,7 +83,10 @@ class Retention:
         return self.keep in ("best", "all")
 
     def score(self, row: Mapping[str, float]) -> float | None:
-        """Return the score of a report, larger is better; None where it has none or it plays no part."""
+        """Return the score of a report, for which larger is better: the metric, or with `mode` min its negative.
+
+        None where `keep` is not `best`, or the report lacks the metric or has no finite value of it.
+        """
         value = row.get(self.metric) if self.keep == "best" else None
         if value is None or not math.isfinite(value):
             return None
@@ -97,14 +103,14 @@ class Checkpoints:
     """Checkpoints of one trial, below `prefix` of a store."""
 
     def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
-        """Keep the place of a trial's checkpoint.
+        """Take `prefix` as the folder of the trial's checkpoints; nothing is read or written yet.
 
         With `no_prior_state`, it is known that there is none, and the store is not asked.
         """
         self.store = store
         self.prefix = prefix.rstrip("/")
         self._known = self._no_prior_state = no_prior_state
-        # what the marker names, once this object has read or written it
+        # What the marker names, None where there is none; valid once `_known`, after it was read or written here.
         self._newest: Saved | None = None
 
     def save(
@@ -117,10 +123,16 @@ class Checkpoints:
         keep: Keep = "newest",
         score: float | None = None,
     ) -> None:
-        """Store the files of `folder` as the checkpoint after `step`, with `extra` and its `score` beside it.
+        """Store the files of `folder` as the checkpoint after `step`, and delete those that need not stay.
 
-        `check` is called before each file, and last before the marker is written. It raises where they must not be
-        written.
+        Args:
+            folder: The checkpoint's files.
+            step: The step after which it was made.
+            extra: What is kept beside it; None: nothing is known.
+            check: Called before each file, and last before the marker is written. It raises where nothing may be
+                written, as in an attempt that was superseded.
+            keep: Which checkpoints stay: the newest always does; with `best` the best before it too, with `all` each.
+            score: How good it is, larger is better; None: it is never the best of several.
         """
         before = self._newest if self._known else self.latest()
         files = {}
@@ -132,7 +144,8 @@ class Checkpoints:
         earlier = [
             old for old in (before and before.best, before) if old is not None and old.step != step
         ]
-        # An earlier checkpoint stays as the best where its score is no lower than this one's.
+        # The best is named only where it is an earlier one, whose score is no lower than this one's; of two with one
+        # score the one that was best before.
         scored = [
             old
             for old in earlier
@@ -141,6 +154,7 @@ class Checkpoints:
         best = (
             max(scored, key=lambda old: old.score or 0.0, default=None) if keep == "best" else None
         )
+        # The best one's own best is dropped: markers do not nest further.
         saved = Saved(step, files, extra or Extra(), score, best and replace(best, best=None))
         self._mark(saved)
         # The marker names the new one by now, so that nobody looks for those before.
@@ -150,12 +164,17 @@ class Checkpoints:
                     self._delete(old)
 
     def conclude(self, keep: Keep, check: Callable[[], object] = lambda: None) -> None:
-        """Delete the checkpoints that a finished trial need not keep: all but the best, or all with `none`."""
+        """Delete the checkpoints that a finished trial need not keep.
+
+        With `best` only the best one stays, with `none` no one; with `newest` and `all` nothing is deleted. `check` is
+        called first, where anything is to be deleted, and raises where it must not be.
+        """
         newest = self._newest if self._known else self.latest()
         if newest is None or keep in ("newest", "all") or (keep == "best" and newest.best is None):
             return
         check()
         if keep == "best" and newest.best is not None:
+            # The marker first: it never names files that are gone.
             self._mark(newest.best)
             self._delete(newest)
             return
@@ -166,19 +185,21 @@ class Checkpoints:
             self._delete(old)
 
     def _mark(self, saved: Saved) -> None:
+        """Write the marker, by which this checkpoint counts."""
         MARKER_FILE.write(self.store, f"{self.prefix}/latest.json", asdict(saved))
         self._known = True
         self._no_prior_state = False
         self._newest = saved
 
     def _delete(self, saved: Saved) -> None:
+        """Delete the files of a checkpoint that no marker names."""
         for name in saved.files:
             self.store.delete(f"{self.prefix}/{saved.step}/{name}")
 
     def latest(self) -> Saved | None:
-        """Return the checkpoint that the marker names; None where there is none or it is broken.
+        """Return the checkpoint that the marker names, as the store has it now; None where there is none.
 
-        Training then starts from the beginning.
+        A broken marker counts as none, with a warning: training then starts from the beginning.
         """
         try:
             return MARKER_FILE.find(self.store, f"{self.prefix}/latest.json")
@@ -187,7 +208,11 @@ class Checkpoints:
             return None
 
     def fetch(self, to: Path) -> Saved | None:
-        """Fetch the newest complete checkpoint into the folder `to`; None, and `to` stays empty, if there is none."""
+        """Fetch the checkpoint that the marker names into the folder `to`, and return what is known of it.
+
+        None, and `to` is empty, where there is none, or one of its files is missing or damaged: that is said in the
+        log. No earlier checkpoint is tried.
+        """
         if not self._no_prior_state:
             self._known, self._newest = True, self.latest()
         saved = self._newest
@@ -198,7 +223,7 @@ class Checkpoints:
             try:
                 self.store.get_file(f"{self.prefix}/{saved.step}/{name}", to / name)
             except FileNotFoundError:
-                digest = ""
+                digest = ""  # which no file has
             if not (to / name).exists() or canonical.file_digest(to / name) != digest:
                 log.warning(
                     "%s/%s of %s is not what its marker says; training starts over",
@@ -213,7 +238,7 @@ class Checkpoints:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """Return the files of a checkpoint by name; names may have folders in front.
+    """Return name -> path of the files below `folder`, sorted; a name may have folders in front, `net/weights.pt`.
 
     ValueError where a name cannot be one in a storage.
     """

@@ -33,12 +33,15 @@ ACCEPTED_FILE = JsonFile(
 def write_code(records: StudyRecords, code: Code) -> str:
     """Keep the sources and modules of `code`, if they are not there yet.
 
+    Sources that are too large are left out; the modules' digests are kept all the same.
+
     Returns:
-        A line that says what was not kept, and why; empty where all was.
+        A line that says what was not kept, and why; "" where all was, or was there before.
     """
     digest = code.version.digest
     if records.store.exists(_key(records, f"{digest}.json")):
         return ""
+    # The .json is written last: where it is, the code counts as kept.
     problem = ""
     try:
         records.store.write(_key(records, f"{digest}.zip"), pack(code), if_absent=True)
@@ -49,7 +52,10 @@ def write_code(records: StudyRecords, code: Code) -> str:
 
 
 def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
-    """The modules' digests, distributions and commit of the code of this digest; None where it was not kept."""
+    """Return the modules' digests, distributions and commit of the code of this digest.
+
+    None where it was not kept, or `digest` is none. `BrokenFileError` where the file is broken or of another code.
+    """
     if not _is_digest(digest):
         return None
     key = _key(records, f"{digest}.json")
@@ -64,7 +70,10 @@ def read_version(records: StudyRecords, digest: str) -> CodeVersion | None:
 
 
 def read_sources(records: StudyRecords, digest: str) -> dict[str, str] | None:
-    """File -> text of the code of this digest; None where its sources were not kept."""
+    """Return file -> text of the code of this digest; None where its sources were not kept, or `digest` is none.
+
+    `BrokenFileError` where they cannot be unpacked.
+    """
     if not _is_digest(digest):
         return None
     key = _key(records, f"{digest}.zip")
@@ -95,6 +104,7 @@ def code_bytes(records: StudyRecords, digest: str) -> dict[str, bytes]:
 
 def kept_codes(records: StudyRecords) -> set[str]:
     """Return the digests of all codes whose sources are kept, also of archived trials."""
+    # Trials that are archived name codes of the same folder.
     names = (key.rpartition("/")[2] for key in records.store.list(_key(records, "")))
     return {name.removesuffix(".zip") for name in names if name.endswith(".zip")}
 
@@ -106,7 +116,7 @@ def accepted(records: StudyRecords) -> set[tuple[str, str]]:
 
 
 def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
-    """Record that trials made before these changes of code (old digest, new digest) stay valid."""
+    """Add these changes of code (old digest, new digest) to those under which trials made before stay valid."""
     so_far = accepted(records)
     if not so_far.issuperset(changes := set(changes)):
         content = AcceptedChanges(tuple(sorted(so_far | changes)))
@@ -114,8 +124,10 @@ def accept(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> None:
 
 
 def _key(records: StudyRecords, name: str) -> str:
+    """Return the key of the file `name` in the study's folder of code."""
     return f"{records.study}/code/{name}"
 
 
 def _is_digest(text: str) -> bool:
+    """Return whether `text`, from a record that anybody may have written, can be part of a file's name here."""
     return bool(text) and all(character in "0123456789abcdef" for character in text)

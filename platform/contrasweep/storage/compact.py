@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 log = logging.getLogger(__name__)
-MIN_OBJECTS_TO_COMPACT = 200  # read singly before a file is written: a small study needs none
-# of the trials: whoever reads a growing study compacts it ever more rarely
+MIN_OBJECTS_TO_COMPACT = 200
+"""Trials that are read singly at least before a part is written: a small study needs none."""
 RECOMPACT_FRACTION = 0.1
+"""The same as a fraction of the study's trials: whoever reads a growing study compacts it ever more rarely."""
 TRIALS_PER_LISTING = 200  # a page of a listing holds a thousand keys, and a trial has about five
 TRIALS_PER_TABLE = 500  # joined at a time: ten thousand tables of a dozen rows take a gigabyte
 THREADS = 16  # that wait for an object store
@@ -73,6 +74,7 @@ def read_records(
     if not etags:
         return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
     wanted_ids = [trial_id for trial_id in etags if only is None or trial_id in only]
+    # Rows of parts where these have them, of the trials' own files otherwise.
     table = _gather(records, RECORDS, etags, wanted_ids, broken)
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
     by_id: dict[str, Record] = {}
@@ -99,7 +101,10 @@ def read_records(
 def read_evaluations(
     records: StudyRecords, broken: list[BrokenFileError] | None = None
 ) -> dict[str, list[Record]]:
-    """Return the records of trials that scored the networks of this study, by the trial that trained the network."""
+    """Return trial id -> records of the trials that scored the network which this trial of the study has trained.
+
+    Trials that scored nothing are no keys. `broken` is as in `read_records`.
+    """
     by_source: dict[str, list[Record]] = {}
     for name in records.evaluations():
         other = StudyRecords(records.storage, name)
@@ -110,7 +115,11 @@ def read_evaluations(
 
 
 def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """Return the evaluations of a trial's network; those from before it was trained again are left out."""
+    """Return the evaluations of a trial's network, of what `read_evaluations` returned.
+
+    `trained` in their config is when the network that they scored had ended. It differs from the record's where the
+    trial was trained again since: these are left out.
+    """
     return [
         score
         for score in evaluations.get(record.trial_id, ())
@@ -119,7 +128,11 @@ def scores_of(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> li
 
 
 def with_scores(record: Record, evaluations: Mapping[str, Sequence[Record]]) -> Record:
-    """Return the record of a trial with the scores of its evaluations as further metrics and items."""
+    """Return the record of a trial with the scores of its evaluations as further metrics and items.
+
+    A score has a slash in its name, `digits/knn1`; other metrics of an evaluation are its own. Without evaluations the
+    record is returned as it is.
+    """
     scored = scores_of(record, evaluations)
     metrics = {
         name: value for score in scored for name, value in score.metrics.items() if "/" in name
@@ -137,9 +150,11 @@ def read_curves(
     broken: list[BrokenFileError] | None = None,
     kind: str = CURVES,
 ) -> "pd.DataFrame":
-    """Return every report of `trial_ids`, or of `SYSTEMS` what they used: trial_id, step, time, and the numbers.
+    """Return every report of these trials as a frame: trial_id, step, time, and a column for each metric.
 
-    NaN where a report did not give a metric. `etags` are those of the whole study; `broken` as in `read_records`.
+    With `kind` `SYSTEMS` the rows are of what they used over time instead, with a column for each quantity. NaN where a
+    report did not give a metric. Trials without reports have no rows. `etags` are those of the whole study; `broken` is
+    as in `read_records`.
     """
     table = _gather(records, kind, etags, list(dict.fromkeys(trial_ids)), broken)
     table = table.drop_columns(["etag"])
@@ -153,7 +168,10 @@ def read_curves(
 
 
 def compact_finished(records: StudyRecords) -> None:
-    """Compact the trials that have a record and are in no part yet; a storage that fails is said in the log."""
+    """Compact the trials that have a record and are in no part yet.
+
+    Nothing is done for a small study. A storage that fails is said in the log; nothing is raised.
+    """
     try:
         etags = records.etags()
         if len(etags) >= MIN_OBJECTS_TO_COMPACT:
@@ -165,7 +183,7 @@ def compact_finished(records: StudyRecords) -> None:
 
 @contextlib.contextmanager
 def _collected(broken: list[BrokenFileError] | None) -> Iterator[None]:
-    """Append errors of broken files to the list `broken`; without a list, raise the first."""
+    """While open, append the error of a broken file to the list `broken`; without a list, let it pass."""
     try:
         yield
     except BrokenFileError as error:
@@ -182,17 +200,26 @@ def _gather(
     broken: list[BrokenFileError] | None,
     least: int | None = None,
 ) -> pa.Table:
-    """Return the rows of `wanted` trials.
+    """Return the rows of `wanted` trials: from the compacted files where these are up to date, else from their own.
 
-    They come from the compacted files where these have them as they are now, else from each trial's own. `least` of
-    the latter are compacted; None: as many as a reader does it for. `etags` are those of all trials, because what they
-    lack is taken for stale.
+    Args:
+        records: The study's records.
+        kind: One of `KINDS`.
+        etags: Trial id -> etag of the record of all trials of the study: a row with any other is taken for stale.
+        wanted: Ids of trials.
+        broken: As in `read_records`.
+        least: Where so many trials were read from their own files, they are compacted; None: as many as make it worth
+            a reader's while.
+
+    Returns:
+        A table with the columns of the kind. A trial whose file is broken, or that has none, has no row.
     """
     parts = read_parts(records, kind, etags) if len(etags) >= MIN_OBJECTS_TO_COMPACT else []
     compacted = frozenset[str]().union(*(part.trials for part in parts))
     fresh = _fresh(
         records, kind, etags, [trial_id for trial_id in wanted if trial_id not in compacted], broken
     )
+    # Files of a trial without a record may still change, so they are never compacted.
     recorded = fresh.filter(pc.is_valid(fresh["etag"]))
     # Whoever reads many trials that are in no part leaves them compacted for the next reader.
     least = least or max(MIN_OBJECTS_TO_COMPACT, int(RECOMPACT_FRACTION * len(etags)))
@@ -202,6 +229,7 @@ def _gather(
     # Parts may have trials that were not asked for.
     if compacted - set(wanted):
         joined = joined.filter(pc.is_in(joined["trial_id"], pa.array(wanted, pa.string())))
+    # A row without a step says that the trial has no such file.
     return joined if kind == RECORDS else joined.filter(pc.is_valid(joined["step"]))
 
 
@@ -212,8 +240,11 @@ def _fresh(
     trial_ids: list[str],
     broken: list[BrokenFileError] | None,
 ) -> pa.Table:
-    """The rows of trials from their own files, with the etag of their record; null where a trial has none yet."""
-    # short trials have no such file
+    """Return the rows of trials from their own files, with the etag of their record; null where it has none yet.
+
+    A trial without such a file has one row without a step; of `RECORDS` it has none. `broken` is as in `read_records`.
+    """
+    # Short trials have no file of what they used: where many are read, one listing says which have one.
     if kind == SYSTEMS and len(trial_ids) * TRIALS_PER_LISTING > len(etags):
         with_files = {
             key.split("/")[-2] for key in records.store.etags(f"{records.study}/trials/", SYSTEM)
@@ -222,7 +253,7 @@ def _fresh(
         with_files = set(trial_ids)
 
     def fetch(trial_id: str) -> pa.Table | BrokenFileError | None:
-        """Return the rows of a trial; None where it has no record."""
+        """Return the rows of a trial, or the error of a broken file; None where its record is missing."""
         try:
             if trial_id in with_files:
                 return _single(records, kind, trial_id)
@@ -232,6 +263,7 @@ def _fresh(
             return error
         return None if kind == RECORDS else pa.table({"step": pa.nulls(1, pa.int64())})
 
+    # Tables of few rows take much memory each, so they are joined some hundred at a time.
     whole = [empty_rows(kind)]
     with ThreadPoolExecutor(THREADS) as pool:
         for first in range(0, len(trial_ids), TRIALS_PER_TABLE):
@@ -252,7 +284,10 @@ def _fresh(
 
 
 def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
-    """Return the content of a trial's own file; `FileNotFoundError` where there is none."""
+    """Return the content of a trial's own file as rows; one without a step where it has none.
+
+    `FileNotFoundError` where there is no file, `BrokenFileError` where it is broken.
+    """
     if kind == RECORDS:
         return pa.table({"record": pa.array([records.record_bytes(trial_id)], pa.large_binary())})
     data = records.store.read(records.key(trial_id, _FILES[kind]), MAX_TRIAL_READ)
@@ -262,7 +297,10 @@ def _single(records: StudyRecords, kind: str, trial_id: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class Part:
-    """A compacted file: its key, and the rows of trials whose records have not changed since it was written."""
+    """A compacted file: its key, and the rows of trials whose records have not changed since it was written.
+
+    `trials` are the ids in `rows`.
+    """
 
     key: str
     rows: pa.Table
@@ -275,7 +313,10 @@ def empty_rows(kind: str) -> pa.Table:
 
 
 def kind_of(key: str) -> str | None:
-    """The kind of compacted file that `key` below a study is; None where it is none."""
+    """Return the kind of compacted file that `key` (relative to its study) is; None where it is none.
+
+    `compact/curves/4f.parquet` gives `curves`.
+    """
     folder, _, name = key.removeprefix("compact/").partition("/")
     if key.startswith("compact/") and key.endswith(".parquet") and folder in KINDS and name:
         return folder
@@ -294,6 +335,7 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> li
     )
     if not keys:
         return []
+    # A row is valid where its trial and etag, as one text, are among those of now.
     valid = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
 
     def read(key: str) -> Part:
@@ -319,7 +361,10 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> li
 
 
 def _read(records: StudyRecords, key: str, kind: str) -> pa.Table:
-    """All rows of a part; none where it is missing or broken."""
+    """Return all rows of a part, stale ones too, with the types that rows of other parts have.
+
+    None of them where the part is missing or broken.
+    """
     try:
         table = decode_part(records.store.read(key), f"{records.store.uri}/{key}", kind)
         return table.cast(
@@ -330,15 +375,18 @@ def _read(records: StudyRecords, key: str, kind: str) -> pa.Table:
 
 
 def decode_part(data: bytes, file: str, kind: str) -> pa.Table:
-    """The table in the content of a compacted file; `BrokenFileError` where it is broken."""
+    """Return the table in the content `data` of the compacted file `file` of this kind.
+
+    `BrokenFileError` where it is broken, or has other columns than the kind.
+    """
     remedy = "delete it, and it is made again from the trials' own files"
     return decode_table(data, file, remedy, _COLUMNS[kind], None if kind == RECORDS else is_number)
 
 
 def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: pa.Table) -> None:
-    """Write the rows `fresh`, of trials that are in no part, together with the parts that are not full.
+    """Write the rows `fresh`, of trials that are in no part, together with those of parts less than half full.
 
-    These parts are deleted then. Nothing is said of a storage that one may only read.
+    These parts are deleted then, after the new ones are there. Nothing is said of a storage that one may only read.
     """
     small = [part for part in parts if len(part.trials) < PART_TRIALS // 2]
     rows = pa.concat_tables([*(part.rows for part in small), fresh], promote_options="default")
@@ -355,6 +403,7 @@ def write_parts(records: StudyRecords, kind: str, parts: Sequence[Part], fresh: 
 
 
 def _name(rows: pa.Table) -> str:
+    """Return the name of a part with these rows: a digest, 32 hexadecimal digits, of its trials and their etags."""
     pairs = set(zip(rows["trial_id"].to_pylist(), rows["etag"].to_pylist(), strict=True))
     return hashlib.sha256(
         "\n".join(f"{trial_id} {etag}" for trial_id, etag in sorted(pairs)).encode()

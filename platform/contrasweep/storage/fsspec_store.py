@@ -37,6 +37,7 @@ class FsspecStore(ListedStore):
     """The objects below an address. Nothing is remembered: each listing asks again."""
 
     def __init__(self, uri: str) -> None:
+        """Open the storage at `uri`; `StorageError` where it cannot be opened, or needs a package that is missing."""
         import fsspec
 
         self.uri = uri.rstrip("/")
@@ -53,10 +54,14 @@ class FsspecStore(ListedStore):
         self.root = root.rstrip("/")
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # In another process the file system is opened anew.
         return FsspecStore, (self.uri,)
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
-        """The object's bytes. Where there is a `limit`, the size is asked first."""
+        """Return the object's bytes; `BrokenFileError` where they are more than `limit`.
+
+        With a `limit` below the usual one the size is asked first, so that a large object is not fetched.
+        """
         if limit < MAX_READ:
             size = self._do("read", key, lambda: self.fs.size(self._path(key)))
             if size > limit:
@@ -83,6 +88,7 @@ class FsspecStore(ListedStore):
 
         The tag is a text that changes with the content: of the size and of those of `TAGS` that the file system has.
         """
+        # A prefix may end within a name: its folder is listed, and what begins otherwise is left out.
         where = f"{self.root}/{prefix.rpartition('/')[0]}".rstrip("/")
         try:
             below: dict[str, Info] = self._do(
@@ -126,13 +132,16 @@ class FsspecStore(ListedStore):
         return f"{self.root}/{key}"
 
     def _made(self, key: str) -> str:
-        """Return the path of an object, whose folder is made."""
+        """Return the path of an object, after making the folders that it lies in."""
         path = self._path(key)
         self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         return path
 
     def _do(self, what: str, key: str, call: Callable[[], T]) -> T:
-        """Return the result of `call`; errors become a `StorageError`, but for an object that is absent."""
+        """Return the result of `call`. `FileNotFoundError` passes, any other error becomes a `StorageError`.
+
+        `what` is a verb, `key` the object, for the message: `storage memory://s: cannot read grid/study.json (...)`.
+        """
         try:
             return call()
         except FileNotFoundError:
@@ -144,4 +153,5 @@ class FsspecStore(ListedStore):
 
 
 def _line(error: BaseException) -> str:
+    """Return an error as one line of at most 300 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

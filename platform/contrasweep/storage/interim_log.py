@@ -31,11 +31,12 @@ Probability = Annotated[float, pydantic.Field(ge=0, le=1)]
 
 @stored
 class LookAt:
-    """One comparison after one look: `a` against `b` in `context` (factor, label pairs).
+    """One comparison after one look: `a` against `b` in `context` (factor, label pairs; empty: over all cells).
 
-    It rests on `pairs` paired trials. `p_value` and `equivalence_p` are of this look alone (None: it was not tested
-    again). The interval `low` to `high` (None: there is none), `adjusted_p` and `adjusted_equivalence_p` are of the
-    same data and count the family and the looks so far. `decision` is what stands.
+    `difference` is the mean of a - b, in units of the metric. It rests on `pairs` paired trials. `p_value` and
+    `equivalence_p` are of this look alone (None: it was not tested again). The interval `low` to `high` (None: there is
+    none), `adjusted_p` and `adjusted_equivalence_p` are of the same data and count the family and the looks so far.
+    `level` chose the test. `decision` is what stands now, perhaps by an earlier look.
     """
 
     context: tuple[tuple[str, str], ...]
@@ -66,7 +67,7 @@ class LookAt:
 
     @staticmethod
     def ends(low: float, high: float) -> tuple[float | None, float | None]:
-        """Return the ends of an interval for a file, with None for an infinite one."""
+        """Return the ends of an interval for a file; both are None where either is infinite."""
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (None, None)
 
 
@@ -76,7 +77,8 @@ class LookTaken:
 
     It was taken at `replicates` of the cells that were still open, at `time` of alpha's spending (0 to 1).
     `comparisons` has every comparison of the family, `stopped` the cells (as `planning.stages.cell_name`) that get no
-    more replicates. `margin` is the smallest difference of interest by which it judged.
+    more replicates. `margin` is the smallest difference of interest by which it judged (None: none was declared).
+    `taken` is in unix seconds.
     """
 
     replicates: Annotated[int, pydantic.Field(ge=1)]
@@ -89,9 +91,10 @@ class LookTaken:
 
 @stored
 class LookLog:
-    """All looks at a study.
+    """All looks at a study, the first one first.
 
-    `earlier` are looks at trials that were archived and then trained again.
+    `spending` names how alpha is spent over them, `unit` what their replicates are: seeds or repeats. `earlier` are
+    looks at trials that were archived and then trained again. ValueError where looks do not follow one another.
     """
 
     spending: str
@@ -106,25 +109,25 @@ class LookLog:
 
     @property
     def over(self) -> bool:
-        """Whether alpha is spent, so that no look is left."""
+        """Whether the last look has spent the rest of alpha, so that no look is left."""
         return bool(self.looks) and self.looks[-1].time >= 1
 
     @property
     def latest(self) -> dict[Any, LookAt]:
-        """Return key of a comparison -> the newest look at it."""
+        """Return key of a comparison (`LookAt.key`) -> the newest look at it."""
         return {
             comparison.key: comparison for look in self.looks for comparison in look.comparisons
         }
 
     def history(self, key: Any) -> list[LookAt | None]:
-        """Return what each look said of the comparison with this key; None where a look did not have it."""
+        """Return what each look said of the comparison with this key, in order; None where a look did not have it."""
         return [
             next((comparison for comparison in look.comparisons if comparison.key == key), None)
             for look in self.looks
         ]
 
     def granted(self, cell: str) -> int | None:
-        """Return the number of replicates at which a look stopped the cell; None while it goes on."""
+        """Return the number of replicates at which a look first stopped the cell; None while it goes on."""
         return next((look.replicates for look in self.looks if cell in look.stopped), None)
 
     def begun_anew(self) -> Self:
@@ -146,7 +149,7 @@ LOOKS_FILE = JsonFile(
 
 
 def read_looks(records: StudyRecords) -> LookLog | None:
-    """Return the looks at a study; None where there are none. `StorageError` if the file is broken."""
+    """Return the looks at a study; None where none was taken. `StorageError` if the file is broken."""
     return LOOKS_FILE.find(records.store, f"{records.study}/{LOOKS}")
 
 
@@ -157,9 +160,9 @@ def write_looks(records: StudyRecords, log: LookLog) -> None:
 
 @stored
 class Confirmation:
-    """The configurations, seeds and folds of one confirmation, and when it began.
+    """The configurations, seeds and folds of one confirmation, and when it began (unix seconds).
 
-    `arms` has the digest of each arm's configuration; of `folds`, None is the test split.
+    `arms` maps each arm to the digest of its configuration; in `folds`, None is the test split.
     """
 
     arms: Mapping[str, str]
@@ -179,7 +182,10 @@ class Confirmation:
         )
 
     def goes_on(self, earlier: Self) -> bool:
-        """Whether this is `earlier` itself, as far as that was known: more arms, or more seeds of the same list."""
+        """Whether this is `earlier` itself, gone on with: it may have more arms, and more seeds at the end of the list.
+
+        Arms of `earlier` have the same configurations here, its folds are the same, and its seeds come first.
+        """
         same = all(self.arms.get(arm) == digest for arm, digest in earlier.arms.items())
         return (
             same
@@ -207,8 +213,12 @@ def read_confirmations(records: StudyRecords) -> tuple[Confirmation, ...]:
 
 
 def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
-    """Return whether a confirmation differs from the recorded ones: in its configurations, seeds or folds."""
+    """Return whether a confirmation would be a new one beside the recorded: of other configurations, seeds or folds.
+
+    The first one is not, nor is one without arms, nor one that goes on with the last.
+    """
     recorded = read_confirmations(records)
+    # One that is part of a recorded one, as it was when fewer arms had ended, is that one.
     if (
         not recorded
         or not confirmation.arms
@@ -219,7 +229,10 @@ def is_another(records: StudyRecords, confirmation: Confirmation) -> bool:
 
 
 def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> None:
-    """Add a confirmation that begins, or go on with the last one."""
+    """Record a confirmation that begins, now; one that goes on with the last replaces it and keeps when it began.
+
+    Nothing is written for one without arms, or one that is part of a recorded one.
+    """
     recorded = read_confirmations(records)
     if not confirmation.arms or any(earlier.goes_on(confirmation) for earlier in recorded):
         return
@@ -233,7 +246,10 @@ def write_confirmation(records: StudyRecords, confirmation: Confirmation) -> Non
 
 
 def confirmation_notes(spec: Config, records: StudyRecords) -> list[str]:
-    """Return notes for readers of the table on how the sweep `spec` confirmed; none for a grid."""
+    """Return notes for readers of the table on how the sweep `spec` confirmed: on data of the search, or repeatedly.
+
+    `spec` is the plain declaration. Empty for a grid, and where there is nothing to say.
+    """
     if "confirm_on" not in spec:
         return []
     notes = []

@@ -39,7 +39,12 @@ def stored(cls: C) -> C:
 
 @dataclass(frozen=True)
 class JsonFile(Generic[T]):
-    """A kind of JSON file: the type of its content, its format version, and what to do about a broken one."""
+    """A kind of JSON file: the type of its content, its format version, and what to do about a broken one (`remedy`).
+
+    What is raised for a file that cannot be read: `BrokenFileError` where it is not valid, with its name and the
+    remedy; `StorageError` where another release wrote it in another format. A `remedy` of a call goes before that of
+    the kind.
+    """
 
     content: type[T]
     version: int
@@ -51,7 +56,8 @@ class JsonFile(Generic[T]):
         return pydantic.TypeAdapter(self.content)
 
     def encode(self, members: Mapping[str, object]) -> bytes:
-        """Return the bytes of a file with these `members` and the header that `decode` checks."""
+        """Return the bytes of a file with these `members` (plain JSON) and the header that `decode` checks."""
+        # The header stands in place of the opening brace: the digest is of all that follows it.
         text = json.dumps(members, sort_keys=True, indent=1)
         body = text.removeprefix("{\n").encode() if members else b"}"
         return (
@@ -60,28 +66,32 @@ class JsonFile(Generic[T]):
         )
 
     def decode(self, data: bytes, file: str, remedy: str = "") -> T:
-        """Return the value in the content of `file`; `BrokenFileError` with the file's name where it is not valid."""
+        """Return the value in `data`, the content of `file`; raises as the class says."""
         return _checked(lambda: self._decode(data), file, remedy or self.remedy)
 
     def read(self, store: Store, key: str, remedy: str = "") -> T:
-        """The value in the file `key`; `FileNotFoundError` where there is none."""
+        """Return the value in the file `key`; `FileNotFoundError` where there is none, else as `decode`."""
         return self.decode(store.read(key, MAX_BYTES), f"{store.uri}/{key}", remedy)
 
     def find(self, store: Store, key: str, remedy: str = "") -> T | None:
-        """Return the value in the file `key`; None where there is none."""
+        """Return the value in the file `key`; None where there is none, else as `decode`."""
         try:
             return self.read(store, key, remedy)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, store: Store, key: str, members: Mapping[str, object]) -> None:
-        """Write `members`, with the header that `decode` checks, to the file `key`."""
+        """Write `members`, with the header that `decode` checks, to the file `key`, in place of what is there.
+
+        Whether they fit the type of the content is not checked.
+        """
         store.write(key, self.encode(members))
 
     def _decode(self, data: bytes) -> T:
         """Return the value in `data`; `ValueError` where version, digest or types are not as they should be."""
         _check_size(data)
         header = _HEADER.match(data)
+        # The version first, so that a file of another release is not called damaged; older ones have no header.
         if stated := header or _VERSION.search(data):
             _check_version(int(stated[1]), self.version)
         if header is None:
@@ -97,10 +107,18 @@ def read_plain(
 ) -> Any:
     """Return the value in a JSON file that has no header, because others than this software read it.
 
-    Bounds and errors are those of a `JsonFile`. The value's `schema_version` has to be `version`.
+    Args:
+        schema: The check of its content, whose value has the attribute `schema_version`.
+        data: The content.
+        version: What `schema_version` has to be.
+        file: Its name, for errors.
+        remedy: What to do about a broken file, for errors.
+
+    Bounds and errors are those of a `JsonFile`.
     """
 
     def read() -> Any:
+        """Return the value; `ValueError` and others where it is not valid, `_OtherFormat` for another version."""
         _check_size(data)
         value = schema.validate_json(data)
         _check_version(value.schema_version, version)
@@ -110,7 +128,10 @@ def read_plain(
 
 
 def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
-    """Return the result of `read`; its errors become a `BrokenFileError` that names the file."""
+    """Return the result of `read`; its errors become a `BrokenFileError` with the file's name and the remedy.
+
+    Another format becomes a `StorageError`: the file is not broken.
+    """
     try:
         return read()
     except _OtherFormat as error:
@@ -124,11 +145,13 @@ def _checked(read: Callable[[], T], file: str, remedy: str) -> T:
 
 
 def _check_size(data: bytes) -> None:
+    """Raise `ValueError` for a file of more than `MAX_BYTES`, before it is parsed."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has {len(data):,} bytes, and {MAX_BYTES:,} are read")
 
 
 def _check_version(stated: int, version: int) -> None:
+    """Raise `_OtherFormat` where a file states another format version than the one that is read."""
     if stated != version:
         raise _OtherFormat(
             f"format version {stated}, and this release reads and writes version {version}"
@@ -144,7 +167,10 @@ def _digest(body: bytes) -> str:
 
 
 def _first(error: pydantic.ValidationError) -> str:
-    """The first of pydantic's findings: where, and what."""
+    """Return the first of pydantic's findings in a line, the place and the problem: `arms.0: Input should be ...`.
+
+    A place with control characters, which a forged file may have, is left out.
+    """
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in first["loc"])[:100]
     message = first["msg"].removeprefix("Value error, ").removeprefix("Invalid JSON: ")

@@ -31,7 +31,9 @@ from contrasweep.storage.record import Count, Pid
 from contrasweep.storage.records import StudyRecords
 
 HEARTBEAT_S = 5.0
+"""Seconds from one renewal of a lease to the next."""
 EXPIRY_S = 30.0
+"""Seconds without a renewal after which a lease may be taken over."""
 POLL_S = 1.0
 _held_here: set[str] = set()  # tokens of the leases that this process holds
 MOST_ASKED = 1000  # how often a holder can be asked to stop
@@ -47,7 +49,9 @@ class StudyHeld(ContrasweepError):
 class Holder:
     """The process that holds a lease.
 
-    `process` identifies it on its machine; "" where that is not known.
+    `process` identifies the machine and the process on it, also from a later process with the same `pid`; "" where that
+    is not known. `token` is drawn at random for each lease. `renewals` counts the signs of life, `released` says that
+    the lease was given back. Without any field it is a holder of whom nothing is known.
     """
 
     host: Label = ""
@@ -66,10 +70,14 @@ class Holder:
 
     @property
     def lives_here(self) -> bool | None:
-        """Return whether the holder is a living process of this machine; None where that cannot be known."""
+        """Return whether the holder is a living process of this machine.
+
+        False: it was one of this machine and has ended. None: it is of another machine, or not known.
+        """
         this_machine = machine()
         if not this_machine or not self.process.startswith(this_machine):
             return None
+        # This very process, which has given that lease up.
         if self.pid == os.getpid() and self.token not in _held_here:
             return False
         return process_identity(self.pid) == self.process
@@ -83,9 +91,13 @@ HOLDER_FILE = JsonFile(Holder, 2, "the next run of the study takes it over")
 
 
 class Lease:
-    """The lease of a study, held from `acquire` to `release`."""
+    """The lease of a study, held from `acquire` to `release`.
+
+    While it is held, a thread renews it. `lost` says why another process has taken it over, "" as long as none has.
+    """
 
     def __init__(self, records: StudyRecords, on_message: Callable[[str], object]) -> None:
+        """Prepare the lease of the study of `records`; `on_message` is called with lines for the user."""
         self.records = records
         self.on_message = on_message
         self.store = records.store
@@ -98,7 +110,10 @@ class Lease:
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def acquire(self) -> None:
-        """Take the lease, also from a holder that has died; `StudyHeld` if a living process has it."""
+        """Take the lease, also from a holder that has died; `StudyHeld` if a living process has it.
+
+        It may wait up to `EXPIRY_S`, to see whether the holder lives.
+        """
         one_creates = self.store.has_conditional_writes()
         if not one_creates:
             self.on_message(
@@ -109,18 +124,22 @@ class Lease:
             generation, holder = self.newest()
             if holder is not None and not holder.released:
                 self._wait_for_end(generation, holder)
+            # Of several processes that have seen the same newest lease, one creates the next.
             key = self._key(generation + 1)
             created = self.store.write(key, self._content(), if_absent=True)
-            if created and not one_creates:  # the last writer has it
+            # Without conditional writes several may have written it: the last writer has it.
+            if created and not one_creates:
                 created = self._read(key).token == self.holder.token
             if created:
                 break
-            # what lies there is no lease, and nobody will give it back
+            # Another process was first: wait for that one. But where nothing newer is listed, what lies there is no
+            # lease, and nobody will give it back.
             if self.newest()[0] <= generation:
                 raise StorageError(
                     f"storage {self.store.uri}: {key} is no plain file; remove it, and run again"
                 )
         self.generation = generation + 1
+        # Older leases count no more.
         if generation:
             for key in self._keys():
                 if key < self._key(self.generation):
@@ -130,7 +149,10 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        """Give the lease back, so that the next process need not wait."""
+        """Give the lease back, so that the next process need not wait.
+
+        The thread writes that. Where the storage does not answer within seconds, the lease ends by itself.
+        """
         self._end.set()
         self._thread.join(RELEASE_TIMEOUT_S)
         if self._sign is not None:
@@ -138,7 +160,7 @@ class Lease:
         _held_here.discard(self.holder.token)
 
     def newest(self) -> tuple[int, Holder | None]:
-        """The number and the holder of the newest lease; 0 and None before the first one."""
+        """Return the number and the holder of the newest lease; 0 and None before the first one."""
         keys = self._keys()
         if not keys:
             return 0, None
@@ -155,20 +177,25 @@ class Lease:
         return [key for key in numbered if key == self._key(int(key.removeprefix(self.folder)[:8]))]
 
     def _key(self, generation: int) -> str:
+        """Return the key of the lease with this number, the first being 1."""
         return f"{self.folder}{generation:08d}.json"
 
     def _read(self, key: str) -> Holder:
-        """Return the holder in a lease; an unknown holder where it cannot be read, as while it is written."""
+        """Return the holder in the lease `key`; where it cannot be read, one of whom nothing is known."""
         try:
             return HOLDER_FILE.read(self.store, key)
         except (FileNotFoundError, BrokenFileError):
             return Holder()
 
     def _content(self) -> bytes:
+        """Return the lease's file, as it stands now."""
         return HOLDER_FILE.encode(asdict(self.holder))
 
     def _wait_for_end(self, generation: int, holder: Holder) -> None:
-        """Wait until the lease may be taken; raise `StudyHeld` if its holder is alive."""
+        """Wait until the lease with this number, which `holder` had, may be taken; `StudyHeld` if its holder is alive.
+
+        Of a holder of this machine it is known at once. Any other is watched for `EXPIRY_S`: it lives if it renews.
+        """
         study = self.records.study
         if holder.lives_here:
             raise self._held(holder)
@@ -183,11 +210,12 @@ class Lease:
             started_at = time.monotonic()
             time.sleep(POLL_S)
             now = self.newest()
+            # Given back, or another process has taken it: the caller looks again at what is newest.
             if now[0] != generation or now[1] is None or now[1].released:
                 return
             if now[1].renewals > holder.renewals:
                 raise self._held(now[1])
-            # the storage did not answer us, and perhaps nor the holder
+            # The storage took long to answer, perhaps to the holder too, who could not renew: count from now on.
             if time.monotonic() - started_at > POLL_S + HEARTBEAT_S:
                 since = time.monotonic()
         self.on_message(
@@ -195,6 +223,7 @@ class Lease:
         )
 
     def _held(self, holder: Holder) -> StudyHeld:
+        """Return the error that this holder has the lease and lives."""
         return StudyHeld(
             f"study {self.records.study} is being run by another process on {self.records.storage} ({holder})"
         )
@@ -204,6 +233,7 @@ class Lease:
         while not self._end.wait(HEARTBEAT_S):
             try:
                 generation, holder = self.newest()
+                # A file that cannot be read has a holder without a token; that says nothing of a later one.
                 if (
                     generation != self.generation
                     or holder is None
@@ -226,7 +256,7 @@ class Lease:
 
 
 def stop_driver(records: StudyRecords) -> Holder:
-    """Ask the process of this machine that runs the study to stop (SIGTERM), and return who it is.
+    """Ask the process of this machine that runs the study to stop (SIGTERM), and return who it is; not wait for it.
 
     `StudyHeld` where no process runs it, where one of another machine does, and where the process is not shown to be a
     driver of the study by what it does itself: a storage may name any process.
@@ -252,6 +282,7 @@ def _sign_of(records: StudyRecords, holder: Holder) -> str:
 
     The kernel says which process listens there, so that no file and no other user can make that of another one.
     """
+    # A folder may have several paths, by links: its real one is hashed.
     place = records.store.uri
     place = place if "://" in place else os.path.realpath(place)
     return (
@@ -261,22 +292,26 @@ def _sign_of(records: StudyRecords, holder: Holder) -> str:
 
 
 def _show_sign(records: StudyRecords, holder: Holder) -> socket.socket | None:
-    """Listen at the sign of a holder, for as long as what is returned is open; None where there are no such sockets."""
+    """Listen at the sign of a holder, for as long as the socket that is returned is open.
+
+    None where the system has no such sockets, or another process listens there: nobody can ask this one to stop then.
+    """
     sign = socket.socket(socket.AF_UNIX)
     try:
         sign.bind(_sign_of(records, holder))
         sign.listen(MOST_ASKED)
-    except OSError:  # a system without them, or another process is there: `stop` stops nothing then
+    except OSError:
         sign.close()
         return None
     return sign
 
 
 def _who_shows(sign: str) -> tuple[int, int] | None:
-    """Return the process and the user that listen at a sign; None where nobody does."""
+    """Return the ids of the process and the user that listen at a sign; None where nobody does."""
     with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
         asking.setblocking(False)
         asking.connect(sign)
+        # The kernel answers with struct ucred: process, user and group id, three integers.
         pid, user, _ = struct.unpack(
             "3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         )
@@ -288,7 +323,7 @@ def _who_shows(sign: str) -> tuple[int, int] | None:
 def exclusive_driver(records: StudyRecords) -> Iterator[Lease]:
     """Hold the study's lease, since two drivers would train the same trials twice.
 
-    `ContrasweepError` if another process holds the lease and lives.
+    Messages on the way go to standard error. `StudyHeld` if another process holds the lease and lives.
     """
     lease = Lease(records, lambda text: print(text, file=sys.stderr, flush=True))
     lease.acquire()

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 
 class ListedStore(ABC):
-    """A store of objects with entity tags."""
+    """A store of objects with entity tags: what follows from `entries`, `write` and `delete`, as `Store` says it."""
 
     @abstractmethod
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield key, entity tag and bytes of each object whose key begins with `prefix`, sorted."""
+        """Yield key, entity tag and size in bytes of each object whose key begins with `prefix`, sorted by key.
+
+        The tag changes with the content. Objects whose key none of ours can be (`names.is_key`) are left out.
+        """
 
     @abstractmethod
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
@@ -37,7 +40,7 @@ class ListedStore(ABC):
         }
 
     def check_writable(self) -> None:
-        """Write an empty object under a random name and delete it."""
+        """Write an empty object under a random name and delete it; `StorageError` where that fails."""
         key = f".contrasweep-write-check-{uuid.uuid4().hex}"
         self.write(key, b"")
         self.delete(key)

@@ -10,13 +10,17 @@ import pydantic
 from contrasweep.errors import BrokenFileError, SpecError
 
 MAX_NAME = 200
+"""Characters of one level of a key or path, and of a label."""
 MAX_FILE_NAME = 500
+"""Characters of a file's name with the folders before it."""
 MAX_LEVELS = 20
-# a name of a file below those of its study, trial and checkpoint
+"""Folders and name of such a file."""
 MAX_KEY = 1024
+"""Characters of a key: the names of study, trial and checkpoint before that of a file."""
 MAX_KEY_LEVELS = 100
 MAX_READ = 4 * 2**30
 """Bytes of an object that is read at once: a forged one may have any size."""
+# Keys as nearly all are, of which one match says that they are valid: letters, digits, and `_ - . =` behind the first.
 _ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.ASCII)
 
 
@@ -74,18 +78,21 @@ def check_label(text: str) -> str:
 
 
 def as_line(text: str) -> str:
-    """Return `text` with control characters escaped."""
+    """Return `text` with control characters, and then all that is not ASCII, escaped as in Python; else as it is."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def as_label(text: str) -> str:
-    """Return `text` as a valid label: control characters are escaped, and a long text is cut."""
+    """Return `text` as a valid label: control characters are escaped, and a text of more than `MAX_NAME` is cut."""
     line = as_line(text)
     return line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 3]}..."
 
 
 def local_path(text: str | Path, place: str = "storage") -> Path:
-    """The path `text`, in which `~` is a home folder; `SpecError` at `place` where this machine can have no such."""
+    """Return the path `text`, in which `~` is a home folder; it need not exist.
+
+    `SpecError`, with `place` as where it was given, for a path that this machine cannot have.
+    """
     try:
         path = Path(text).expanduser()
         path.resolve()
@@ -110,4 +117,5 @@ Label = Annotated[str, pydantic.AfterValidator(check_label)]
 
 
 def _quoted(name: str) -> str:
+    """Return a name for a message: in quotes, with odd characters escaped, and cut to 60."""
     return ascii(name if len(name) <= 60 else f"{name[:57]}...")

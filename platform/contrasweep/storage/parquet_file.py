@@ -25,6 +25,7 @@ SMALL_BYTES = 64 * 2**10
 times as long to write and to read, and make the file larger."""
 
 Check = Callable[[pa.DataType], bool]
+"""Says whether a column may have this type."""
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -48,7 +49,7 @@ def is_value(kind: pa.DataType) -> bool:
 
 
 def encode_table(table: pa.Table) -> bytes:
-    """The content of a Parquet file of `table`."""
+    """Return the content of a Parquet file of `table`; a small table is not compressed (`SMALL_BYTES`)."""
     sink = io.BytesIO()
     small = table.nbytes <= SMALL_BYTES
     pq.write_table(
@@ -84,6 +85,7 @@ def decode_table(
         BrokenFileError: It is no such table.
     """
     try:
+        # What the footer says is checked before any value is decoded.
         opened = opened_table(pa.BufferReader(data), max_values)
         _check_columns(opened.schema_arrow, columns, others)
         _check_schema(opened)
@@ -93,16 +95,20 @@ def decode_table(
 
 
 def opened_table(source: Any, max_values: int = MAX_VALUES) -> pq.ParquetFile:
-    """Open a Parquet file; ValueError where it has more values in all its columns."""
+    """Open a Parquet file (a path or an open file), of which the footer alone is read.
+
+    ValueError where it has more than `max_values` values in all its columns, or more bytes or columns than are read.
+    """
     opened = pq.ParquetFile(source, thrift_string_size_limit=2**27, page_checksum_verification=True)
     _check_size(opened.metadata, max_values)
     return opened
 
 
 def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
-    """Return the table of a file that was opened; ValueError where its texts take more memory than a table may.
+    """Return the table of a file that `opened_table` has opened; `source` is that file again.
 
-    A few bytes can stand for the same text in any number of rows, so each different one is read once at first.
+    ValueError where its texts take more memory than a table may. A few bytes can stand for the same text in any number
+    of rows, so each different text is read once at first, and the sum of all rows is counted from that.
     """
     schema = opened.schema_arrow
     texts = [
@@ -115,7 +121,7 @@ def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
             source, metadata=opened.metadata, read_dictionary=texts, page_checksum_verification=True
         )
     table = opened.read(use_threads=False)
-    size = 0
+    size = 0  # bytes of the texts of all rows
     for chunk in (chunk for name in texts for chunk in table[name].chunks):
         if isinstance(chunk, pa.DictionaryArray):
             size += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
@@ -127,6 +133,7 @@ def read_bounded(source: Any, opened: pq.ParquetFile) -> pa.Table:
 def _check_size(about: pq.FileMetaData, max_values: int) -> None:
     """Refuse a table with too many values before it is decoded: a few bytes can stand for any number of rows."""
     values = about.num_rows * max(1, about.num_columns)
+    # Uncompressed, as the footer says it.
     size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     if (
         about.num_rows > MAX_ROWS
@@ -140,7 +147,10 @@ def _check_size(about: pq.FileMetaData, max_values: int) -> None:
 
 
 def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Check | None) -> None:
-    """Raise `ValueError` where a column is missing, there twice, or of another type than it may have."""
+    """Raise `ValueError` where a column is missing, there twice, or of another type than it may have.
+
+    `columns` and `others` are those of `decode_table`.
+    """
     for name in columns:
         if schema.names.count(name) != 1:
             raise ValueError(f"it has no column {name!r}, or several")
@@ -154,7 +164,10 @@ def _check_columns(schema: pa.Schema, columns: Mapping[str, Check], others: Chec
 
 
 def _check_schema(opened: pq.ParquetFile) -> None:
-    """Check that the schema of Parquet and Arrow's schema beside it have valid names and types."""
+    """Raise `ValueError` where the schema of Parquet and Arrow's own schema, which is stored beside it, differ.
+
+    Nothing else would show that the name or type of a column was damaged: the checksums are of values.
+    """
     text = (opened.metadata.metadata or {}).get(b"ARROW:schema", b"")
     stated = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))
     if stated != opened.schema_arrow:

@@ -22,10 +22,11 @@ _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_n
 
 
 def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str = "") -> None:
-    """Keep the frame of the plan with this digest.
+    """Keep `frame`, the plan with this digest, in the study's plan.parquet.
 
-    It has one row a trial of the table, and columns trial_id, arm, the axes, fold, seed.
+    It has one row a trial of the table, and columns trial_id, arm, the axes, fold, seed, in this order.
     """
+    # An axis may have values of any type: they are kept as JSON. The axes are what stands between arm and fold.
     axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in frame.columns[2:-2]}
     frame = frame.assign(**axes).assign(fold=frame["fold"].astype("Int64"))
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -62,7 +63,7 @@ def is_whole(records: StudyRecords, plan_digest: str, finished: Collection[str])
 
 
 def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
-    """The frame of the stored plan, and the plan's digest."""
+    """Return the frame of the stored plan, and the plan's digest ("" where none was kept); raises as `_decoded`."""
     return _decoded(
         records,
         lambda table: (_frame(table), (table.schema.metadata or {}).get(_DIGEST, b"").decode()),
@@ -83,7 +84,10 @@ def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
 
 
 def _frame(table: pa.Table) -> "pd.DataFrame":
-    """Return the plan as a frame, with each axis's values as they were declared; `ValueError` where it is none."""
+    """Return the plan as a frame, with each axis's values as they were declared; `ValueError` where it is none.
+
+    Fold is an integer that may be missing (the test split), seed an integer.
+    """
     import pandas as pd
 
     names = table.column_names
@@ -101,6 +105,7 @@ def _frame(table: pa.Table) -> "pd.DataFrame":
         table["fold"].cast(pa.int64()).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     )
     frame["seed"] = table["seed"].cast(pa.int64()).to_numpy()
+    # An axis has few values and many rows: each text is parsed once.
     for axis in names[2:-2]:
         values = {text: json.loads(text) for text in table[axis].unique().to_pylist()}
         frame[axis] = pd.Series(

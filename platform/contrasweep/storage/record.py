@@ -23,7 +23,9 @@ RECORD_FORMAT = 3
 ERROR_BYTES = 2**18
 """Bytes of an error text that a record keeps: of a longer one its head and its tail."""
 MAX_COUNT = 2**53
+"""The largest whole number that a reader with floats still has exactly."""
 MAX_TIME = 1e11
+"""The latest time of a record, in unix seconds: the year 5138."""
 
 Count = Annotated[int, pydantic.Field(ge=0, le=MAX_COUNT)]
 Measure = Annotated[float, pydantic.Field(ge=0, le=1e15, allow_inf_nan=False)]
@@ -35,10 +37,11 @@ Seed = Annotated[int, pydantic.Field(ge=0, le=2**63 - 1)]
 
 
 class Status(StrEnum):
-    """The status of an ended trial.
+    """The status of a trial.
 
-    `infeasible`: it fits no host, which is not a bad score. No record says `pending` (there is none yet) or `broken`
-    (it cannot be read).
+    `done`: it was trained to its end. `failed`: it ended with an error. `pruned`: a pruner stopped it. `infeasible`: it
+    fits no host, which is not a bad score. No record says `pending` (there is none yet) or `broken` (it cannot be
+    read).
 
     Nothing else compares statuses: what is done with a trial of a status is asked by the properties below.
     """
@@ -82,7 +85,7 @@ class Status(StrEnum):
 
     @property
     def lost(self) -> bool:
-        """Whether the trial has ended and has no value in tables."""
+        """Whether the trial has ended and has no value in tables: it was stopped, failed, or fits no host."""
         return self.stopped_early or self.failed or self.infeasible
 
 
@@ -173,9 +176,10 @@ class TrialLike(Protocol):
 
 
 def id_of(trial: TrialLike, config: str) -> str:
-    """Return the digest of arm, trainable, config, dataset digest, fold, seed, study and id of `start`: 16 digits.
+    """Return the id of a trial: 16 hexadecimal digits of the digest of all that changes its result.
 
-    `config` is the canonical text of the trial's. The study's name, host, resources and date are no part of it, so a
+    That is arm, trainable, config, the dataset's digest, fold, seed, and study and id of `start`. `config` is the
+    canonical text of the trial's config. The study's name, host, resources and date are no part of it, so a
     rerun elsewhere is the same trial. The name of the study that it starts from is: two studies may have a trial of one
     id and other networks.
     """
@@ -185,12 +189,14 @@ def id_of(trial: TrialLike, config: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # the trials of a study have few of these
 def _texts(*names: str) -> str:
+    """Return the canonical texts of `names`, a line each."""
     return "\n".join(canonical.dumps(name) for name in names)
 
 
 def _number(number: int | None) -> str:
+    """Return the canonical text of a fold or a seed, in a quick way where it is an integer."""
     return str(number) if type(number) is int else canonical.dumps(number)
 
 
@@ -208,7 +214,7 @@ class StartRef:
 
 @stored
 class DatasetRef:
-    """A dataset by name and digest."""
+    """A dataset by name and digest ("" where it has none); `synthetic`: it was generated and not measured."""
 
     name: Label
     digest: Label = ""
@@ -216,7 +222,7 @@ class DatasetRef:
 
     @classmethod
     def of(cls, data: DatasetLike) -> Self:
-        """The reference to a `Manifest`."""
+        """Return the reference to a `Manifest`."""
         return cls(data.name, data.digest, data.synthetic)
 
 
@@ -224,9 +230,9 @@ class DatasetRef:
 class CodeRef:
     """The code that a trial ran, by digest; its modules and sources lie in the study's code/.
 
-    An empty digest: the code was not recorded. `commit` is of the checkout that holds the trainable, `dirty` whether
-    the code differs from it. `earlier` are the digests of other codes that trained the trial up to a checkpoint, if
-    that was accepted.
+    An empty digest: the code was not recorded. `commit` is of the checkout that holds the trainable ("": there is
+    none), `dirty` whether the code differs from it. `earlier` are the digests of other codes that trained the trial up
+    to a checkpoint, if that was accepted.
     """
 
     digest: Digest = ""
@@ -262,7 +268,14 @@ class TrialNotes:
 
 @stored
 class Record:
-    """The record of a finished trial, made by `Record.of`."""
+    """The record of a finished trial, made by `Record.of`.
+
+    The first fields are those of its `Trial`, as far as its id follows from them. `metrics` and `step` are of the last
+    report, `seconds` is the training time over all attempts, `started` and `ended` are unix seconds (0: not known).
+    `error` is the traceback of a failed trial and `cause` what it failed of. Memory is the peak in GiB,
+    `gpu_utilisation` a fraction; None: not measured. `items` are the columns of items.parquet. `unused_settings` are
+    the dotted keys of the config that the trainable never read, empty also where that is not known.
+    """
 
     trial_id: Name
     study: Name
@@ -299,10 +312,11 @@ class Record:
     def of(
         cls, trial: TrialLike, *, status: Status, rows: Sequence[Row] = (), **measured: Any
     ) -> Self:
-        """Return the record of `trial`, with the fields `measured`.
+        """Return the record of `trial`, with this status and the fields `measured`.
 
         `rows` are its reports (step, time, metrics). They give metrics and step, and when it started and ended, where
-        `measured` does not. What a record cannot hold is cut to what it can.
+        `measured` does not. A failed trial without a `cause` has failed by its method. What a record cannot hold, such
+        as a long error or a negative time, is cut to what it can.
         """
         reported: dict[str, object] = {"cause": Cause.METHOD} if status.failed else {}
         if rows:
@@ -339,16 +353,23 @@ class Record:
         )
 
     def value(self, metric: str) -> float | None:
-        """Return what tables have of the trial; None where it has no finite value."""
+        """Return the value of the metric that tables have of the trial.
+
+        None where it was not trained to its end, or has no finite value.
+        """
         value = self.metrics.get(metric)
         return value if self.status.counts and value is not None and math.isfinite(value) else None
 
     def was_seen(self, metric: str) -> bool:
-        """Whether the record tells something of the method: it was trained, or failed by its method after a report."""
+        """Whether the record tells something of the method.
+
+        So it does where the trial was trained, or failed by its method after it had reported the metric.
+        """
         return self.status.trained or (metric in self.metrics and not self.missing)
 
     def to_json(self) -> bytes:
-        """The content of record.json."""
+        """Return the content of record.json."""
+        # Members that most trials lack are left out where they are empty; a reader gives them their defaults.
         members = asdict(self) | {"notes": self.notes.to_dict()}
         for name in ("unused_settings", "cause", "start", "warnings"):
             if not members[name]:
@@ -386,9 +407,9 @@ RECORD_FILE: JsonFile[Record] = JsonFile(
 
 
 def unix_time(seconds: float | None = None) -> float:
-    """Return `seconds` since 1970, or now, as a `Time`.
+    """Return `seconds` since 1970, or now where it is None, as a `Time`: never below 0 or above `MAX_TIME`.
 
-    A clock may be set to a value that is no valid time.
+    A clock may be set to any value.
     """
     return min(max(time.time() if seconds is None else seconds, 0.0), MAX_TIME)
 
@@ -404,7 +425,7 @@ def _readable(measured: MutableConfig) -> MutableConfig:
         **measured,
         "seconds": max(measured.get("seconds", 0.0), 0.0),
         "started": started,
-        # The clock may have been set back meanwhile.
+        # The clock may have been set back meanwhile: no trial ends before it starts.
         "ended": max(unix_time(measured.get("ended", 0.0)), started),
         "error": error and _clipped(error),
         "host": as_label(measured.get("host", "")),
@@ -413,11 +434,12 @@ def _readable(measured: MutableConfig) -> MutableConfig:
 
 
 def _clipped(error: str) -> str:
-    """An error text of at most `ERROR_BYTES`, without the middle of a longer one."""
+    """Return an error text of at most `ERROR_BYTES`, without the middle of a longer one, which a line in it says."""
     # a file's name may have characters that no JSON file may have
     data = error.encode(errors="backslashreplace")
     if len(data) > ERROR_BYTES:
         end_bytes = ERROR_BYTES // 2 - 50
         mark = f"\n--- {len(data) - 2 * end_bytes:,} bytes are left out here\n"
         data = data[:end_bytes] + mark.encode() + data[-end_bytes:]
+    # A character of several bytes that was cut through is dropped.
     return data.decode(errors="ignore")

@@ -59,10 +59,13 @@ STACK = "stack.txt"
 
 
 class StudyRecords:
-    """The records of one study in one storage."""
+    """The files of one study in one storage: of its trials the records and what they reported."""
 
     def __init__(self, storage: str, study: str, *, patient: bool = False) -> None:
-        """`patient`: see `open_store`. `SpecError` where `study` can be no study's name."""
+        """Open the storage at `storage` for a study, which need not be there; `patient`: see `open_store`.
+
+        `SpecError` where `study` can be no study's name, or the address is none.
+        """
         try:
             check_name(study)
         except ValueError as error:
@@ -74,14 +77,20 @@ class StudyRecords:
             check_no_imports(self.store.root)
 
     def key(self, trial_id: str, name: str) -> str:
-        """The key of one of a trial's objects; ValueError where the id or the name would lead out of its folder."""
+        """Return the key of the object `name` of a trial: `grid/trials/3f2a/log.txt`, or its folder where `name` is "".
+
+        ValueError where the id or the name would lead out of the trial's folder.
+        """
         check_name(trial_id)
         if name:
             check_file_name(name)
         return f"{self.study}/{'records' if name == RECORD else 'trials'}/{trial_id}/{name}"
 
     def claim(self, document: StudyDocument) -> StudyDocument:
-        """Write study.json in one atomic write, unless it is there; return it. The study keeps its `origin`."""
+        """Write `document` to study.json in one atomic write, unless it is there as it is; return what it has now.
+
+        The study keeps its `origin`; a new study gets a random one. `StorageError` where nothing can be written.
+        """
         there = self.document()
         document = replace(
             document, origin=there.origin if there and there.origin else uuid.uuid4().hex
@@ -92,35 +101,36 @@ class StudyRecords:
         return document
 
     def document(self) -> StudyDocument | None:
-        """Return study.json; None if this study was never run here."""
+        """Return study.json; None if this study was never run here, `BrokenFileError` if it is broken."""
         return STUDY_FILE.find(
             self.store, f"{self.study}/study.json", self.remedy(STUDY_FILE.remedy)
         )
 
     def etags(self) -> dict[str, str]:
-        """Trial id -> etag of its record, for every trial that has one."""
+        """Return trial id -> etag of its record, a text that changes with the record, for every trial that has one."""
         by_key = self.store.etags(f"{self.study}/records/", RECORD)
         return {key.split("/")[-2]: etag for key, etag in by_key.items()}
 
     def finished(self) -> set[str]:
-        """Ids of the trials that have a record."""
+        """Return the ids of the trials that have a record."""
         return set(self.etags())
 
     def begun(self) -> set[str]:
-        """Ids of the trials that have a checkpoint and no record."""
+        """Return the ids of the trials that have a checkpoint and no record: they go on from it."""
         keys = self.store.list(f"{self.study}/trials/")
         begun = {key.split("/")[-3] for key in keys if key.endswith("/checkpoint/latest.json")}
+        # Records are listed only where that can make a difference.
         return begun - self.finished() if begun else begun
 
     def given(self, content: str) -> str:
         """Return the key below which a checkpoint lies that was made elsewhere.
 
-        `content` is the digest of its files.
+        `content` is the digest of its files. ValueError where it can be no name.
         """
         return f"{self.study}/given/{check_name(content)}"
 
     def evaluations(self) -> list[str]:
-        """Names of the studies that evaluate the networks of this one; each has left an object of its name."""
+        """Return the names of studies that evaluate the networks of this one; each has left an object of its name."""
         return [key.rpartition("/")[2] for key in self.store.list(f"{self.study}/evaluations/")]
 
     def add_evaluation(self, name: str) -> None:
@@ -128,18 +138,18 @@ class StudyRecords:
         self.store.write(f"{self.study}/evaluations/{name}", b"")
 
     def with_files(self) -> set[str]:
-        """Return the ids of trials with any file but a record."""
+        """Return the ids of trials that have any file besides a record, whether or not they have that too."""
         folder = f"{self.study}/trials/"
         return {key.removeprefix(folder).partition("/")[0] for key in self.store.list(folder)}
 
     def read(self, trial_ids: Iterable[str]) -> dict[str, Record]:
-        """Return trial id -> record, of those of `trial_ids` that have one."""
+        """Return trial id -> record, of those of `trial_ids` that have one; `StorageError` if any is broken."""
         with ThreadPoolExecutor(16) as pool:
             records = pool.map(self.read_one, trial_ids)
             return {record.trial_id: record for record in records if record is not None}
 
     def read_one(self, trial_id: str) -> Record | None:
-        """The record of a trial, or None if it has none; `StorageError` if it is broken."""
+        """Return the record of a trial; None if it has none. `BrokenFileError` if it is broken or another trial's."""
         try:
             data = self.record_bytes(trial_id)
         except FileNotFoundError:
@@ -147,11 +157,14 @@ class StudyRecords:
         return self.parsed(trial_id, data)
 
     def record_bytes(self, trial_id: str) -> bytes:
-        """The content of a trial's record.json; `FileNotFoundError` where there is none."""
+        """Return the content of a trial's record.json, unchecked; `FileNotFoundError` where there is none."""
         return self.store.read(self.key(trial_id, RECORD), MAX_BYTES)
 
     def parsed(self, trial_id: str, data: bytes) -> Record:
-        """The record in the content of a trial's record.json; `BrokenFileError` if it is broken or another trial's."""
+        """Return the record in `data`, the content of a trial's record.json.
+
+        `BrokenFileError` if it is broken or another trial's.
+        """
         file = f"{self.store.uri}/{self.key(trial_id, RECORD)}"
         remedy = self.remedy(RECORD_FILE.remedy)
         record = RECORD_FILE.decode(data, file, remedy)
@@ -160,15 +173,18 @@ class StudyRecords:
         return record
 
     def remedy(self, text: str) -> str:
-        """Return what to do about a broken file, with a command to copy."""
+        """Return `text`, what to do about a broken file, with this study and its storage in place of STUDY.
+
+        So it holds a command to copy: `contrasweep verify grid --storage runs --repair`.
+        """
         return text.replace("STUDY", shlex.join([self.study, "--storage", self.storage]))
 
     def write(self, record: Record) -> None:
-        """Write a trial's record; with it the trial is finished."""
+        """Write a trial's record, in place of one that it has; with it the trial is finished."""
         self.store.write(self.key(record.trial_id, RECORD), record.to_json())
 
     def create(self, record: Record) -> bool:
-        """Write a trial's record unless it has one; return whether it was written."""
+        """Write a trial's record unless it has one, of another attempt, say; return whether it was written."""
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
@@ -187,9 +203,9 @@ class StudyRecords:
         return self._rows(trial_id, "metrics.parquet")
 
     def metrics_table(self, trial_id: str, data: bytes, name: str = "metrics.parquet") -> pa.Table:
-        """Return the table in the content of a trial's metrics.parquet, or of the file `name` of its kind.
+        """Return the table in `data`, the content of a trial's metrics.parquet or system.parquet (`name`).
 
-        `BrokenFileError` if it is broken.
+        `step` is an integer, every other column a float. `BrokenFileError` if it is broken.
         """
         file = f"{self.store.uri}/{self.key(trial_id, name)}"
         remedy = self.remedy(RECORD_FILE.remedy)
@@ -199,6 +215,7 @@ class StudyRecords:
             # a cast costs a third of reading the file
             if not table.schema.equals(schema, check_metadata=True):
                 table = table.cast(schema)
+            # Where the reports of many trials stand together, these columns are ours.
             if {"trial_id", "etag"}.intersection(table.column_names) or table["step"].null_count:
                 raise ValueError("its columns are not those of reports")
         except (pa.ArrowException, ValueError) as error:
@@ -218,6 +235,7 @@ class StudyRecords:
         return self._rows(trial_id, SYSTEM)
 
     def _rows(self, trial_id: str, name: str) -> list[Row]:
+        """Return the rows of a trial's file of reports, without what a row lacks; [] where there is no such file."""
         try:
             table = self.metrics_table(trial_id, self._read(trial_id, name), name)
         except FileNotFoundError:
@@ -229,9 +247,10 @@ class StudyRecords:
         self.store.write(self.key(trial_id, "items.parquet"), data)
 
     def items(self, trial_id: str, expected: Iterable[str] = ()) -> ItemColumns:
-        """Return one array per name, one value per test item; {} where the trainable gave none.
+        """Return name -> array with one value for each test item; {} where the trainable gave none.
 
-        `BrokenFileError` where the file is broken or lacks one of the names that the record expects.
+        `expected` are the names that the trial's record has (`Record.items`). `BrokenFileError` where the file is
+        broken or lacks one of these.
         """
         name = "items.parquet"
         file = f"{self.store.uri}/{self.key(trial_id, name)}"
@@ -242,6 +261,7 @@ class StudyRecords:
             if set(expected):
                 raise BrokenFileError(file, "it is missing", remedy) from None
             return {}
+        # Scores are numbers; what an item is from, its group, may be text.
         columns = {
             name: is_value if name.rpartition("/")[2] == GROUP else is_number for name in expected
         }
@@ -249,11 +269,17 @@ class StudyRecords:
         return {name: table[name].to_numpy() for name in table.column_names}
 
     def _read(self, trial_id: str, name: str) -> bytes:
-        """A file of a trial that a program reads whole; `BrokenFileError` where it is larger than one may be."""
+        """Return the content of a trial's file; `BrokenFileError` where it has more than `MAX_TRIAL_READ` bytes.
+
+        `FileNotFoundError` where there is none.
+        """
         return self.store.read(self.key(trial_id, name), MAX_TRIAL_READ)
 
     def artifact(self, trial_id: str, name: str, to: Path) -> Path:
-        """Fetch one artifact to the file `to`."""
+        """Fetch the artifact `name` of a trial to the file `to`, whose folder is made; return `to`.
+
+        `FileNotFoundError` where there is none, ValueError where the name would lead out of the trial's folder.
+        """
         key = self.key(trial_id, f"artifacts/{check_file_name(name)}")
         to.parent.mkdir(parents=True, exist_ok=True)
         self.store.get_file(key, to)
@@ -261,11 +287,12 @@ class StudyRecords:
 
 
 def encode_items(items: ItemColumns) -> bytes:
-    """Return the content of items.parquet: the values of a trainable for each test item."""
+    """Return the content of items.parquet: `items` maps each name to an array with one value for each test item."""
     return encode_table(pa.table({k: pa.array(v) for k, v in items.items()}))
 
 
 def _wide(rows: list[Row]) -> pa.Table:
+    """Return reports as a table with a column for each name that any of them has; null where a report lacks it."""
     names = dict.fromkeys(["step", "time", *(name for row in rows for name in row)])
     return pa.table(
         {name: pa.array([row.get(name) for row in rows], _kind(name)) for name in names}
@@ -274,9 +301,10 @@ def _wide(rows: list[Row]) -> pa.Table:
 
 @functools.lru_cache(maxsize=256)  # trials of a study report the same metrics
 def _report_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """Return the schema of reports with these columns."""
     return pa.schema([(name, _kind(name)) for name in columns])
 
 
 def _kind(column: str) -> pa.DataType:
-    """The type of a column of reports."""
+    """Return the type of a column of reports: `step` is an integer, all others are floats."""
     return pa.int64() if column == "step" else pa.float64()

@@ -55,7 +55,8 @@ class S3Store(ListedStore):
     """Objects below `s3://bucket/prefix`.
 
     Every call is retried as `s3_retry.Retry` says; then `StorageError` names the object and what to do. `patient`: the
-    server answered this process, or the one that it works for, before.
+    server answered this process, or the one that it works for, before, so that an outage is waited out. Nothing is
+    asked of the server before the first call.
     """
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
@@ -70,11 +71,15 @@ class S3Store(ListedStore):
         return functools.partial(S3Store, patient=self._retry.patient), (self.uri,)
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
-        """The object's bytes, checked against the SHA-256 in its metadata."""
+        """Return the object's bytes, checked against the SHA-256 in its metadata.
+
+        `FileNotFoundError` where there is none, `BrokenFileError` where it has more than `limit` bytes.
+        """
 
         def fetch(allowance: Allowance) -> bytes | int:
             """Return the bytes of the object; its size alone where that is above the limit."""
             response = self._client.get_object(**self._at(key))
+            # Too large is no fault of the connection: it is returned, and so not tried again.
             if (size := int(response["ContentLength"])) > limit:
                 response["Body"].close()
                 return size
@@ -89,9 +94,10 @@ class S3Store(ListedStore):
         return answer
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Put one object with its SHA-256 in the metadata.
+        """Put one object with its SHA-256 in the metadata; return whether it was written.
 
-        With `if_absent`, an object that is there from an earlier try, whose answer was lost, counts as written.
+        With `if_absent` it is not where the key has an object; but one that is there from an earlier try of this call,
+        whose answer was lost, counts as written.
         """
         place = self._at(key) | ({"IfNoneMatch": "*"} if if_absent else {})
         digest = hashlib.sha256(data).hexdigest()
@@ -163,6 +169,7 @@ class S3Store(ListedStore):
         extra = {"Metadata": {DIGEST: file_digest(path)}, "ChecksumAlgorithm": "CRC32"}
 
         def upload(allowance: Allowance) -> None:
+            """Send the file in parts, from its beginning at each try."""
             with path.open("rb") as file:
                 self._transfers.upload_fileobj(
                     file, self.bucket, self.prefix + key, ExtraArgs=extra, Config=TRANSFER
@@ -175,7 +182,10 @@ class S3Store(ListedStore):
         self._retry("read", key, lambda allowance: self._download(key, path, allowance))
 
     def has_conditional_writes(self) -> bool:
-        """Whether the server heeds `If-None-Match: *`: asked with an object under a random name, which is deleted."""
+        """Return whether the server heeds `If-None-Match: *`.
+
+        An object is written twice under a random name, the second time in vain where it does; then it is deleted.
+        """
         key = f".contrasweep-write-check-{uuid.uuid4().hex}"
         place = self._at(key) | {"IfNoneMatch": "*", "Body": b""}
         try:
@@ -188,7 +198,7 @@ class S3Store(ListedStore):
         return False
 
     def _at(self, key: str) -> dict[str, str]:
-        """Return the place of an object as boto3 takes it."""
+        """Return the place of an object, its bucket and its whole key, as boto3 takes it."""
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     @property
@@ -202,7 +212,11 @@ class S3Store(ListedStore):
         return self._connected(PART_ATTEMPTS)
 
     def _connected(self, attempts: int) -> Any:
-        """Return the client for all threads of this process; clients are thread-safe, but do not survive a fork."""
+        """Return the client, with `attempts` tries a request, for all threads of this process.
+
+        Clients are thread-safe, but do not survive a fork. Where the variables that configure them have changed, it is
+        another one.
+        """
         aws = tuple(
             sorted(
                 (name, value)
@@ -217,6 +231,7 @@ class S3Store(ListedStore):
         """Return the server's answer on an object without its content; None where there is no such object."""
 
         def fetch(allowance: Allowance) -> Answer:
+            """Ask once."""
             return dict(self._client.head_object(**self._at(key)))
 
         try:
@@ -225,11 +240,16 @@ class S3Store(ListedStore):
             return None
 
     def _has(self, key: str, digest: str) -> bool:
+        """Return whether there is an object whose content has this SHA-256."""
         head = self._head(key)
         return head is not None and _digest(head) == digest
 
     def _download(self, key: str, path: Path, allowance: Allowance) -> None:
-        """Download one version of an object, a large one in parts, and then move the file to `path`."""
+        """Download one version of an object to `path`, which has it whole or not at all; a large one comes in parts.
+
+        `allowance` is extended by the time that its size takes. `CorruptedObject` where other bytes came than were
+        written, as where the object was replaced meanwhile.
+        """
         place = self._at(key)
         head = self._client.head_object(**place)
         allowance.extend(int(head["ContentLength"]))
@@ -252,9 +272,10 @@ class S3Store(ListedStore):
 
 @functools.lru_cache(maxsize=8)
 def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: int) -> Any:
-    """Return a client that makes each request `attempts` times.
+    """Return a client that makes each request `attempts` times at most.
 
-    Further retries are ours: botocore's neither log nor cover bodies that end early.
+    `process` and `environment` are not read here: a client is kept for each value of them (`lru_cache`). Further
+    retries are ours: botocore's neither log nor cover bodies that end early.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
@@ -272,9 +293,9 @@ def _connect(process: int, environment: tuple[tuple[str, str], ...], attempts: i
 
 
 def _check(digest: str, response: Answer) -> None:
-    """Raise `CorruptedObject` if the bytes differ from the digest stored with them.
+    """Raise `CorruptedObject` if `digest`, of the bytes that came, is not the one stored with the object.
 
-    Objects of other programs have no digest.
+    `response` is the server's answer with the object's metadata. Objects of other programs have no digest: they pass.
     """
     stated = _digest(response)
     if stated and stated != digest:
@@ -282,5 +303,6 @@ def _check(digest: str, response: Answer) -> None:
 
 
 def _digest(response: Answer) -> str | None:
+    """Return the SHA-256 that an object has in its metadata; None where it has none."""
     digest: str | None = response.get("Metadata", {}).get(DIGEST)
     return digest

@@ -65,14 +65,17 @@ WRONG_REQUEST = (
 
 
 class Allowance:
-    """Deadline of one attempt of a call, on the monotonic clock."""
+    """Deadline of one attempt of a call: `seconds` from now, on the monotonic clock.
+
+    A call that learns how much it has to read extends it.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
         self.extra_s = 0.0
 
     def extend(self, size: int) -> None:
-        """Move the deadline by the seconds that `size` bytes take on a slow line."""
+        """Move the deadline by the seconds that `size` bytes take on a slow line; the last call counts in `extra_s`."""
         self.extra_s = size / MIN_BYTES_PER_S
         self.until += self.extra_s
 
@@ -81,6 +84,7 @@ class Retry:
     """Repeats failed calls to one address. `patient`: the server has answered before, so an outage is waited out."""
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
+        """Read the numbers of the module's docstring from the environment; `StorageError` where one is none."""
         self.uri = uri
         self.patient = patient
         self.attempts = positive_number("CONTRASWEEP_S3_ATTEMPTS", 6)
@@ -89,10 +93,18 @@ class Retry:
         self.deadline_s = positive_number("CONTRASWEEP_S3_DEADLINE_S", 180)
 
     def __call__(self, verb: str, key: str, call: Callable[[Allowance], T], size: int = 0) -> T:
-        """Return what `call` returns; make it again after retryable errors. `size` bytes are sent.
+        """Return what `call` returns; make it again after retryable errors.
 
-        A missing object is `FileNotFoundError`, a condition that failed the server's own error, all else
-        `StorageError`.
+        Args:
+            verb: What it does to the object, for messages: `read`, `write`, `list`, `delete`.
+            key: The object.
+            call: One attempt; it is given its allowance of time.
+            size: Bytes that are sent, which lengthen all deadlines.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            botocore.exceptions.ClientError: A condition of a write failed, or the server knows no conditions.
+            StorageError: Anything else, once no attempt is left.
         """
         place = f"{self.uri}/{key}"
         deadline = time.monotonic() + self.deadline_s + 3 * size / MIN_BYTES_PER_S
@@ -104,6 +116,7 @@ class Retry:
             try:
                 result = bounded(call, allowance)
             except Exception as error:
+                # What is read is known only once the server has answered: then the deadline allows for three attempts.
                 deadline += 3 * allowance.extra_s if not size else 0.0
                 code = error_code(error)
                 missing = code in NOT_FOUND and verb != "write"
@@ -112,6 +125,7 @@ class Retry:
                     if missing:
                         raise FileNotFoundError(place) from None
                     raise
+                # Twice as long each time, and by chance less, so that many processes do not ask at one moment.
                 wait = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1)
                 if not self._again(error, attempt, deadline - wait):
                     raise storage_error(verb, place, error, attempt) from None
@@ -122,7 +136,10 @@ class Retry:
             return result
 
     def _again(self, error: Exception, attempt: int, deadline: float) -> bool:
-        """Whether a call that failed is tried once more."""
+        """Return whether a call that failed for the `attempt`th time (from 1) is tried once more.
+
+        `deadline` is the latest time, on the monotonic clock, at which its wait may begin.
+        """
         # Keys that were just given take a moment to be known; after that a refusal is final.
         if is_refusal(error):
             return attempt < DENIED_ATTEMPTS
@@ -133,10 +150,15 @@ class Retry:
         return time.monotonic() < deadline
 
     def _is_counted(self, error: Exception) -> bool:
+        """Return whether the number of attempts ends the tries; else the deadline alone does.
+
+        It does where the user has set it, where the server never answered, and for a damaged object, which no waiting
+        mends.
+        """
         return self.always_counted or not self.patient or isinstance(error, CorruptedObject)
 
     def _log(self, verb: str, place: str, error: Exception, attempt: int, wait: float) -> None:
-        """Warn of a failed call that is tried again after `wait` seconds."""
+        """Warn in the log of a failed call that is tried again after `wait` seconds, as attempt `attempt` + 1."""
         if is_denied(error):  # said once, when it is final
             return
         of = f" of {self.attempts}" if self._is_counted(error) else ""
@@ -147,7 +169,7 @@ class Retry:
 
 
 def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
-    """Return what `call(allowance)` returns; raise `AttemptTimeout` when its time is over.
+    """Return what `call(allowance)` returns, or raise what it raises; raise `AttemptTimeout` when its time is over.
 
     It runs in a thread of its own, which is then left to itself: nothing ends a read of a socket that is given a byte
     now and then.
@@ -164,6 +186,7 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
 
     began = time.monotonic()
     threading.Thread(target=work, name="s3-call", daemon=True).start()
+    # The call may extend its allowance while it is waited for.
     while not ended.wait(max(0.0, allowance.until - time.monotonic())):
         if time.monotonic() >= allowance.until:
             raise AttemptTimeout(f"no whole answer within {allowance.until - began:.0f} s")
@@ -174,9 +197,9 @@ def bounded(call: Callable[[Allowance], T], allowance: Allowance) -> T:
 
 
 def positive_number(variable: str, default: int) -> int:
-    """Return the whole number of the environment's `variable`, or `default` where it is not set.
+    """Return the whole number of the environment's `variable`, or `default` where it is not set; at least 1.
 
-    Raises `StorageError` for anything but a whole number of at least 1.
+    A smaller number counts as 1. Raises `StorageError` for anything but a whole number.
     """
     try:
         return max(1, int(os.environ.get(variable, default)))
@@ -195,7 +218,7 @@ class AttemptTimeout(Exception):
 
 
 def error_code(error: Exception) -> str:
-    """The server's code of an error; "" where the server did not answer."""
+    """Return the server's code of an error, such as `NoSuchKey` or `503`; "" where the server did not answer."""
     if isinstance(error, raised.ClientError):
         return str(error.response.get("Error", {}).get("Code", ""))
     return ""
@@ -212,7 +235,10 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_local(error: Exception) -> bool:
-    """Whether a file of this machine could not be read or written, as on a full disk."""
+    """Whether a file of this machine could not be read or written, as on a full disk.
+
+    Such an error names the file; errors of the connection, which are OSErrors too, are not meant.
+    """
     remote = ConnectionError | TimeoutError | raised.BotoCoreError
     return (
         isinstance(error, OSError) and error.filename is not None and not isinstance(error, remote)
@@ -232,7 +258,11 @@ def is_retryable(error: Exception) -> bool:
 
 
 def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) -> StorageError:
-    """The one line for a call that failed `attempts` times, with what to do."""
+    """Return the error, in one line, for a call that failed `attempts` times: what failed, why, and what to do.
+
+    `verb` and `place` are what was done to which object. It is a `StorageDenied` where credentials are missing or
+    refused.
+    """
     endpoint = redacted(
         os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "AWS"
     )
@@ -255,7 +285,7 @@ def storage_error(verb: str, place: str, error: Exception, attempts: int = 1) ->
 
 
 def message(error: Exception) -> str:
-    """An error in a few words."""
+    """Return an error in a few words: the server's status and code, `503 SlowDown`, else its text without secrets."""
     if isinstance(error, raised.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
         code = error_code(error)

@@ -20,12 +20,18 @@ COPY_BYTES = 2**20
 
 
 class Store(Protocol):
-    """An object store. `write` and `put_file` are atomic: a reader sees the old object, the new, or none."""
+    """An object store. `write` and `put_file` are atomic: a reader sees the old object, the new, or none.
+
+    Every call may raise `StorageError`, with what to do, where the storage fails.
+    """
 
     uri: str
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
-        """The object's bytes; `FileNotFoundError` if there is none, `BrokenFileError` if it has more than `limit`."""
+        """Return the object's bytes.
+
+        `FileNotFoundError` if there is none, `BrokenFileError` if it has more than `limit` bytes.
+        """
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write an object; with `if_absent` only where the key has none. Return whether it was written."""
@@ -34,19 +40,25 @@ class Store(Protocol):
         """Return whether an object has this key."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """The keys that begin with `prefix`, sorted; those alone that `names.is_key` knows."""
+        """Yield the keys that begin with `prefix`, which may end within a name, sorted; all keys where it is "".
+
+        Keys that none of ours can be (`names.is_key`) are left out.
+        """
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return key -> bytes of each object whose key begins with `prefix`."""
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
-        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`."""
+        """Return key -> a text that changes with the content, of each object `<folder><any>/<name>`.
+
+        `folder` ends with a slash, or is "" for the root; `<any>` is one level.
+        """
 
     def delete(self, key: str) -> None:
         """Delete an object; no error if there is none."""
 
     def copy(self, key: str, to: str) -> None:
-        """Copy one object; what is at `to` is replaced."""
+        """Copy one object to the key `to`; what is there is replaced. `FileNotFoundError` if there is none to copy."""
 
     def put_file(self, key: str, path: Path) -> None:
         """Write an object from a local file."""
@@ -95,11 +107,12 @@ class LocalStore:
     """A folder. Objects are written beside their place under a hidden name and renamed into it."""
 
     def __init__(self, root: Path) -> None:
+        """Take the folder `root`, which is made when something is first written."""
         self.root = root
         self.uri = str(root)
 
     def read(self, key: str, limit: int = MAX_READ) -> bytes:
-        """The file's content. What is no plain file (a link, a pipe that would never end) is refused."""
+        """Return the file's content. What is no plain file (a link, a pipe that would never end) is refused."""
         with self._open(key) as file:
             if (size := os.fstat(file.fileno()).st_size) > limit:
                 raise too_large(self.uri, key, size, limit)
@@ -113,6 +126,7 @@ class LocalStore:
         """Copy the file beside its place and flush it, then rename it."""
 
         def copy(temporary: Path) -> None:
+            """Fill the hidden file."""
             with path.open("rb") as file:
                 _flushed(temporary, file)
 
@@ -129,13 +143,14 @@ class LocalStore:
             return self._path(key).is_file()
 
     def list(self, prefix: str = "") -> Iterator[str]:
-        """Keys of the files whose keys begin with `prefix`, sorted, without unfinished ones."""
+        """Yield the keys of the files whose keys begin with `prefix`, sorted, without unfinished ones."""
 
-        def failed(error: OSError) -> None:  # a folder that cannot be read is no empty one
+        def failed(error: OSError) -> None:
+            """Raise the error of a folder that cannot be read: it is no empty one. One that is gone by now is."""
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise error
 
-        # what lies in a folder `a` and in `ab` both begins with `a`
+        # The folder that has all keys with this prefix: of `grid/tr` it is `grid`, of `grid/trials/` `grid/trials`.
         top = (self.root / f"{prefix}_").parent
         keys = (
             (Path(folder) / name).relative_to(self.root).as_posix()
@@ -150,7 +165,7 @@ class LocalStore:
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return key -> bytes of each file whose key begins with `prefix`."""
         with self._asking("be listed", prefix):
-            # a link may lead to nothing
+            # Of the link itself, which may lead to nothing.
             return {key: self._path(key).lstat().st_size for key in self.list(prefix)}
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
@@ -179,6 +194,7 @@ class LocalStore:
         """Give the file a second name where the file system can, else copy it."""
 
         def link(temporary: Path) -> None:
+            """Make the hidden file a second name of the object, or a copy of it."""
             try:  # objects are replaced and never written in place, so two names may share one
                 os.link(self._path(key), temporary)
             except OSError:
@@ -201,7 +217,10 @@ class LocalStore:
         return True
 
     def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:
-        """Write a file by `fill(temporary)` and move it to `key`; return False where `if_absent` and it is there."""
+        """Write a hidden file by `fill(temporary)`, move it to `key`, and return whether it was written.
+
+        With `if_absent` it is not where a file is there. The hidden file is gone at the end, also after an error.
+        """
         target = self._path(key)
         with self._asking("be written", key):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +238,11 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _asking(self, what: str, key: str) -> Iterator[None]:
-        """While open, what the system refuses is a `StorageError`; but for a missing file, where one may be missing."""
+        """While open, make an error of the system a `StorageError` that says what `key` cannot do.
+
+        `what` is the end of that sentence: `be read`, `be written`. `FileNotFoundError` passes, as an answer, but not
+        while a file is written: then it is a fault.
+        """
         try:
             yield
         except OSError as error:
@@ -229,7 +252,7 @@ class LocalStore:
             raise StorageError(f"storage {self.uri}: {key} cannot {what} ({why})") from error
 
     def _path(self, key: str) -> Path:
-        """Where an object lies; `StorageError` where its key would lead out of the folder."""
+        """Return where an object lies; `StorageError` where its key would lead out of the folder."""
         if key.startswith("/") or "\0" in key or ".." in key.split("/"):
             raise StorageError(
                 f"storage {self.uri}: the key {key[:200]!a} leads out of it; it is not used"
@@ -238,7 +261,11 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _open(self, key: str) -> Iterator[BinaryIO]:
-        """The plain file of this key, open to be read."""
+        """Open the plain file of this key to be read; `StorageError` where it is a link, a pipe or a folder.
+
+        `FileNotFoundError` where there is none.
+        """
+        # No link is followed, and a pipe is opened without waiting for its writer, so that it can be refused below.
         with self._asking("be read", key), contextlib.ExitStack() as opened:
             try:
                 number = os.open(
@@ -253,7 +280,10 @@ class LocalStore:
 
 
 def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
-    """Write a file that is whole after a power cut too."""
+    """Write `content` to a file and onto the disk, so that it is whole after a power cut too.
+
+    `mode` `xb` raises `FileExistsError` where the file is there.
+    """
     with path.open(mode) as file:
         shutil.copyfileobj(content, file, COPY_BYTES)
         file.flush()
@@ -261,7 +291,10 @@ def _flushed(path: Path, content: BinaryIO, mode: str = "wb") -> None:
 
 
 def _create(target: Path, source: Path) -> bool:
-    """Give `target` the content of `source` if there is no such file; whether it did."""
+    """Give `target` the content of the file `source` if there is no such file; return whether `target` has it.
+
+    Of several processes only one can. `source` stays.
+    """
     try:
         os.link(source, target)
     except FileExistsError:  # NFS says so too where the answer to a link that was made got lost

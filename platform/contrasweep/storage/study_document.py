@@ -29,6 +29,8 @@ Commands = Annotated[
 
 
 class _Budget(pydantic.BaseModel):
+    """The fields of a declared budget; None: it bounds nothing of the kind."""
+
     model_config = SCHEMA
 
     trials: Count | None = None
@@ -37,6 +39,7 @@ class _Budget(pydantic.BaseModel):
 
 
 def _check_budget(budget: Config) -> Config:
+    """Return `budget`; raise `ValidationError` where it is none."""
     _Budget.model_validate(budget)
     return budget
 
@@ -50,6 +53,7 @@ class DeclaredSearch:
     budget: Annotated[Config, pydantic.AfterValidator(_check_budget)]
 
 
+# What is read of a whole declaration, by type: nothing else in it is looked at, whoever wrote it.
 class _DeclaredStart(pydantic.BaseModel):
     study: Name
     arm: Label
@@ -94,6 +98,10 @@ class _Declaration(pydantic.BaseModel):
 
 
 def _check_declaration(spec: Config) -> Config:
+    """Return `spec`; raise `ValidationError` where a field that is read has another type.
+
+    {}, if none was kept, passes.
+    """
     if spec:
         _Declaration.model_validate(spec)
     return spec
@@ -104,10 +112,10 @@ Declaration = Annotated[Config, pydantic.AfterValidator(_check_declaration)]
 
 
 def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
-    """Return the fields of a declaration that are compared with those of another.
+    """Return the fields of a declaration that are compared with those of another, as plain JSON.
 
-    All but the study's name and `free` are; None is left out. Of `evaluate` only the metrics that the study decides are
-    compared.
+    All but the study's name and those in `free` are; a field that is None is left out. Of `evaluate` only the metrics
+    that the study decides are compared, sorted.
     """
     scores = sorted(
         metric for declared in spec.get("evaluate") or () for metric in declared.get("metrics", ())
@@ -124,9 +132,11 @@ def compared(spec: Config, free: Collection[str] = ()) -> MutableConfig:
 class Declared:
     """What was declared, or trained again, once a trial had ended. The first entry of a log is the first declaration.
 
-    `ended` of the `trials` of the table had ended then. `by` is who asked. `changes` says what differs from the entry
-    before, and `spent` how many looks it was: each leaves a quarter of the level of all comparisons. `again` has the
-    values that trials had which were trained again (None: failed).
+    `at` is when, in unix seconds. `ended` of the `trials` of the table (None: their number is not known) had ended
+    then. `by` is who asked. `changes` are lines on what differs from the entry before, each beginning with a field's
+    name, and `spent` is how many looks it counts as: each leaves a quarter of the level of all comparisons. `spec` is
+    the declaration (None: it did not change). `again` has the values that trials had which were trained again (None:
+    failed).
     """
 
     at: Time
@@ -182,7 +192,7 @@ class StudyDocument:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Declared name -> what people read in its place."""
+        """Return declared name -> what people read in its place; empty where nothing was renamed."""
         return dict(self.spec.get("labels") or {})
 
     @property
@@ -192,12 +202,12 @@ class StudyDocument:
 
     @property
     def question(self) -> Literal["overall", "cells"]:
-        """Return whether the study compares arms over all cells or in each cell."""
+        """Return whether the study compares arms over all cells (`overall`) or in each cell (`cells`)."""
         return "cells" if self.spec.get("question") == "cells" else "overall"
 
     @property
     def smallest_difference(self) -> float | None:
-        """The smallest difference of interest, in units of the metric, where one was declared."""
+        """The smallest difference of interest, in units of the metric; None where none was declared."""
         value = self.spec.get("smallest_difference")
         return None if value is None else float(value)
 
@@ -228,19 +238,20 @@ class StudyDocument:
 
     @property
     def spent(self) -> int:
-        """How many later declarations count as looks at the table, each of which spends a part of alpha."""
+        """How many looks at the table later declarations count as, each of which spends a part of alpha."""
         return sum(entry.spent for entry in self.log)
 
     @property
     def seen(self) -> dict[str, float | None]:
         """Trial -> its first value of the metric, of each trial that was trained again; None: it had no value."""
+        # Of several entries on a trial the earliest is put in last, so that it counts.
         return {
             trial: value for entry in reversed(self.log) for trial, value in entry.again.items()
         }
 
     @property
     def level(self) -> float:
-        """The level of the comparisons of one metric: `alpha`, divided among the metric and `scores`."""
+        """The level of the comparisons of one metric: `alpha`, divided equally among the metric and the `scores`."""
         return self.alpha / (1 + len(self.scores))
 
     def start(self, arm: str) -> MutableConfig:
@@ -254,15 +265,16 @@ class StudyDocument:
 
 
 def lines_declared_anew(known: StudyDocument | None, document: StudyDocument) -> list[str]:
-    """Return the `declared_lines` of `document` that `known`, as the storage has it, has not."""
+    """Return the `declared_lines` of `document` that those of `known`, as the storage has it (None: not yet), lack."""
     before = declared_lines(known) if known else []
     return [line for line in declared_lines(document) if line not in before]
 
 
 def declared_lines(document: StudyDocument) -> list[str]:
-    """Return a sentence for each later declaration by which other verdicts were asked for, with those that stand.
+    """Return sentences, for below the table, on what was asked of these data before or otherwise.
 
-    Earlier studies that asked the same are named first.
+    First the earlier studies that asked the same, then seeds that are left out, then each later declaration by which
+    other verdicts were asked for, with the fields by which verdicts are. Empty where nothing of this is so.
     """
     lines = []
     before = document.asked_before
@@ -284,6 +296,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
         ]
         # What follows no verdict, as a budget, is told only where the entry has counted as a look.
         changes = entry.changes if entry.spent or entry.spec is None else changes_asked
+        # Nor is a training that was repeated without counting as a look.
         if not changes or (entry.again and not entry.spent):
             continue
         line = f"declared anew after {entry.ended} of {entry.trials} trials had ended: {', '.join(changes)}"
@@ -306,7 +319,7 @@ def declared_lines(document: StudyDocument) -> list[str]:
 
 
 def _shown(document: StudyDocument, name: str) -> str:
-    """Return the declared value of a field as text."""
+    """Return the value that verdicts follow of the field `name` of `VERDICT`, as text; `none` where there is none."""
     if name == "evaluate":
         return ", ".join(document.scores) or "none"
     value = getattr(document, name)
@@ -318,6 +331,7 @@ def _shown(document: StudyDocument, name: str) -> str:
 
 
 def _check_arms(document: StudyDocument) -> StudyDocument:
+    """Return `document`; raise `ValueError` where it names arms that its own declaration, if it was kept, has not."""
     other = set(document.arms) - set(document.spec["arms"]) if document.spec else ()
     if other:
         raise ValueError(f"arms that its declaration has not: {', '.join(sorted(other))[:100]!a}")
