@@ -297,8 +297,9 @@ def draw(
 ) -> Draws | ExternalDraws:
     """Draw the view of each of `n` images with so many channels: what happens to it, for `apply`.
 
-    Every policy uses the generator equally often, so that two policies differ in what they do and not in their
-    luck.
+    The 12 numbers an image of crop, flip, rotation and colours are drawn whether or not the policy uses them, so that
+    two policies differ in what they do and not in their luck. A policy with blur or solarisation draws 3 more after
+    them. Of a user's own transform one number an image is drawn, the seed of its view.
     """
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))

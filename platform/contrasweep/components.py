@@ -141,7 +141,9 @@ class Table(Mapping[str, E], Generic[E]):
     def choose(self, value: object, default: str = "", defaults: Config | None = None) -> Component:
         """Return the component that `value` means: a name, or a mapping of `name` and parameters.
 
-        `default` and `defaults` are those of the field, as `setting` has them.
+        `default` is the name that a mapping without one means. `defaults` are values for parameters that `value` does
+        not give, of which those count that the component has. `SpecError`, at the place below `value`, for another
+        type, a name that is neither in the table nor a dotted path, and a parameter that the component has not.
         """
         if isinstance(value, Component):
             value = value.to_plain()

@@ -96,10 +96,14 @@ class Objective:
 
 
 def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:
-    """Return the weight w_k of each class by its count n_k in `labels`; 0 for an absent class.
+    """Return the weight w_k of each class by its count n_k among the N `labels`.
 
-    `balanced` is N/(K n_k); `root` its square root, between that and none (as square-root sampling, Mahajan et al.
-    2018); `effective_number` (1 - b)/(1 - b^n_k) scaled to mean 1 over the classes present; `none` 1.
+    K is `classes`, absent ones too. An absent class has weight 0, but for `none`. `kind` is one of
+
+    - `balanced`: N / (K n_k);
+    - `root`: the square root of that (as square-root sampling, Mahajan et al. 2018);
+    - `effective_number`: (1 - b) / (1 - b^n_k) with b = .9999, scaled to mean 1 over the classes that have labels;
+    - `none`: 1.
     """
     counts = torch.bincount(labels.cpu(), minlength=classes).double()
     if kind == "none":

@@ -38,10 +38,12 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 def memory(config: Config, data: Manifest) -> Workload:
     """Return what a trial of this config takes: one step of a batch of pairs.
 
-    The vocabulary is not known before the data is read: as many words as rows.
+    What is known only once the data is read is guessed: as many words in the vocabulary as rows, and three classes
+    where the dataset names none.
     """
     s = Settings(**config)
     words = data.rows("train")
+    # Three as in entailment, for labels without names: the last layer that they size is a trifle of the network.
     classes = len(data.classes) or 3
     # What tells two networks of one kind apart: its size in memory is measured once for each.
     network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]

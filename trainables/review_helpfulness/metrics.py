@@ -137,7 +137,11 @@ def token_distances(
 
 
 def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Tensor, " b"]]:
-    """Return `cs_<relation>` and `l2_<relation>` per sample, means over the relation's two pairs of sequences."""
+    """Return the distances of each relation of `RELATIONS` per sample, means over its two pairs of sequences.
+
+    `features` has the four sequences `text_p`, `text_r`, `roi_p`, `roi_r`. Names are `cs_intra_modal` (1 - cosine),
+    `l2_intra_modal` (Euclidean), and so on.
+    """
     distances = {}
     for relation, pairs in RELATIONS.items():
         both = [token_distances(*features[a], *features[b]) for a, b in pairs]

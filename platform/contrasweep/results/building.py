@@ -246,7 +246,10 @@ def comparisons(
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
 ) -> Iterator[_Found]:
-    """Yield each comparison that there is evidence for; it stands where the rule may decide it."""
+    """Yield each comparison that there is evidence for; it stands where the rule may decide it.
+
+    In each context, such as a dataset, every two sides are compared, or every side with the rule's reference.
+    """
     work = trials.assign(
         side=labels_of(trials, layout.compared), cell=labels_of(trials, layout.pooled)
     )
@@ -264,7 +267,8 @@ def _evidence(
         # where the trial of each (cell, fold, seed) stands; -1: nowhere
         sides: dict[str, NDArray[np.intp]] = {}
         for side in dict.fromkeys(part["side"]):
-            # Where a replicate has several trials the first one counts: it stands last, and is written last.
+            # Where a replicate has several trials the first one counts. Of equal indices NumPy keeps the value that is
+            # written last, so the rows are written backwards.
             own_rows = np.flatnonzero(part["side"] == side)[::-1]
             sides[str(side)] = np.full(len(code), -1)
             sides[str(side)][coded[own_rows]] = own_rows
@@ -297,7 +301,9 @@ def _evidence(
             # All trials of a and of b, and the values of those that finished.
             own_rows_of = [sides[side][sides[side] >= 0] for side in (a, b)]
             runs = [column["value"][at][np.isfinite(column["value"][at])] for at in own_rows_of]
-            # Where hardly a replicate is shared, the runs are two samples.
+            # Where hardly a replicate is shared, the runs are two samples. Such runs were read from elsewhere, and a
+            # rule that takes them knows no arms that were added nor trials trained again: the comparison stands. An arm
+            # without a finished run gives none, paired or not.
             if rule.unpaired and (result is None or result.common.n < 2):
                 lost_a, lost_b = (int(column["lost"][at].sum()) for at in own_rows_of)
                 apart = unpaired_evidence(runs[0], runs[1], (lost_a, lost_b), rule.mode)

@@ -318,8 +318,10 @@ UNIT = "replicates"
 def count_look(plan: Plan, records: StudyRecords) -> None:
     """Record that the user saw the table before extending a study of fixed size by `plan`.
 
-    It counts as a look where all trials have ended and cells get more replicates. The look of an earlier extension that
-    added no trial, and that `plan` withdraws, is removed. A study with `replicates` counts its looks itself.
+    It counts as a look where all trials have ended and cells get more replicates. Where `plan` takes an earlier
+    extension back before any of its trials has ended, the look that was counted for it is removed. Does nothing for a
+    study with `replicates`, which counts its looks itself, for a new study, and where `plan` is the one that was
+    declared last.
     """
     document = records.document()
     if plan.study.replicates is not None or document is None or document.plan_digest == plan.digest:

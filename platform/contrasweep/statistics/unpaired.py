@@ -148,7 +148,9 @@ def unpaired_evidence(
 ) -> Evidence | None:
     """Return the evidence of two arms from their runs [n] and [m]; None where one has none.
 
-    `failed` counts the runs of either that failed. Each is a loss: by the range of all runs worse than the worst.
+    `failed` counts the runs of either that failed. Each is a loss: by the range of all runs worse than the worst of
+    all. `mode` is "max" where larger values are better, else "min". Runs have no partners: `pairs` are as many as could
+    be made of them.
     """
     if not len(a) or not len(b):
         return None
@@ -158,11 +160,12 @@ def unpaired_evidence(
     of_a, of_b = (
         np.concatenate([x, np.full(n, lost)]) for x, n in zip((a, b), failed, strict=True)
     )
+    # A verdict for an arm has to hold with that arm's own failures as losses; those of both could outweigh each other.
     return Evidence(
-        unpaired_contrast(a, b),
-        Gaps(*failed, planned=max(len(of_a), len(of_b))),
-        unpaired_contrast(of_a, b) if failed[0] else None,
-        unpaired_contrast(a, of_b) if failed[1] else None,
+        common=unpaired_contrast(a, b),
+        gaps=Gaps(*failed, planned=max(len(of_a), len(of_b))),
+        a_loses=unpaired_contrast(of_a, b) if failed[0] else None,
+        b_loses=unpaired_contrast(a, of_b) if failed[1] else None,
         pairs=min(len(a), len(b)),
         means=(float(a.mean()), float(b.mean())),
     )
