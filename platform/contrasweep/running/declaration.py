@@ -47,8 +47,10 @@ def redeclare(
     """Return the study.json that a run of `plan` leaves; `declared` is what it would be in an empty storage.
 
     Raises `SpecError` where it differs from what was declared before a trial ended, unless `extend`, and where trials
-    would leave the table. With `spend` the comparisons of added arms have verdicts too, and this is a look.
+    would leave the table. With `spend` the comparisons of added arms have verdicts too, and this is a look. Nothing is
+    written.
     """
+    # An evaluation has no verdicts, so it may be declared otherwise at any time.
     if declared.evaluates:
         return declared
     # Until a trial has left a score, nothing was seen, and anything may be declared otherwise.
@@ -141,7 +143,7 @@ def redeclare(
 
 
 def _log(known: StudyDocument) -> tuple[Declared, ...]:
-    """The log as far as it goes, which begins with the first declaration."""
+    """Return the log as far as it goes; where there is none yet, its first entry: the declaration that is known."""
     first = Declared(known.created, ", ".join(known.commands), 0, known.trials, spec=known.spec)
     return known.log or (first,)
 
@@ -179,6 +181,7 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
             # somebody else's study keeps nobody from running
             with contextlib.suppress(BrokenFileError):
                 declared = other.document() if other.study != document.name else None
+                # The same data, two arms in common (or one twice in both), and a trial with a record.
                 same = declared is not None and declared.spec.get("data") == document.spec.get(
                     "data"
                 )
@@ -193,6 +196,7 @@ def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, .
 
 
 def _arms(document: StudyDocument) -> Counter[str]:
+    """Count the arms of a study by what they train, as text; their names play no part."""
     return Counter(
         json.dumps(arm, sort_keys=True, default=str)
         for arm in document.spec.get("arms", {}).values()
@@ -241,7 +245,11 @@ def trained_again(
 
 
 def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable[str]) -> None:
-    """Raise `SpecError` for another kind of study, and for a search by other fields."""
+    """Raise `SpecError` for another kind of study, and for a search by other fields.
+
+    `known` is the earlier study.json, `now` the fields as they are declared now, of which `changed` differ.
+    """
+    # Fields of `replicates`: how a study grows, if it does, is of its kind.
     kind = ("of", "spending")
     before = known.declared.get("replicates") or {}
     grows = plan.study.replicates
@@ -270,7 +278,8 @@ def _check_present(
 ) -> None:
     """Raise `SpecError` where trials that were declared would leave the table.
 
-    What was added later may go again, as long as none of it has ended.
+    What was added later may go again, as long as none of it has ended. `known` is the earlier study.json, `now` the
+    fields as they are declared now, `planned` the rows of the stored plan.
     """
     records = recorded.values()
     if isinstance(plan, SweepPlan):  # which configurations are confirmed is not declared
@@ -286,6 +295,7 @@ def _check_present(
         stay = {trial.id for trial in plan.trials}
         ended = set(recorded)
     gone = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
+    # Whether this goes back to what was declared before: then what leaves was added later.
     earlier = any(
         entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log
     )
@@ -300,7 +310,10 @@ def _check_present(
 
 
 def _said(name: str, before: Any, now: Any) -> list[str]:
-    """Return what differs of a field, in words: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`."""
+    """Return what differs of a field, in words: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`.
+
+    Of a list or a mapping what came and what went; None stands for a field that was not declared.
+    """
     if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
         added = [entry for entry in now or [] if entry not in (before or [])]
         gone = [entry for entry in before or [] if entry not in (now or [])]
@@ -345,7 +358,10 @@ def this_command() -> tuple[str, ...]:
 
 
 def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, Record]) -> bool:
-    """Whether `known` is of this plan but for a metric that none of its trials has reported."""
+    """Whether `known` is of this plan but for a metric that none of its trials has reported.
+
+    So it is where the plan with the earlier metric has the earlier digest.
+    """
     study = plan.study
     designed = cast(Any, plan)
     if known.metric == study.metric:

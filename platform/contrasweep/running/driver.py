@@ -150,7 +150,10 @@ def _train(
     tracked: TrackedStudy,
     *engine: Any,
 ) -> tuple[str, str]:
-    """Train what has no record yet; return the budget that has ended it, and what the trackers lack, as lines."""
+    """Train what has no record yet; return the budget that has ended it, and what the trackers lack, as lines.
+
+    Each is "" where there is none. `engine` has the last arguments of `training.train`, from `max_concurrent` on.
+    """
     # Ray comes with it, which a finished study needs not
     from contrasweep.running.engine.training import train
 
@@ -161,7 +164,10 @@ def _train(
 
 
 def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:
-    """Score the networks on what the study declares by `evaluate`; return its results, and whether nothing is left."""
+    """Score the networks on what the study declares by `evaluate`; return its results, and whether nothing is left.
+
+    `options` are those of `run`. What has its scores already is not scored again.
+    """
     complete = True
     named_values = named_by(planned.study, [trial.config for trial in planned.sample_trials])
     for evaluation in planned.study.evaluate or ():
@@ -236,7 +242,7 @@ def _where_shown(
 ) -> str | Sequence[str] | None:
     """Return the user's addresses `mine` if the study is shown there; a storage may name any other, which is not used.
 
-    None where it is shown nowhere, or elsewhere, which is said.
+    None where it is shown nowhere, or elsewhere, which is said. `mine` may be None itself: no tracking.
     """
     shown = read_links(records).tracking
     if not shown or any(
@@ -292,13 +298,13 @@ def evaluate_checkpoint(
 def _run_evaluation(
     planned: GridPlan, storage: str, tracking: str | Sequence[str] | None, **options: Any
 ) -> Results:
-    """Run the trials of an evaluation; those of another code run again."""
+    """Run the trials of an evaluation; failed ones and those of other code run again. `options` are those of `run`."""
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
     return run(planned, storage=storage, tracking=tracking, **options)
 
 
 def _nothing_trained(study: str, recorded: Iterable[Record]) -> str:
-    """The line of a command that finds nothing to do."""
+    """Return the line of a command that finds nothing to do, with the number of records of each status."""
     counts = Counter(record.status for record in recorded)
     again = (
         "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""

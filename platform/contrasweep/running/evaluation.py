@@ -38,7 +38,9 @@ def plan_evaluation(
 ) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
 
-    Of code and data it may name what is shipped, and what the user has `named`: see `check_named`.
+    Of code and data it may name what is shipped, and what the user has `named` (values of the study's own declaration):
+    see `check_named`. Finished trials without a checkpoint are left out, which is said on standard error. `SpecError`
+    where no trial has one, for an evaluation of an evaluation, and for a name that is taken.
     """
     spec = results.document.whole
     manifests = networks.datasets(results.document, results.records.storage, named)
@@ -102,6 +104,9 @@ def plan_given(
         checkpoint: A file, or a folder.
         evaluation: What is computed.
         storage: The storage that keeps a copy of the checkpoint.
+
+    Raises:
+        SpecError: No data is named, `model` or the checkpoint cannot be read, or the name is taken.
     """
     import_from_here()
     import_path(model, "--model", "function")
@@ -170,7 +175,10 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
 
 
 def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
-    """The finished trials of the table that have a checkpoint, with its digest."""
+    """Return the records of the finished trials of the table that have a checkpoint, each with the checkpoint's digest.
+
+    `SpecError` where none has one, where the study is an evaluation itself, and for code that nobody has `named`.
+    """
     if results.document.evaluates:
         raise SpecError(
             "this study is an evaluation",
@@ -179,6 +187,7 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
             hint="name the study that it evaluates",
         )
     finished = _finished(results)
+    # Raises for a record whose code may not be loaded; nothing is loaded yet.
     for record in finished:
         networks.loader(results.document, record, named)
     store = results.records.store
@@ -203,12 +212,16 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
 
 
 def _metric(evaluation: Evaluation) -> str:
-    """The metric of the evaluation's own study."""
+    """Return the metric of the evaluation's own study: of a user's function that it ran, else a shipped score."""
     return "evaluated" if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
 
 
 def _check_names(study: str, declared: Config, names: Iterable[str], storage: str) -> None:
-    """Raise `SpecError` where an earlier evaluation has this study's name, or another function of the same name."""
+    """Raise `SpecError` where an earlier evaluation has this study's name, or another function of the same name.
+
+    `declared` are the settings of the new evaluation, `names` the studies that it is compared with. Scores are named by
+    the last part of a function's dotted path.
+    """
     function = str(declared["function"])
     for name in dict.fromkeys(names):
         document = StudyRecords(storage, name).document()
@@ -237,7 +250,7 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
 
 
 def _content(checkpoint: Path) -> str:
-    """The digest of a checkpoint's files, 16 digits."""
+    """Return the digest of a checkpoint's files and their names, 16 digits; `SpecError` where they cannot be read."""
     files = (
         sorted(path for path in checkpoint.rglob("*") if path.is_file())
         if checkpoint.is_dir()
@@ -261,11 +274,11 @@ def _content(checkpoint: Path) -> str:
 
 
 def _with_digests(names: Iterable[str], storage: str) -> list[str]:
-    """The names of datasets, each with the digest of what was staged."""
+    """Return the names of datasets, each with the digest of what was staged, such as `digits#0f3a9c21b7de`."""
     manifests = {name: find(name, storage=storage) for name in names}
     return [f"{name}#{manifest.digest[:DIGITS]}" for name, manifest in manifests.items()]
 
 
 def _different(values: Sequence[Any]) -> list[Any]:
-    """The values, each once, in their order."""
+    """Return the values, each once, in their order; lists and mappings too, which are no keys of a dict."""
     return list({canonical.dumps(value): value for value in values}.values())

@@ -28,11 +28,14 @@ SHORT_ID = 8
 def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
     """Return a failed trial as one line, with how it runs again.
 
-    `failed: ARM lr=0.1 fold=0 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID`
+    `failed: ARM lr=0.1 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID; again: ...`
+
+    `axes` are those whose values name the trial. What failed for a cause outside its method runs again by itself.
     """
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
-    where = f" ({place})" if (place := place_of(text)) else ""
+    place = place_of(text)
+    where = f" ({place})" if place else ""
     to_logs = command_line("logs", record.study, record.trial_id[:SHORT_ID], storage=storage)
     again = "the same command" if record.missing else "--retry-failed"
     cause = f" [{record.cause}]" if record.missing else ""
@@ -40,7 +43,7 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
 
 
 def place_of(error: str) -> str:
-    """The innermost line of a traceback that is the study's own code, `method.py:12`; "" where none is."""
+    """Return the innermost line of a traceback that is the study's own code, `method.py:12`; "" where none is."""
     frames = [(Path(match["file"]), match["line"]) for match in FRAME.finditer(error)]
     users = [
         frame for frame in frames if not any(folder in frame[0].parents for folder in INSTALLED)
@@ -57,7 +60,7 @@ def lacks_metric(record: Record) -> bool:
 def unreported_metric(metric: str, record: Record) -> str:
     """Return the line that ends a study whose trials do not report its metric.
 
-    `record` is that of the first trial without the metric.
+    `record` is that of the first trial without the metric. The line names what was reported in its place.
     """
     hint = choose_from("metrics", list(record.metrics), metric)
     if not record.metrics:

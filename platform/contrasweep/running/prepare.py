@@ -49,7 +49,10 @@ DECLARATION = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
 
 
 def run_flags(changed: Changed, max_concurrent: int | None, again: Config) -> list[str]:
-    """Return the options of `contrasweep run` that say the same as these arguments; `again` has those of `prepare`."""
+    """Return the options of `contrasweep run` that say the same as these arguments; `again` has those of `prepare`.
+
+    Such as `--max-concurrent 4 --accept-code --retry-failed --rerun a`, one word each.
+    """
     words = ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
     words += [f"--{name.replace('_', '-')}" for name, value in again.items() if value is True]
@@ -137,6 +140,7 @@ def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Ite
     """Put back what declared the study, where the body refuses to `extend` it before any of its records has changed.
 
     Some refusals come late: what a search has kept is read, and prices and hosts are known, once the run has begun.
+    Without `extend` nothing is put back, since nothing else was declared.
     """
     if not extend:
         yield
@@ -146,6 +150,7 @@ def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Ite
     try:
         yield
     except (SpecError, BrokenFileError):
+        # Only where there was a study before, and every record is as it was.
         if before[DECLARATION[0]] is not None and records.etags() == ended:
             for name, content in before.items():
                 if content is None:
@@ -156,6 +161,7 @@ def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Ite
 
 
 def _content(records: StudyRecords, name: str) -> bytes | None:
+    """Return the content of a file of the study; None where it is not there."""
     try:
         return records.store.read(f"{records.study}/{name}")
     except FileNotFoundError:
@@ -165,7 +171,10 @@ def _content(records: StudyRecords, name: str) -> bytes | None:
 def check_plan(
     plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False
 ) -> list[str]:
-    """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run."""
+    """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run.
+
+    `extend` and `spend` are those of `run`. Nothing is written.
+    """
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
     return lines_declared_anew(records.document(), document)
 
@@ -176,8 +185,10 @@ class Decision:
 
     comparison: CodeComparison
     changed: Changed
-    selected: frozenset[str]  # that run again because somebody asked for them
-    failed: frozenset[str]  # that failed and run again; of them `restarted` from their beginning
+    # ids of trials that run again because somebody asked for them
+    selected: frozenset[str]
+    # that failed and run again; of them `restarted` from their beginning, the others from their checkpoints
+    failed: frozenset[str]
     restarted: frozenset[str]
     notes: tuple[str, ...]
     anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest
@@ -195,7 +206,11 @@ class Decision:
         return {*self.selected, *self.failed, *self.anew_trials, *self._changed}
 
     def carry_out(self, records: StudyRecords) -> set[str]:
-        """Archive the trials that run again, or accept their changes; return the ids of trials that run again."""
+        """Archive the trials that run again, or accept their changes; return the ids of trials that run again.
+
+        Each archive has a reason: selected ones, failed ones of other code, and trials of other code. Failed ones of
+        the same code lose their records alone, and go on from their checkpoints.
+        """
         ids = self._changed
         if self.selected:
             # Searches that start anew are archived once: with the trials of other code, where there are any.
@@ -208,6 +223,7 @@ class Decision:
             archive_trials(records, moved, self.comparison.line(all_=True), self.anew)
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
+        # What was learned of memory may be of the code or the trials that have gone.
         if ids or self.selected or self.restarted:
             learned.forget(records)
         if self.changed == "accept":
@@ -336,9 +352,13 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
 
 
 def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) -> set[str]:
-    """Return the trials of a cell, `arm/axis=value,axis=value`, or without an arm of that cell of every arm."""
+    """Return the trials of a cell, `arm/axis=value,axis=value`, or without an arm of that cell of every arm.
+
+    `frame` has a row for each trial of the plan. `SpecError` for an axis that there is not.
+    """
     import pandas as pd
 
+    # The name of an arm may have a slash itself, so it is looked for as a whole.
     arm = next((a for a in arms if word.startswith(f"{a}/")), None)
     matches = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
     for part in word.removeprefix(f"{arm}/").split(","):
@@ -350,6 +370,7 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
 
 
 def _equal(axis_value: Any, other: Any) -> bool:
+    """Whether an axis's value is the one that a word says; True is not 1, though Python takes them for equal."""
     if isinstance(other, bool):
         return type(axis_value) is type(other) and axis_value == other
     return bool(axis_value == other)
@@ -362,12 +383,13 @@ def new_searches(
     selected: Collection[str],
     comparison: CodeComparison | None,
 ) -> Mapping[str, str]:
-    """Return the searches that start from the beginning, arm -> digest.
+    """Return the searches that start from the beginning, arm -> digest of the search.
 
-    Results of other code, which run again, have chosen their candidates.
-
-    These are all that `comparison` has, or those of whole arms that were `selected`.
+    Their candidates were chosen by results of other code, which run again now. These are the arms whose trials
+    `comparison` has (None: trials of other code do not run again), and those of which all trials of the search were
+    `selected`, some of them of other code.
     """
+    # Arms with a selected trial of other code, unless trials of their search stay.
     arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
@@ -394,6 +416,7 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
 def study_document(plan: Plan) -> StudyDocument:
     """Return the content of study.json for a plan."""
     study = plan.study
+    # A trainable that was given as a function stands there by its name.
     spec = to_plain(study)
     for name, arm in study.arms.items():
         spec["arms"][name]["trainable"] = (

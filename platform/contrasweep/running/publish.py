@@ -74,7 +74,11 @@ def publish(
 
 
 def _shown(results: Results, trackers: Trackers) -> str:
-    """Return the digest of what both the tracking store and the storage have; "" where the store must be asked."""
+    """Return the digest of what both the tracking store and the storage have; "" where the store must be asked.
+
+    It must where its state cannot be told from a file, and where there are other trackers. What `publish` shows is the
+    same as long as the digest is.
+    """
     store = trackers.store.state()
     if not store or trackers.others:
         return ""
@@ -96,8 +100,8 @@ def _shown(results: Results, trackers: Trackers) -> str:
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
-    # brings SciPy along, for which a plan need not wait
-    """Write figures, tables and models of the study to MLflow."""
+    """Write figures and tables of the study to MLflow, and models of what was `trained` (None: no models)."""
+    # It brings SciPy along, for which a plan need not wait.
     from contrasweep.reporting import write_files
 
     server.connect(trials=False)
@@ -112,7 +116,7 @@ def _log(results: Results, server: Server, trained: Plan | None) -> None:
 
 
 def _means(results: Results) -> dict[str, float]:
-    """The mean of each arm, by `<metric>/<arm>`: what the study's own run shows beside its trials."""
+    """Return the mean of each arm that has one, by `<metric>/<arm>`: what the study's own run shows."""
     cells = results.table(rows="arm", columns=[]).cells
     return {
         f"{results.metric}/{row[0]}": cell.mean
@@ -122,7 +126,7 @@ def _means(results: Results) -> dict[str, float]:
 
 
 def _best(results: Results) -> Iterator[Record]:
-    """The best finished trial of each arm."""
+    """Yield the record of the best finished trial of each arm that has one."""
     yield from filter(None, map(results.best_trial, results.document.arms))
 
 
@@ -173,7 +177,7 @@ KeptCheckpoints = Literal["best_of_arm", "confirmed", "none"]
 class Cleaning:
     """What cleaning a study deletes: `trials` lose their checkpoints, the objects `keys`; `kept` trials keep theirs.
 
-    `lost` are sentences on what nobody can ask of the study afterwards.
+    `gib` is the size of what is deleted. `lost` are sentences on what nobody can ask of the study afterwards.
     """
 
     study: str
@@ -189,6 +193,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
 
     Trials that have not finished, that failed, or whose arm is still searched keep theirs: they go on from it.
     """
+    # trial id -> key -> bytes of each file of its checkpoints
     records = results.records
     folder = f"{results.name}/trials/"
     sizes: dict[str, dict[str, int]] = {}
@@ -203,6 +208,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     elif keep == "confirmed":
         stay = {*table}
     finished = {**results.search_records, **results.trial_records}
+    # Arms of a search that have no trial in the table yet: their search goes on.
     searched = (
         {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
     )
@@ -251,10 +257,14 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
 
 
 def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
-    """Yield what nobody can ask any more once the checkpoints of the trials `gone`, of all in `over`, are deleted."""
+    """Yield what nobody can ask any more once the checkpoints of the trials `gone`, of all in `over`, are deleted.
+
+    `over` has the records of trials that have ended and have a checkpoint. Nothing is yielded where none is deleted.
+    """
     gone = set(gone)
     if not gone:
         return
+    # Arms of which every checkpoint goes.
     arms = sorted(
         {record.arm for record in over.values()} - {r.arm for i, r in over.items() if i not in gone}
     )

@@ -99,7 +99,11 @@ class RunContext:
         *,
         no_prior_state: bool = False,
     ) -> TrialDescription:
-        """Return `trial` and its place as Tune's config: small, because Tune often copies it."""
+        """Return `trial` and its place as Tune's config: small, because Tune often copies it.
+
+        Of the dataset it holds the digest alone, by which `trial` finds it again. `notes` and `code` go into the
+        record.
+        """
         return {
             "id": trial.id,
             "place": place,
@@ -110,13 +114,16 @@ class RunContext:
         }
 
     def trial(self, described: TrialDescription) -> Trial:
-        """Return the trial that `describe` described."""
+        """Return the trial that `describe` described, with its dataset among those of this run."""
         begun = described["trial"]
         fields = {name: value for name, value in vars(begun).items() if name != "id"}
         return Trial(**{**fields, "data": self.datasets[begun.data.digest]})
 
     def function(self, path: str) -> Callable[..., Any]:
-        """Return the trainable at a dotted path, or the function that the study declared in its place."""
+        """Return the trainable at a dotted path, or the function that the study declared in its place.
+
+        It is a generator of reports, whatever form it was declared in. `SpecError` where there is none.
+        """
         declared = self.functions.get(path)
         return as_generator(
             ray.cloudpickle.loads(declared) if declared else import_path(path, "trainable")

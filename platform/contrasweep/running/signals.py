@@ -46,8 +46,11 @@ class Interruption:
             raise KeyboardInterrupt
 
     def end_process(self) -> NoReturn:
-        """Print the line and end at once: threads of Ray and MLflow may hang on a half-closed connection."""
-        # a display that was drawn there had hidden the cursor
+        """Print the line and end at once: threads of Ray and MLflow may hang on a half-closed connection.
+
+        The exit status is `INTERRUPTED`. No `finally` and no `atexit` runs.
+        """
+        # A display that was drawn on the terminal had hidden the cursor: it is shown again, on a line below.
         below = "\x1b[?25h\n" if os.isatty(2) else ""
         with contextlib.suppress(OSError):
             os.write(2, f"{below}contrasweep: {self}\n".encode())
@@ -63,8 +66,9 @@ def attend() -> None:
     Until `Interruption.at_once` is cleared, the first one ends it too.
     """
     interruption.ends_process = interruption.at_once = True
-    # in the thread too: a signal comes to the main one, or waits
+    # Blocked while the thread is started, which inherits that: signals come to the main thread alone.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    # Python itself writes the number of each signal to this pipe, whatever the main thread does: `_attend` reads it.
     told, tells = os.pipe()
     os.set_blocking(tells, False)
     signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
@@ -79,7 +83,8 @@ def attend() -> None:
 def interruptible() -> Iterator[None]:
     """While open, SIGTERM and SIGHUP raise KeyboardInterrupt as SIGINT does.
 
-    SIGHUP does not where it is ignored, as under `nohup`.
+    SIGHUP does not where it is ignored, as under `nohup`. Nothing changes in a thread other than the main one, which
+    cannot set handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -88,27 +93,30 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        # the next run of this process is not interrupted
+        # In a user's own process the next run is not interrupted by this signal; the command line's process ends by it.
         interruption.requested &= interruption.ends_process
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _handle() -> dict[int, Any]:
-    """Set the handlers, and return the previous ones."""
+    """Set the handlers, and return the previous ones by signal; SIGHUP is left alone where it is ignored."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return {n: signal.signal(n, _interrupt) for n in SIGNALS if n != signal.SIGHUP or not ignored}
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Handle a signal: raise KeyboardInterrupt in the main thread, or end the process where nothing is to be undone."""
+    """Handle a signal: raise KeyboardInterrupt in the main thread, or end the process where nothing is to be undone.
+
+    SIGHUP says that the terminal is gone.
+    """
     if number == signal.SIGHUP:
         _leave_terminal()
     again = interruption.requested
     interruption.requested = True
     if interruption.at_once:
         interruption.end_process()
-    # what is being undone is not disturbed: see `_attend`
+    # A second signal does not disturb what is being undone: `_attend` ends the command line's process.
     if not (again and interruption.ends_process):
         raise KeyboardInterrupt
 
@@ -116,11 +124,13 @@ def _interrupt(number: int, frame: Any) -> None:
 def _attend(told: int) -> None:
     """Read the number of each signal as it comes.
 
-    End the process at a second one, where the main thread does not come to its handler, and where it needs too long to
-    end.
+    End the process at a second one, where the main thread does not come to its handler within `STUCK_S`, and where it
+    needs longer than `UNDO_S` to end. `told` is the descriptor that the numbers come from.
     """
-    first = 0.0
+    first = 0.0  # when the first signal came; 0: none has
     while True:
+        # `requested` is set by the handler: from then on the main thread has the longer time. Without a signal this
+        # waits for ever.
         until = first + (UNDO_S if interruption.requested else STUCK_S)
         if not select.select([told], [], [], max(0.0, until - time.monotonic()) if first else None)[
             0
@@ -128,6 +138,7 @@ def _attend(told: int) -> None:
             if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
                 break
             continue
+        # Other signals write their numbers too, and a user's own handler is not ours to end the process for.
         come = [n for n in os.read(told, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt]
         now = time.monotonic()
         if come and first and now - first > SAME_S:
@@ -148,7 +159,7 @@ def _end_where_swallowed(lost: Any) -> None:
 
 
 def _leave_to_parent() -> None:
-    """Reset the handlers of signals in a forked child."""
+    """Reset the handlers of signals in a forked child, whose signals are no matter of this process."""
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         if signal.getsignal(number) is _interrupt:

@@ -68,7 +68,10 @@ class Task:
         )
 
     def _train(self, trial: Trial, function: Any, code: CodeRef) -> str:
-        """Train one trial unless it has its record; return the status that it ended with."""
+        """Train one trial unless it has its record; return the status that it ended with.
+
+        `function` is the trainable where it was declared as a function; None: it is imported by its dotted path.
+        """
         records = StudyRecords(self.storage, trial.study, patient=True)
         if (record := records.read_one(trial.id)) is not None:
             return record.status
@@ -97,7 +100,10 @@ class Task:
         return record.status
 
     def checkpoint(self) -> Any:
-        """What submitit sends again before the time is up, or where the task is preempted: the same task."""
+        """Return what submitit sends again before the time is up, or where the task is preempted: the same task.
+
+        It finds the records of the trials that it has ended, and the checkpoint of the one that was running.
+        """
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -118,7 +124,8 @@ def submit_slurm(
 
     `options` are sbatch's, by their long names, for each task; at most `max_concurrent` tasks run at once. `again` are
     those of `prepare`. A study whose trials follow from results goes as a single job, which runs Ray within its
-    allocation. `ContrasweepError` where the study is sent already, or Slurm refuses it.
+    allocation. ("", 0) where every trial has its record. `ContrasweepError` where the study is sent already, or Slurm
+    refuses it, `SpecError` without a number of minutes.
     """
     declared = load_study(study, sets)
     storage = open_store(storage).uri
@@ -171,7 +178,10 @@ def needs_driver(study: Study) -> bool:
 
 
 def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[Task]:
-    """Claim the study as a driver does, keep its code in the storage, and return its tasks."""
+    """Claim the study as a driver does, keep its code in the storage, and return its tasks; [] where all has ended.
+
+    `again` are those of `prepare`. The claim ends with this function, since tasks write records of their own trials.
+    """
     from contrasweep.running.engine.loop import StudyCode
 
     planned = plan(study, storage=storage)
@@ -191,6 +201,7 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
             for trial in planned.trials
             if trial.id not in prepared.finished
         ]
+    # Task i has the trials i, i + count, i + 2 count, ...: of each arm about as many.
     count = min(len(to_run), MOST_TASKS)
     retention = Retention(study.keep, study.metric, study.mode)
     return [Task(to_run[i::count], storage, study.metric, retention) for i in range(count)]
@@ -199,7 +210,11 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
 def _send(
     tasks: Sequence[Task], name: str, storage: str, options: Mapping[str, str], most: int | None
 ) -> str:
-    """Send the tasks as one array by submitit; return the array's id."""
+    """Send the tasks as one array by submitit; return the array's id.
+
+    `name` is the job's, `storage` its comment, `options` are sbatch's, and at most `most` tasks run at once (None:
+    all). `SpecError` without submitit, and where others may write to its folder.
+    """
     try:
         import submitit
     except ImportError:
@@ -216,6 +231,8 @@ def _send(
             place=str(folder),
             hint=hint,
         )
+    # A task that was out of time is queued again as often as it takes. Options that submitit has no name for go to
+    # sbatch as they are.
     executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)
     names = executor._valid_parameters()
     given = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}

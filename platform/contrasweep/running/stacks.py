@@ -24,14 +24,20 @@ FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
 
 def answer_signal() -> None:
-    """Make this process write the stacks of its threads to standard error when it receives a signal."""
+    """Make this process write the stacks of its threads to standard error when it receives `SIGNAL`.
+
+    A process that has a handler of its own keeps it.
+    """
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # standard error may be closed
         if signal.getsignal(SIGNAL) is signal.SIG_DFL:
             faulthandler.register(SIGNAL, file=2, all_threads=True)
 
 
 def stack_of_actor(actor: Any) -> str:
-    """The stacks of an actor's process, from the node where it lives; "" where they are in its own log instead."""
+    """Return the stacks of an actor's process, from the node where it lives.
+
+    "" where they are in its own log instead, or where Ray does not say which process it is.
+    """
     return str(_ask_of(actor, stack_of) or "")
 
 
@@ -41,7 +47,10 @@ def actor_waits_for_task(actor: Any) -> bool:
 
 
 def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
-    """Return `ask(pid)` of an actor's process, called on its node; None where Ray does not say which that is."""
+    """Return `ask(pid)` of an actor's process, called on its node; None where Ray does not say which that is.
+
+    On another node it is called as a task without cores, which has `TASK_S` seconds.
+    """
     if (place := ray_internals.place_of(actor)) is None:
         return None
     pid, node = place
@@ -55,6 +64,7 @@ def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
 
 def waits_for_task(pid: int) -> bool:
     """Return whether a Ray worker on this host waits for a task's answer; False where py-spy may not read its stack."""
+    # `ray.get` or `ray.wait` stands among the innermost: what they call is compiled, or wraps them.
     frames = frames_of(_spied(pid))[:4]
     return any(
         f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames
@@ -62,7 +72,10 @@ def waits_for_task(pid: int) -> bool:
 
 
 def stack_of(pid: int) -> str:
-    """The stacks of a process of this host by py-spy; without it, the process writes them to its own log."""
+    """Return the stacks of a process of this host by py-spy.
+
+    "" without py-spy: then the process is sent `SIGNAL` and writes them to its own log.
+    """
     if stack := _spied(pid):
         return stack
     os.kill(pid, SIGNAL)
@@ -70,7 +83,10 @@ def stack_of(pid: int) -> str:
 
 
 def _spied(pid: int) -> str:
-    """Return the stacks of a process of this host by py-spy, which halts it meanwhile; "" where py-spy may not look."""
+    """Return the stacks of a process of this host by py-spy, which halts it meanwhile; "" where py-spy may not look.
+
+    Also "" where py-spy is not installed, or takes longer than `PY_SPY_S`.
+    """
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -83,7 +99,10 @@ def _spied(pid: int) -> str:
 
 
 def innermost(stack: str) -> str:
-    """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none."""
+    """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none.
+
+    It is the innermost frame of the user's own code, or else the innermost of all.
+    """
     if not (frames := frames_of(stack)):
         return ""
     users = next(

@@ -34,7 +34,8 @@ class OtherCodeHere(ContrasweepError):
 def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]:
     """Return the versions that the code's distributions have in this worker; once for a process and code.
 
-    Raises `OtherCodeHere` where a module of the code is another one here.
+    `digest` is the code's. {} where the storage does not have it ("" names none): then nothing is compared. Raises
+    `OtherCodeHere` where a module of the code is another one here.
     """
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
@@ -72,6 +73,7 @@ def checked_function(
 
 def code_of_study(study: Study) -> CodeVersion:
     """Return the code that the arms of a study reach, with what their configs, axes and spaces name by dotted path."""
+    # The first arm's gives the commit; those of all arms are among the dotted paths.
     trainables = [arm.trainable for arm in study.arms.values()]
     return code_of(trainables[0], sorted(set(dotted_paths(to_plain(study))))).version
 
@@ -85,9 +87,7 @@ def write_submitted(study: Study, file: Path) -> None:
 def check_submitted(study: Study, file: Path) -> None:
     """Raise `ContrasweepError` where the code here is not the submitted code that `file` describes.
 
-    The message names a module that differs.
-
-    `SpecError` for a file that `write_submitted` has not written.
+    The message names a module that differs. `SpecError` for a file that `write_submitted` has not written.
     """
     try:
         content = json.loads(file.read_text())

@@ -100,6 +100,7 @@ def submit(
         hint = "set the variables for it in the nodes' environment, such as CONTRASWEEP_TRACKING_PASSWORD"
         rule = "a password, or what may be one in an address, would be readable in the job"
         raise SpecError(rule, place="tracking", value=str(trackers), hint=hint)
+    # What the cluster must reach, by purpose.
     uris = {"storage": storage} | ({} if trackers.store.is_none else {"tracking": address_of_store})
     parts = (other.partition(":") for other in trackers.others)
     uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
@@ -130,7 +131,10 @@ def submit(
 
 
 def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -> Mapping[str, int]:
-    """Return path -> bytes of each file that `submit` would send from the current folder."""
+    """Return path -> bytes of each file that `submit` would send from the current folder.
+
+    `sets` are changes of fields, `cluster` an inventory file, as `submit` takes them. Nothing is sent.
+    """
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         files = package.contents(
             Path.cwd(), _beside(load_study(study, sets), cluster, Path(folder))
@@ -139,7 +143,10 @@ def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -
 
 
 def _beside(study: Study, cluster: Path | None, folder: Path) -> dict[str, Path]:
-    """Write into `folder` what a job needs beside the project; return all of it, by its path in the copy."""
+    """Write into `folder` what a job needs beside the project; return all of it, by its path in the copy.
+
+    That is the study as a file, which code it has here, and the inventory file `cluster`, if there is one.
+    """
     (folder / STUDY_FILE).write_text(yaml.safe_dump(to_plain(study), sort_keys=False))
     write_submitted(study, folder / CODE_FILE)
     files = {name: folder / name for name in (STUDY_FILE, CODE_FILE)}

@@ -62,9 +62,9 @@ THREADS = 16
 def removable(
     records: StudyRecords, arm: str | None = None, status: str | None = None
 ) -> list[str]:
-    """Return the ids of the trials of an arm, of a status, of both, or all.
+    """Return the ids of the trials of an arm, of a status, of both, or all, sorted; None: of any.
 
-    Trials without a record are `pending`. `SpecError` for an arm or status that there is not.
+    Trials that have begun and have no record are `pending`. `SpecError` for an arm or status that there is not.
     """
     recorded = compact.read_records(records, records.etags())
     document = records.document()
@@ -111,7 +111,8 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
         finish_move(records)
         part = find_archived(records, when)
         learned.forget(records)
-        # A search that starts anew chooses other trials than the one that comes back.
+        # Trials of the same arms go to the archive: a search that started anew has chosen others than the one that
+        # comes back.
         recorded = compact.read_records(records, records.etags()) if part.searches else {}
         restore_trials(
             records, part, {key for key, record in recorded.items() if record.arm in part.searches}
@@ -121,7 +122,10 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken file: its key, its defect, its remedy, and the trial or search that it belongs to."""
+    """A broken file: its key, its defect, its remedy, and the trial id or the arm of the search that it belongs to.
+
+    `of` is "" for a file of the study itself.
+    """
 
     file: str
     problem: str
@@ -171,6 +175,7 @@ def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
     with exclusive_driver(records):
         finish_move(records)
         examined = _examined(records)
+        # By remedy, what it is done to: trial ids, arms, files. What is derived is deleted at once.
         repaired: dict[Repair, dict[str, None]] = {}
         for finding in examined.findings:
             if finding.repair == "delete":
@@ -217,7 +222,10 @@ def _examined(records: StudyRecords) -> Verification:
 
 
 def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
-    """Everything that is wrong with a trial. All else of it is compared with its record."""
+    """Return everything that is wrong with a trial. All else of it is compared with its record.
+
+    Where the record itself cannot be read, that alone.
+    """
     try:
         key = records.key(check_name(trial_id), "record.json")
         record = records.read_one(trial_id)
@@ -294,6 +302,7 @@ def _file(records: StudyRecords, key: str) -> list[Finding]:
 
 
 def _check_code(records: StudyRecords, digest: str) -> None:
+    """Raise `BrokenFileError` where the digests of a code's modules do not come to its own."""
     version = read_version(records, digest)
     if version is not None and digest_of(version.modules) != digest:
         raise BrokenFileError("", "its modules come to another digest", VERSION_FILE.remedy)
@@ -313,7 +322,10 @@ def _check_checkpoint(records: StudyRecords, folder: str) -> None:
 def _attempt(
     key: str, read: Callable[[], object], repair: Repair = "", of: str = ""
 ) -> list[Finding]:
-    """Return the finding that reading a file gives; none where it is sound or not there."""
+    """Return the finding that reading a file gives; [] where it is sound or not there.
+
+    `read` raises where it is broken; `repair` and `of` are those of the finding.
+    """
     try:
         read()
     except FileNotFoundError:
@@ -324,6 +336,7 @@ def _attempt(
 
 
 def _finding(key: str, error: StorageError, repair: Repair, of: str) -> Finding:
+    """Return what an error says of a file; one that cannot be reached is not broken, and has no remedy."""
     if isinstance(error, BrokenFileError):
         return Finding(key, error.problem, repair, of)
     return Finding(key, str(error), of=of)

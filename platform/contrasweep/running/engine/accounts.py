@@ -29,15 +29,18 @@ LOOK_S = 15.0
 
 @dataclass
 class _Clock:
+    """What is known of one attempt of a running trial. Times are those of the monotonic clock, in seconds."""
+
     arm: str
     heard: float  # when it began or last reported
     trained: float  # seconds of training before `heard`
     reports: int = 0
     first: float = 0.0  # when it first reported in this attempt
-    told: bool = False
+    told: bool = False  # whether its silence was said
     look_at: float = 0.0  # when it is looked at next
 
     def interval(self) -> float | None:
+        """Return the mean seconds between its reports; None before the second one."""
         return (self.heard - self.first) / (self.reports - 1) if self.reports > 1 else None
 
 
@@ -48,9 +51,9 @@ class Overdue:
         self.trial_s = trial_s
         self.report_s = report_s
         self._clocks: dict[str, _Clock] = {}
-        # arm -> their sum, their number
+        # arm -> the sum of the seconds from report to report, and their number
         self._intervals: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-        # arm -> the same of first reports
+        # arm -> the same of the seconds from the start to the first report
         self._firsts: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])
 
     def started(self, trial_id: str, arm: str, trained: float, now: float) -> None:
@@ -58,10 +61,15 @@ class Overdue:
         self._clocks[trial_id] = _Clock(arm, now, trained)
 
     def reported(self, trial_id: str, count: int, trained: float, now: float) -> None:
-        """Set the clock of a trial that has reported `count` times more, after `trained` seconds in all."""
+        """Set the clock of a trial that has reported `count` times more, after `trained` seconds in all.
+
+        Does nothing where `count` is 0, and for a trial that has no clock.
+        """
         clock = self._clocks.get(trial_id)
         if clock is None or not count:
             return
+        # The first reports of a trial come after its start, which counts once. Later ones share the time since the
+        # last.
         usual_times = self._intervals if clock.reports else self._firsts
         usual_times[clock.arm][0] += now - clock.heard
         usual_times[clock.arm][1] += count if clock.reports else 1
@@ -77,10 +85,10 @@ class Overdue:
         self._clocks.pop(trial_id, None)
 
     def timed_out(self, now: float) -> dict[str, str]:
-        """Return trial id -> which limit it has passed, in words."""
+        """Return trial id -> which limit it has passed, in words, of each trial that has passed one."""
         over = {}
         for trial_id, clock in self._clocks.items():
-            silent = now - clock.heard
+            silent = now - clock.heard  # counts as training
             if self.trial_s is not None and clock.trained + silent > self.trial_s:
                 over[trial_id] = (
                     f"timed out after {duration(clock.trained + silent)} (trial_hours is {self.trial_s / 3600:g})"
@@ -110,7 +118,10 @@ class Overdue:
         return silences
 
     def late(self, now: float) -> dict[str, float]:
-        """Return trial id -> when it last reported, of trials that are late and to be looked at now."""
+        """Return trial id -> when it last reported, of trials that are late and to be looked at now.
+
+        Each is looked at again after `LOOK_S`, or after a twentieth of its silence where that is longer.
+        """
         late = {}
         for trial_id, clock in self._clocks.items():
             if now - clock.heard > LATE_S + (self._usual(clock) or 0.0) and now >= clock.look_at:
@@ -119,6 +130,10 @@ class Overdue:
         return late
 
     def _usual(self, clock: _Clock) -> float | None:
+        """Return the usual seconds up to a trial's next report; None where nothing tells.
+
+        By its own reports from the second on, else by the mean of its arm's: of first reports before its first.
+        """
         interval = clock.interval()
         if interval is not None:
             return interval
@@ -127,6 +142,7 @@ class Overdue:
 
 
 MAX_HOSTS_LOST = 20
+"""Hosts that a trial may lose in a row without getting further."""
 
 
 @dataclass
@@ -158,7 +174,7 @@ class Accounts:
         self.active: dict[str, ActiveTrial] = {}  # by trial id
         self.ended = 0  # trials
         self._fault = ""
-        # of trials that were stopped early; a search may let them go on
+        # trial id -> seconds of training, of trials that were stopped early; a search may let them go on
         self._seconds: dict[str, float] = {}
 
     @property
@@ -175,7 +191,10 @@ class Accounts:
         return bool(self.fault or self.budget.used_up())
 
     def begin(self, trial: Trial, notes: TrialNotes) -> ActiveTrial:
-        """Open the account of a trial that is handed out. It may have been handed out before."""
+        """Open the account of a trial that is handed out, and return it.
+
+        A trial that was handed out before and has no record keeps its account.
+        """
         active = self.active.setdefault(
             trial.id, ActiveTrial(trial, notes, self._seconds.get(trial.id))
         )

@@ -27,15 +27,19 @@ class InterimSource(Source):
     def __init__(
         self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]
     ) -> None:
-        """Wrap the source `inner`; `say` receives a line for each look."""
+        """Wrap the source `inner` of `plan`'s first stage; `say` receives a line for each look.
+
+        Looks that are due by what `records` has are taken at once.
+        """
         self.inner = inner
         self.records = records
         self.say = say
         self.adaptive = inner.adaptive
         self.declared = plan
-        self.waiting: deque[Trial] = deque()
-        self.running: set[str] = set()
-        self.over = False
+        self.waiting: deque[Trial] = deque()  # of the present stage, to be handed out
+        self.running: set[str] = set()  # ids of trials that were handed out and have no record
+        self.over = False  # whether the last look was taken
+        # The first stage was finished by an earlier run: what follows it is known now.
         if inner.finished:
             self._advance()
 
@@ -52,13 +56,18 @@ class InterimSource(Source):
         return self.over and not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return a trial of this stage; None while its last ones run; afterwards the first trial of the next stage."""
+        """Return a trial of this stage; None while its last ones run; afterwards the first trial of the next stage.
+
+        `Finished` once no stage follows. Arms of `paused_arms` suggest no new trial of a search.
+        """
+        # The first stage comes from the inner source, and its end too.
         if not self.waiting and not self.inner.finished:
             following = self.inner.next(paused_arms)
             if isinstance(following, Next):
                 self.running.add(following.trial.id)
             if not isinstance(following, Finished):
                 return following
+        # A stage is looked at when all of its trials have ended.
         if not self.waiting and not self.over:
             if self.running:
                 return None
@@ -84,7 +93,10 @@ class InterimSource(Source):
         self.inner.done(record)
 
     def retry(self, trial_id: str) -> bool:
-        """Return the inner source's answer while it hands out trials; False once a look has counted the trial."""
+        """Return whether an ended trial runs again after all: what the inner source says while it hands out trials.
+
+        False once a look has counted the trial.
+        """
         if self.inner.finished or not self.inner.retry(trial_id):
             return False
         self.running.add(trial_id)
@@ -97,12 +109,14 @@ class InterimSource(Source):
     def _advance(self) -> None:
         """Take the looks that are due, until there are trials to run or nothing is open."""
         while not self.over and not self.waiting:
+            # The trials up to this stage are the study's plan from now on: the table has them.
             plan = self.plan
             now = stage(plan, self.records)
             frame = plan.to_frame()
             granted = {trial.id for trial in now.trials}
             frame = frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
             write_planned(self.records, frame, self.declared.digest)
+            # Where all of them have a record already, the look after them is due.
             finished = self.records.finished()
             self.waiting.extend(trial for trial in now.trials if trial.id not in finished)
             self.over = now.over

@@ -36,10 +36,11 @@ class StudyCode:
     def __init__(
         self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]
     ) -> None:
+        """Keep where sources are stored. `on_message` receives a line where they cannot be."""
         self.records = records
         self.current = current
         self.on_message = on_message
-        self._kept: set[str] = set()
+        self._kept: set[str] = set()  # digests of codes that are stored
 
     def of(self, trial: Trial) -> CodeRef:
         """Return the code of `trial`, and store its sources if this was not done yet."""
@@ -71,8 +72,8 @@ class TrialLoop:
     ) -> None:
         """Make the loop of one run.
 
-        `unreported` is the study's metric, where no trial has reported it yet. `has_files` are the trials of which
-        something is in the storage; None: that is not known.
+        `unreported` is the study's metric where no trial has reported it yet, "" where one has. `has_files` are the ids
+        of the trials of which something is in the storage; None: that is not known.
         """
         self.queue = queue
         self.accounts = accounts
@@ -84,11 +85,12 @@ class TrialLoop:
         self._silent = Counter[str]()  # arm -> trials of a grid that failed before any report
         self._has_files = has_files
         self._noticed: set[tuple[str, str]] = set()  # arm and notice: each is said once
+        # The arms that others are compared with: see `_compare_with_floors`.
         trainables = self.placements.footprints.trainables
         self._floors = {
             arm for arm, function in trainables.items() if getattr(function, "floor", False)
         }
-        # test part -> arm -> first
+        # dataset's digest and fold -> arm -> the metric of its first trial there
         self._scores: defaultdict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -99,7 +101,10 @@ class TrialLoop:
         return object, ()
 
     def next(self) -> ActiveTrial | Finished | None:
-        """Hand out the next trial, which runs from now on; None: none now."""
+        """Hand out the next trial, which runs from now on; None: none now; `Finished`: none any more.
+
+        Trials that need not run end on the way, with their records.
+        """
         while not self.accounts.closing():
             match self.queue.next(running=bool(self.accounts.active)):
                 case Infeasible() as infeasible:
@@ -109,8 +114,8 @@ class TrialLoop:
                 case Next() as candidate:
                     self.placements.place(candidate.trial)
                     return self.accounts.begin(candidate.trial, candidate.notes)
-                case finished:
-                    return finished
+                case nothing:  # None, or `Finished`
+                    return nothing
         return Finished()
 
     def begin_again(self) -> None:
@@ -165,11 +170,16 @@ class TrialLoop:
         if self._has_files is not None:
             self._has_files.add(trial_id)
         if (active := self.accounts.active.get(trial_id)) is not None:
+            # A trial without a GPU counts as one of them: its hours are those of its place.
             self.accounts.started(active, float(self.placements.place(active.trial).share) or 1.0)
             self.progress.started(active.trial)
 
     def reported(self, trial_id: str, reports: list[Row], seconds: float) -> bool:
-        """Count what a worker reports after so many `seconds` of training; whether the trial got further than ever."""
+        """Count what a worker reports after so many `seconds` of training; whether the trial got further than ever.
+
+        False for a trial that has ended.
+        """
+        # "" is in no report: once the metric was seen, nothing is looked for.
         if any(self._unreported in row for row in reports):
             self._unreported = ""
         active = self.accounts.active.get(trial_id)
@@ -182,7 +192,11 @@ class TrialLoop:
         return active is not None and self.accounts.reported(active, reports, seconds)
 
     def _notice(self, arm: str, trial: str, notices: Mapping[str, str]) -> None:
-        """Say what a method finds of a trial, once for its arm."""
+        """Say what a method finds of a trial, once for its arm.
+
+        `trial` is what people read, such as `a lr=0.1 seed=1`. `notices` are sentences by a name, which tells whether
+        the arm had this one already.
+        """
         for name, sentence in notices.items():
             if (arm, name) not in self._noticed:
                 self._noticed.add((arm, name))
@@ -191,7 +205,8 @@ class TrialLoop:
     def _compare_with_floors(self, record: Record) -> None:
         """Say once of an arm that it scores below a floor on the same test part.
 
-        A floor is an arm whose trainable says `train.floor = True`, such as nearest neighbours by raw pixels.
+        A floor is an arm whose trainable says `train.floor = True`, such as nearest neighbours by raw pixels. A test
+        part is a fold of a dataset. There the first trial of each arm counts.
         """
         study = self.placements.footprints.study
         scores = self._scores[record.data.digest, record.fold]
@@ -208,6 +223,7 @@ class TrialLoop:
     def goes_on(self, trial_id: str, reports: list[Row]) -> bool:
         """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
         if (active := self.accounts.active.get(trial_id)) is not None:
+            # Report by report, as they came: the one that ends the trial is the last that the source sees.
             keep_going = self.queue.source.keep_going
             if not all(keep_going(trial_id, [row]) for row in reports):
                 active.stopped = True
@@ -225,7 +241,7 @@ class TrialLoop:
             )
 
     def worker_recorded(self, trial_id: str, data: bytes) -> None:
-        """Keep a record that a worker has written."""
+        """Keep a record that a worker has written, from its bytes: `ended` need not read it from the storage."""
         if (active := self.accounts.active.get(trial_id)) is not None:
             active.record = self.records.parsed(trial_id, data)
 
@@ -262,6 +278,7 @@ class TrialLoop:
         self._end(record)
 
     def _recorded(self, active: ActiveTrial) -> Record | None:
+        """Return the record that a worker has written of a running trial; None where there is none."""
         return active.record or self.records.read_one(active.trial.id)
 
     def _end(self, record: Record) -> None:
@@ -280,15 +297,18 @@ class TrialLoop:
             self._compare_with_floors(record)
         if record.status.failed:
             self.progress.say(failure_line(record, self.records.storage, self.progress.axes))
+            # Silent: no cause outside the method, no report, and no trial of a sweep, which learns from failures.
             if not (record.missing or record.metrics or record.notes.phase):
                 self._silent[record.arm] += 1
         if self._unreported in record.metrics:  # its last reports come with the record
             self._unreported = ""
+        # It was trained to its end. An earlier report with the metric shows that its name is right.
         if self._unreported and lacks_metric(record):
             if any(self._unreported in row for row in self.records.metrics(record.trial_id)):
                 self._unreported = ""
             else:
                 self.accounts.stop(unreported_metric(self._unreported, record))
+        # Of each arm at least one trial was silent.
         every_arm = len(self._silent) == len(self.placements.footprints.study.arms)
         if self._unreported and every_arm and self._silent.total() >= MOST_SILENT:
             self.accounts.stop(NOTHING_REPORTED.format(self._silent.total()))
@@ -328,10 +348,14 @@ class TrialLoop:
         earlier: Extra | None,
         cause: Cause | None,
     ) -> Record:
-        """Return the record of a trial from its reports in the storage."""
+        """Return the record of a trial from its reports in the storage; arguments are those of `give_up`.
+
+        Its time of training is what its worker said last, else the time from its first report to its last.
+        """
         owner = read_owner(self.records, active.trial.id)
         trial = active.trial
         notes = self.notes(active)
+        # By the hosts that refused it a later run knows whether to try it.
         if status.infeasible:
             notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
         rows = self.records.metrics(trial.id)

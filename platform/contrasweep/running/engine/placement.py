@@ -29,7 +29,7 @@ class Placements:
         self.inventory = footprints.inventory
         # by trial id, from its handing out to its record
         self.placed: dict[str, tuple[Trial, Placement]] = {}
-        # of cells of which a trial ran out of memory
+        # (arm, cell) -> the largest place that a trial of it was given after it ran out of memory
         self.raised: dict[tuple[str, Cell], Placement] = {}
         # ids of trials that ran out of memory where no host has more
         self.infeasible: set[str] = set()
@@ -62,10 +62,14 @@ class Placements:
         before = {trial.id: self.described(trial) for trial in fitting}
         for trial in fitting:
             del self.placed[trial.id]
+        # `described` places each anew, the first one on what all of them have left.
         return [trial for trial in fitting if self.described(trial) != before[trial.id]]
 
     def described(self, trial: Trial) -> PlaceDescription:
-        """Return the placement of `trial` as plain values, for its worker and `bundles`."""
+        """Return the placement of `trial` as plain values, for its worker and `bundles`.
+
+        A trial without GPU whose arm declares its resources is kept to its host memory.
+        """
         placement = self.place(trial)
         hint = self.footprints.study.arms[trial.arm].resources
         return {
@@ -84,8 +88,10 @@ class Placements:
         if placement.gpu or self.footprints.study.arms[trial.arm].resources:
             return placement
         hosts = [node for node in self.inventory.nodes if node.cpus and slots_on(placement, node)]
-        part = min((placement.cpus * node.memory_gib / node.cpus for node in hosts), default=0.0)
-        return replace(placement, host_memory_gib=max(placement.host_memory_gib, part / 4))
+        of_cores = min(
+            (placement.cpus * node.memory_gib / node.cpus for node in hosts), default=0.0
+        )
+        return replace(placement, host_memory_gib=max(placement.host_memory_gib, of_cores / 4))
 
     def notes(self, trial: Trial) -> TrialNotes:
         """Return what the record of `trial` says of its place and its memory."""
@@ -108,6 +114,7 @@ class Placements:
         if larger is None:
             self.infeasible.add(trial.id)
             return None
+        # Further trials of this cell begin with as much.
         self.placed[trial.id] = trial, larger
         key = trial.arm, cell_of(trial)
         self.raised[key] = max(
@@ -120,7 +127,8 @@ class Placements:
     def ended(self, record: Record) -> None:
         """Free the trial's placement and learn from its record how much memory it took."""
         trial, _ = self.placed.pop(record.trial_id, (None, None))
-        if trial is not None and record.gpu_memory_gib:  # what it took is known now
+        # What its cell takes is known now, so nothing is guessed from the error any more.
+        if trial is not None and record.gpu_memory_gib:
             self.raised.pop((trial.arm, cell_of(trial)), None)
         if (peak := peak_of(record)) is not None:
             self.footprints.learn(peak)
@@ -140,7 +148,7 @@ class Placements:
             load[placement.gpu] += float(placement.share)
 
         def waiting(option: Placement) -> float:
-            """Return how long the queue of a type would be with this trial, in GPUs of speed 1."""
+            """Return what would be held of each GPU of this type with this trial, by its speed; 0 without a GPU."""
             gpu = self.inventory.gpu(option.gpu) if option.gpu else None
             if gpu is None:
                 return 0.0
@@ -148,6 +156,7 @@ class Placements:
                 self.inventory.count(gpu.type) * gpu.speed
             )
 
+        # The smallest type comes first.
         for option in options:
             if not option.gpu or load[option.gpu] + option.share <= self.inventory.count(
                 option.gpu

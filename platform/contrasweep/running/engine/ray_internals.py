@@ -178,6 +178,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
         return
     controllers = _named(_CONTROLLER)
     told_texts = set[str]()
+    # Tune's own method, also where an earlier run of this process has replaced it.
     plain = getattr(controllers._on_trial_reset, "plain", controllers._on_trial_reset)
 
     def on_trial_reset(controller: Any, trial: Any, answer: bool | str) -> None:
@@ -188,6 +189,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
         if answer not in told_texts:
             told_texts.add(answer)
             say(answer)
+        # The trial does not reset any more and has no actor; its actor is stopped, and a new one is asked for.
         controller._resetting_trials.remove(trial)
         actor = controller._trial_to_actor.pop(trial)
         del controller._actor_to_trial[actor]
@@ -216,26 +218,30 @@ def keep_places() -> Callable[[], None]:
     if not _all(PLACES):
         return lambda: None
     managers = _named(_MANAGER)
-    now = list[tuple[Any, Any]]()
-    before = list[tuple[Any, Any]]()
+    # What Tune has given up in this turn of its loop, and in the one before: (manager, request).
+    given_up_now = list[tuple[Any, Any]]()
+    given_up_before = list[tuple[Any, Any]]()
+    # Tune's own methods, also where an earlier run of this process has replaced them.
     request = getattr(managers.request_resources, "plain", managers.request_resources)
     cancel = getattr(managers.cancel_resource_request, "plain", managers.cancel_resource_request)
 
     def request_resources(manager: Any, resource_request: Any) -> None:
-        for given_up in (before, now):
+        """Serve an equal request by a group that was given up and is still there; else request a new one."""
+        for given_up in (given_up_before, given_up_now):
             if (manager, resource_request) in given_up:
                 given_up.remove((manager, resource_request))
                 return
         request(manager, resource_request)
 
     def cancel_resource_request(manager: Any, resource_request: Any) -> None:
-        now.append((manager, resource_request))
+        given_up_now.append((manager, resource_request))
 
     def remove_unused() -> None:
-        while before:
-            cancel(*before.pop())
-        before.extend(now)
-        now.clear()
+        """Remove the groups that were given up a turn ago and not asked for since."""
+        while given_up_before:
+            cancel(*given_up_before.pop())
+        given_up_before.extend(given_up_now)
+        given_up_now.clear()
 
     request_resources.plain = request  # type: ignore[attr-defined]
     cancel_resource_request.plain = cancel  # type: ignore[attr-defined]
@@ -270,6 +276,7 @@ def registry_read_once() -> Iterator[None]:
         "register": register_anew,
         "contains": lambda category, key: (category, key) in cached or contains(category, key),
     }
+    # Set on the object they hide the methods of its class, which are there again once they are deleted.
     vars(registry).update(replacements)
     try:
         yield
@@ -281,7 +288,8 @@ def registry_read_once() -> Iterator[None]:
 def waiting_for_resources(controller: Any) -> list[Any]:
     """Return Tune's trials whose actors wait for resources, in the order in which they were handed out.
 
-    `controller` is what Tune gives to a scheduler.
+    `controller` is what Tune gives to a scheduler. [] where this Ray lacks the names. A trial that takes over another's
+    actor does not wait for resources.
     """
     tune = getattr(controller, "_tune_controller", None)
     if tune is None or not _all(PENDING):
@@ -297,6 +305,7 @@ def waiting_for_resources(controller: Any) -> list[Any]:
 
 def request_again(controller: Any, trial: Any, resources: Any) -> None:
     """Let Tune ask for other resources for one of `waiting_for_resources`."""
+    # Its actor, which has not begun, is given up with its request.
     tune = controller._tune_controller
     actor = tune._trial_to_actor.pop(trial)
     del tune._actor_to_trial[actor]
@@ -330,9 +339,9 @@ def forget_authentication() -> None:
 
 
 def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
-    """Return the processes of Ray that this process has started, by what they are, and the address of the raylet here.
+    """Return the processes of Ray that this process has started, and the path of the socket of this machine's raylet.
 
-    None where Ray does not say.
+    Processes are by what they are, such as `raylet` and `gcs_server`. None where Ray does not say.
     """
     if not _all(PROCESSES):
         return None
@@ -343,7 +352,7 @@ def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
 
 
 def place_of(actor: Any) -> tuple[int, str] | None:
-    """The process of an actor and the id of its node; None where Ray does not say."""
+    """Return the process id of an actor and the id of its node; None where Ray does not say."""
     if not _all(ACTORS):
         return None
     entry = _named("ray._private.state.actors")(actor._actor_id.hex())
@@ -377,7 +386,8 @@ def forget(trial: Any) -> None:
     """Free what Tune keeps of a trial that has ended.
 
     Tune keeps every trial to the end of a run. It needs neither statistics of each number in the results, nor the
-    answer of the worker's first call, which holds that call's description in Ray: 25 kB.
+    answer of the worker's first call, which holds that call's description in Ray: 25 kB. Where this Ray has other
+    attributes, the memory is kept.
     """
     with contextlib.suppress(AttributeError):
         metadata = trial.run_metadata
@@ -390,6 +400,7 @@ def forget(trial: Any) -> None:
 
 
 def _all(feature: Feature) -> bool:
+    """Whether this Ray has all names of a feature."""
     return all(_has(name) for name in feature.names)
 
 

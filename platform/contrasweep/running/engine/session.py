@@ -71,7 +71,7 @@ class RayWatch:
         self._stop.set()
 
     def unreachable(self, address: str) -> bool:
-        """Return whether `address` has taken no connection for `GCS_PATIENCE_S`."""
+        """Try to connect to `address` (`host:port`); return whether it has taken no connection for `GCS_PATIENCE_S`."""
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_S).close()
@@ -81,6 +81,7 @@ class RayWatch:
         return False
 
     def _work(self, checks: dict[str, Callable[[], bool]]) -> None:
+        """Make the `checks` of `_checks` once a second, until one says that Ray is dead or this process leaves Ray."""
         while not self._leaving.wait(POLL_S):
             for what, is_dead in checks.items():
                 if is_dead():
@@ -88,6 +89,10 @@ class RayWatch:
         return None
 
     def _end(self, what: str) -> None:
+        """Interrupt the main thread; `what` has died, in words.
+
+        A main thread that hangs in a call to Ray never sees that, so the process of the command line is ended.
+        """
         signals.interruption.reason = GONE.format(what)
         _thread.interrupt_main()
         if self._stop.wait(UNWIND_S) or not signals.interruption.ends_process:
@@ -96,7 +101,10 @@ class RayWatch:
 
 
 def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
-    """Return checks of the processes and addresses that must be alive, by the message where one is not."""
+    """Return checks of the processes and addresses that must be alive, by the message where one is not.
+
+    Each returns whether it is dead. {} where Ray does not say which processes it has.
+    """
     own_processes = ray_internals.own_processes()
     if own_processes is None:
         return {}
@@ -116,7 +124,10 @@ def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
 
 
 def _raylet(socket_name: str) -> psutil.Process | None:
-    """The raylet of this machine that another command has started."""
+    """Return the raylet of this machine that another command has started; None where there is none.
+
+    It is known by its command line, which names its socket.
+    """
     for process in psutil.process_iter(["name", "cmdline"]):
         if process.info["name"] == "raylet" and any(
             socket_name in word for word in process.info["cmdline"] or ()
@@ -146,13 +157,14 @@ HANDLER_S = 0.01
 def connected() -> Iterator[Inventory]:
     """Connect to Ray and yield its hosts; disconnect at the end, or at that of the session of several studies.
 
-    A Ray that was connected before stays as it is.
+    A Ray that was connected before stays as it is. Raises `ContrasweepError` where there is no Ray to connect to.
     """
     with contextlib.ExitStack() as leaving:
         if not ray.is_initialized():
+            # Of a session of several studies, else of this one.
             kept = KEPT.get() or leaving
             kept.enter_context(_connection())
-            # it runs before what Ray has registered; a closed one has nothing to do
+            # Where the process exits within, this runs before what Ray has registered. A closed one has nothing to do.
             atexit.register(kept.close)
         yield ray_inventory(ray.nodes())
 
@@ -168,7 +180,7 @@ def _connection() -> Iterator[None]:
     address = _address()
     auth_mode = os.environ.get(AUTH_MODE)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    # Ray aborts the process, with its stack
+    # With less Ray aborts the process and prints a stack. A limit below 0 is none.
     if address == "local" and 0 <= limit < MIN_ADDRESS_SPACE:
         raise ContrasweepError(
             f"the address space of this process is limited to {limit / 2**30:.1f} GiB, and Ray needs "
@@ -195,9 +207,9 @@ def _connection() -> Iterator[None]:
 
 
 def _start(address: str, options: dict[str, bool]) -> None:
-    """Call `ray.init`, and again where a busy machine took too long.
+    """Call `ray.init` with `options`, and again where a busy machine took too long.
 
-    Raises `ContrasweepError` where Ray does not start.
+    Raises `ContrasweepError` where Ray does not start, or where `address` has no cluster.
     """
     auth_mode = os.environ.get(AUTH_MODE)
     stated_wait = os.environ.get(ray_internals.GCS_WAIT)  # by the user
@@ -227,7 +239,8 @@ def _start(address: str, options: dict[str, bool]) -> None:
 def _handlers_kept() -> Iterator[None]:
     """Keep the handler of SIGTERM while Ray shuts down: it puts the default in its place, which kills the process.
 
-    The main thread is in Ray then, so another one puts it back, by Python's C API.
+    The main thread is in Ray then, so another one puts it back. `signal.signal` works in the main thread alone, so that
+    is done by Python's C API.
     """
     get = ctypes.pythonapi.PyOS_getsig
     put = ctypes.pythonapi.PyOS_setsig

@@ -49,8 +49,9 @@ def train(
 ) -> str:
     """Train the trials of the plan that `prepared` leaves; return the budget that has ended the run as a line.
 
-    Trials are placed on the hosts of `inventory_file`, or without one on those of the connected Ray. Raises
-    KeyboardInterrupt on SIGINT and SIGTERM, and `SpecError` if no trial fits a host.
+    "" where no budget has. At most `max_concurrent` trials run at once (None: as many as fit). Trials are placed on the
+    hosts of `inventory_file`, or without one on those of the connected Ray. Raises KeyboardInterrupt on SIGINT and
+    SIGTERM, and `SpecError` if no trial fits a host.
     """
     study = plan.study
     finished = prepared.finished
@@ -70,6 +71,7 @@ def train(
         with interruptible(), connected() as detected:
 
             def unplaced(inventory: Inventory) -> Footprint | None:
+                """Return the smallest footprint of those that fit no host; None where all fit."""
                 footprints = Footprints(study, inventory, peaks)
                 smallest = footprints.missing(plan.sample_trials)
                 return footprints.of(smallest).footprint if smallest else None
@@ -85,7 +87,7 @@ def train(
             placements = Placements(footprints)
             hours = study.trial_hours
             minutes = study.report_minutes
-            limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)
+            limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)  # None: no limit
             accounts = Accounts(budget, limits, lease)
             queue = TrialQueue(
                 source, placements, hosts, records, progress.say, prepared.infeasible
@@ -152,6 +154,7 @@ def _progress(
         labels=dict(display_names(study.labels or {}, [*study.arms, *axes, study.metric]).names),
     )
     displays = [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)]
+    # The trials to come, by cell. Which ones a search will try is not known.
     trials = () if plan.declared_search is not None else plan.trials
     planned = {
         t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name))

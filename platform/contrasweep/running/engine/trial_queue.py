@@ -64,8 +64,10 @@ class TrialQueue:
         """Return the next trial that fits some host, or one that is to end as infeasible; None: ask again later.
 
         Once no host is expected, what waits is infeasible: of a search at once, because what it suggests next should
-        know that; of a list of trials when nothing is `running` any more.
+        know that; of a list of trials when nothing is `running` any more. `Finished` once the source has no more and
+        nothing waits.
         """
+        # What was running when its worker or the engine was lost goes before all else.
         if self.requeued:
             return self.requeued.pop(0)
         self.look()
@@ -79,6 +81,7 @@ class TrialQueue:
             return self._infeasible(self._leave(self.waiting[0]))
         if (retried := self._retried()) is not None:
             return retried
+        # New ones, until one fits; those that fit nowhere yet wait where a larger host may join.
         while isinstance(
             following := self.source.next(self._paused_arms() if adaptive else ()), Next
         ):
@@ -93,6 +96,7 @@ class TrialQueue:
             if not may_grow:
                 return self._infeasible(following)
             self._wait(following)
+        # The source has none now, or no more.
         if not self.waiting:
             return following
         return None if running or may_grow else self._infeasible(self._leave(self.waiting[0]))
@@ -118,6 +122,7 @@ class TrialQueue:
         self._request()
 
     def _leave(self, candidate: Next) -> Next:
+        """Take a candidate from those that wait, and return it."""
         self.waiting.remove(candidate)
         self._request()
         return candidate
@@ -133,7 +138,11 @@ class TrialQueue:
         return {arm for arm, count in counts.items() if count >= MAX_WAITING_PER_ARM}
 
     def _retried(self) -> Next | None:
-        """Return a trial that ended infeasible in this run and fits a host that has joined since."""
+        """Return a trial that ended infeasible in this run and fits a host that has joined since; None where none does.
+
+        A search that has gone on without the trial does not take it back, which is said once for its arm.
+        """
+        # The hosts are those that refused them all.
         if self._tried_on == self.placements.inventory:
             return None
         for trial_id, candidate in list(self._ended_here.items()):
@@ -158,6 +167,7 @@ class TrialQueue:
         return candidate
 
     def _infeasible(self, candidate: Next) -> Infeasible:
+        """Return a candidate to be ended: with its record where these very hosts refused it before, else without."""
         if self._refused_here(candidate.trial.id):
             return Infeasible(candidate, self.infeasible_records[candidate.trial.id])
         return Infeasible(self._without_record(candidate), None)

@@ -105,7 +105,7 @@ class TuneEngine:
         `max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each trial
         has a process of its own, where otherwise one trains many, one after the other.
         """
-        self.context = context
+        self.context = context  # what each worker receives
         self.loop = loop
         self.own_process = own_process
         self.max_failures = max_failures
@@ -117,7 +117,7 @@ class TuneEngine:
         Tune's own loop may end by a fault, such as a host whose memory ran out. `max_failures` of these in a row, with
         no trial ended between, are survived. `ContrasweepError` where the loop has a fault.
         """
-        faults = 0
+        faults = 0  # in a row, with no trial ended between
         accounts = self.loop.accounts
         queue = self.loop.queue
         say = self.loop.progress.say
@@ -130,13 +130,14 @@ class TuneEngine:
                 reason = [repr(error), *str(error).strip().splitlines()][-1]
                 say(f"Ray Tune stopped and is started again ({reason})")
                 time.sleep(FAULT_PAUSE_S)
+            # Tune has ended, by itself or by a fault: what has no record yet is handed out again.
             requeued = bool(queue.requeued)
             self.loop.begin_again()
             if accounts.fault:
                 raise ContrasweepError(accounts.fault)
             if not accounts.active or accounts.closing():
                 return
-            # what is handed out again after a source has ended is no fault of Tune
+            # Tune ends once the source has no more. What was queued again only then is no fault of Tune.
             if not requeued:
                 faults = 1 if accounts.ended > ended else faults + 1
         for trial_id in list(accounts.active):
@@ -147,7 +148,8 @@ class TuneEngine:
             )
 
     def _fit(self) -> None:
-        """Run Tune once."""
+        """Run Tune once, until it has no trial left; raises what Tune raises."""
+        # Tune reads from the environment how many trials it asks for ahead of free resources.
         os.environ.update(TUNE_ENVIRONMENT)
         of_plan = DEMANDED_TRIALS if self.loop.queue.hosts.autoscaled else MAX_PENDING_TRIALS
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = (
@@ -195,7 +197,10 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
         self.context = context
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the next trial as Tune's config; None: none now."""
+        """Return the next trial as Tune's config; None: none now; Tune's FINISHED: none any more.
+
+        `trial_id` is Tune's own, which nothing here needs.
+        """
         following = self.loop.next()
         loop = self.loop
         if following is None or isinstance(following, Finished):
@@ -261,13 +266,13 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Give a trial that ran out of memory more of it when it is retried.
+        """Give a trial that ran out of memory more of it when it is retried; called before Tune decides on a retry.
 
         A host that was lost is no failure of the trial (see `ray_internals`), until it has lost too many.
         """
         loop = self.loop
         active = self.loop.accounts.active.get(trial.config["id"])
-        # it waits for its next attempt: the same loss once more
+        # It waits for its next attempt already: this is the same loss, reported once more.
         if active is not None and trial.status == "PENDING":
             active.lost_waiting = True
         elif active is not None:
@@ -281,9 +286,10 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         super().on_trial_error(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return the first trial that waits; None once a budget is used up.
+        """Return the trial to start next: the first that was handed out of those that wait, paused ones last.
 
-        Tune's own FIFO looks at every trial that has ended, in each turn of its loop.
+        None where none waits. Once a budget is used up, those that wait are stopped. Tune's own FIFO looks at every
+        trial that has ended, in each turn of its loop.
         """
         if self.loop.accounts.closing():
             for trial in [
@@ -317,6 +323,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             ray_internals.request_again(tune_controller, trial, bundles(trial.config))
 
     def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
+        """Put the present place of a trial, and its notes, into Tune's config of it."""
         trial.config["place"] = self.loop.placements.described(active.trial)
         trial.config["notes"] = self.loop.notes(active)
 
@@ -371,7 +378,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     ) -> None:
         """End a trial: its worker has written the record, or it was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
-        # of an ended trial only its id is needed later
+        # Tune keeps it to the end of the run, and of an ended trial only its id is needed later.
         ray_internals.forget(trial)
         for name in ("notes", "code", "trial"):
             trial.config.pop(name, None)  # type: ignore[misc]
@@ -388,6 +395,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         error = _error_text(trial)
         active = self.loop.accounts.active.get(trial_id)
         infeasible = trial_id in self.loop.placements.infeasible
+        # The second report of one loss: Tune gives the trial up, and the loop hands it out again.
         if active is not None and active.lost_waiting:
             active.lost_waiting = False
             if not infeasible and self.loop.requeue(trial_id):
@@ -409,7 +417,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         if now < self.watch_at:
             return
         self.watch_at = now + WATCH_S
-        # the thousands that have ended come first
+        # From the end of the list, since the thousands that have ended come first.
         if any(trial.status == "RUNNING" for trial in reversed(trials)):
             self.idle_message_at = now + IDLE_S
             return
@@ -428,7 +436,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         """Call a function of the loop; an error of the storage ends the run, any other is logged."""
         try:
             call(*arguments)
-        # after minutes of trying, or denied: nothing can be recorded any more
+        # It comes after minutes of trying, or where access is denied: nothing can be recorded any more.
         except StorageError as error:
             self.loop.accounts.stop(str(error))
         except Exception:
@@ -436,7 +444,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
 
 def _error_text(trial: RayTrial) -> str:
-    """The traceback of the trial's last failure; Tune's file has all of them."""
+    """Return the traceback of the trial's last failure; Tune's file has all of them.
+
+    Where no living worker raised it, a sentence on what becomes of such processes is its last line.
+    """
     path = getattr(trial, "error_file", None)
     if not path or not Path(path).exists():
         return "the trial's worker was lost\n"
@@ -447,15 +458,17 @@ def _error_text(trial: RayTrial) -> str:
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
-    """Return the cause that a trial's last error tells.
+    """Return the cause that a trial's last error tells; `METHOD` is its own fault.
 
-    Of a process that was lost without a word its log tells whether it ended itself.
+    Of a process that was lost without a word its log tells whether it ended itself. In an object store the log may lack
+    its end, so that such a process counts as its trial's fault.
     """
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
     if out_of_memory.which(error):
         return Cause.HOST_MEMORY
     if _raised(error):
+        # The last of our errors in the traceback, if any.
         raised = OUR_ERROR.findall(error)
         return RAISED_CAUSES.get(raised[-1], Cause.METHOD) if raised else Cause.METHOD
     log = read_log(records, trial_id)[-LAST_WORDS:]
@@ -465,7 +478,7 @@ def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
 
 
 def _reason(error: str) -> str:
-    """Return a failure that left no record as one line."""
+    """Return a failure that left no record as one line: the last one of its traceback, or what was lost."""
     if out_of_memory.which(error):
         return "its memory ran out"
     return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"

@@ -39,10 +39,10 @@ class Watchdog:
 
     def __init__(self, loop: TrialLoop) -> None:
         self.loop = loop
-        self.due = 0.0
+        self.due = 0.0  # when the trials are looked at next
         self._ending: dict[str, str] = {}  # trial id -> why it ends, until it has ended
         self._ready: dict[str, str] = {}  # of these, error texts with the stack in them
-        # of trials that waited for a task: since which report, when
+        # trial id, where a look saw it wait for a task -> when it had reported last, and when the look was
         self._waited: dict[str, tuple[float, float]] = {}
         self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
@@ -55,6 +55,7 @@ class Watchdog:
             self._waited.clear()
         self.due = now + CHECK_S
         overdue = self.loop.accounts.overdue
+        # Trials out of time whose stack a thread has read by now.
         if self._ready:
             running = _running(tune_trials)
             for trial_id in list(self._ready):
@@ -79,6 +80,7 @@ class Watchdog:
                 self._beside(self._say, trial_id, silence, actor_of(running[trial_id]))
 
     def _prepare_end(self, trial_id: str, reason: str, actor: Any) -> None:
+        """Read the stack of a trial that is out of time, and leave the text of its error to the next `check`."""
         stack, where = self._stack(trial_id, actor)
         self._ready[trial_id] = f"{stack}\n{reason}{where}\n".lstrip()
 
@@ -95,7 +97,10 @@ class Watchdog:
             ray.kill(actor, no_restart=True)
 
     def _look(self, trial_id: str, heard: float, actor: Any) -> None:
-        """Look at a late trial: where it waits for a task of Ray at two looks, say so."""
+        """Look at a late trial: where it waits for a task of Ray at two looks in a row, say so, once for its arm.
+
+        `heard` is when it reported last: looks are of one silence where it is the same.
+        """
         try:
             waits = actor is not None and actor_waits_for_task(actor)
         except Exception as error:  # its host may be cut off
@@ -106,6 +111,7 @@ class Watchdog:
         active = self.loop.accounts.active.get(trial_id)
         if not waits or active is None or active.trial.arm in self._asking:
             return
+        # The first look of this silence, or a second one too soon after it.
         if before != heard or now - last_seen < LOOK_S / 2:
             self._waited[trial_id] = heard, now
             return
@@ -131,7 +137,10 @@ class Watchdog:
         )
 
     def _stack(self, trial_id: str, actor: Any) -> tuple[str, str]:
-        """Store the stacks of a trial's process beside its log; return the place where it is, in words."""
+        """Store the stacks of a trial's process beside its log; return them, and the place where it is, in words.
+
+        Such as `; it is in train (method.py:12)`. Both are "" where they cannot be read or stored.
+        """
         try:
             stack = stack_of_actor(actor) if actor is not None else ""
             if stack:
@@ -144,6 +153,7 @@ class Watchdog:
         return stack, f"; it is in {at}" if at else ""
 
     def _beside(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call a slow check in a thread of its own, since Tune's loop must go on."""
         threading.Thread(target=call, args=arguments, name="watchdog", daemon=True).start()
 
 

@@ -34,9 +34,11 @@ CLOSE_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint of a trial: its files, its step, extra values, and the number of reports before it.
+    """A checkpoint of a trial: the folder of its files, its step, what is kept beside it, and the reports up to it.
 
-    `items` are the latest scores of items, encoded, with the step that gave them.
+    `reports` is their number. `items` are the latest scores of items: the step that gave them and their bytes; None
+    where there are none. `score` is the last report's metric, larger is better; None where only the best one is not
+    looked for.
     """
 
     folder: Path
@@ -73,7 +75,7 @@ class TrialAttempt:
         self.checkpoints = Checkpoints(
             records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
         )
-        # to store a checkpoint there is no more than to copy it
+        # In a folder of this machine, to store a checkpoint is no more than to copy it: no thread is needed.
         local = isinstance(records.store, LocalStore)
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
         folder = scratch / "resume"
@@ -110,7 +112,8 @@ class TrialAttempt:
     def save(self, folder: Path, seconds: float, unused_settings: tuple[str, ...]) -> None:
         """Store the files of `folder` as the checkpoint after the latest report, now or while training goes on.
 
-        `seconds` is the training time so far, `unused_settings` are those that no attempt has read.
+        `seconds` is the training time so far, `unused_settings` are those that no attempt has read. Raises what failed
+        when an earlier one was stored.
         """
         reports = self.reports
         extra = replace(
@@ -121,13 +124,15 @@ class TrialAttempt:
         self.writer.put(
             Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score)
         )
+        # Where an older checkpoint may have to stay, none may be replaced by a newer one before it is stored.
         if self.retention.each_counts:
             self.writer.drain()
 
     def store(self, snapshot: Snapshot) -> None:
         """Write a checkpoint. The reports and scores before it are written first, so that they agree with it.
 
-        The checkpoint may have waited while this process was stopped; so it is checked that no later attempt has begun.
+        The checkpoint may have waited while this process was stopped. So it is checked that no later attempt has begun,
+        before it is written and once more before the marker names it.
         """
         self.claim.check()
         self.reports.write(snapshot.reports, snapshot.items)
@@ -141,7 +146,10 @@ class TrialAttempt:
         )
 
     def _check_checkpoint(self) -> None:
-        """Raise where a checkpoint on its way must not be named as the newest."""
+        """Raise where a checkpoint on its way must not be named as the newest.
+
+        `AttemptSuperseded` where a later attempt has begun, `StorageError` where the trial was closed without it.
+        """
         self.claim.check()
         if self.writer.left:
             raise StorageError(
@@ -164,14 +172,22 @@ class CheckpointWriter:
         self.at_once = at_once
         self._changed = threading.Condition()
         self._waiting: Snapshot | None = None
-        self._storing = self._closing = self._urgent = False
-        self._due = time.monotonic()
-        self._error: BaseException | None = None
+        self._storing = False  # the thread is storing a snapshot
+        self._closing = False  # the thread stores what waits, and ends
+        self._urgent = (
+            False  # somebody waits in `drain`: the thread does not wait until the next one is due
+        )
+        self._due = time.monotonic()  # when the next one may be stored
+        self._error: BaseException | None = None  # what ended the thread
         self.left = False  # whether the trial has gone on without what was not stored by then; the copies are removed
         self._thread: threading.Thread | None = None
 
     def put(self, snapshot: Snapshot) -> None:
-        """Copy a checkpoint and have it stored; it is stored at once where this machine's disk has no room for it."""
+        """Copy a checkpoint and have it stored, in place of the one that still waits, if any.
+
+        It is stored before this returns where this machine's disk has no room for a copy. Raises what has failed in the
+        thread.
+        """
         if self.at_once:
             self._store(snapshot)
             return
@@ -182,6 +198,7 @@ class CheckpointWriter:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy / name)
         except OSError:
+            # No room: the earlier ones first, which also frees their copies, then this one from its own folder.
             shutil.rmtree(copy, ignore_errors=True)
             self.drain()
             self._store(snapshot)
@@ -219,7 +236,10 @@ class CheckpointWriter:
         self.close()
 
     def close(self) -> None:
-        """Wait a while for what is not stored yet. A trial that loses it goes on from an earlier checkpoint."""
+        """Have what waits stored at once, and wait for that, `CLOSE_TIMEOUT_S` seconds at most; raises nothing.
+
+        A trial that loses it goes on from an earlier checkpoint.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -232,6 +252,7 @@ class CheckpointWriter:
     def _work(self) -> None:
         """Store the newest snapshot when it is due, until the writer closes or an error ends it."""
         while True:
+            # First until there is a snapshot, then until it is due, unless somebody waits for it.
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting is not None or self._closing)
                 self._changed.wait_for(
@@ -239,13 +260,13 @@ class CheckpointWriter:
                 )
                 snapshot = self._waiting
                 self._waiting = None
-                if snapshot is None:
+                if snapshot is None:  # the writer closes, and nothing waits
                     return
                 self._storing = True
             try:
                 self._store(snapshot)
             except BaseException as error:
-                # nobody asks any more
+                # Once the writer closes, nobody asks for the error any more, so it is logged.
                 if self._closing and not isinstance(error, AttemptSuperseded):
                     log.warning(
                         "the checkpoint after step %s was not stored: %s", snapshot.step, error
@@ -262,7 +283,10 @@ class CheckpointWriter:
 
 
 def _with_earlier(code: CodeRef, checkpoint: Extra) -> CodeRef:
-    """Return `code` with the digests of the other codes that trained the trial before the checkpoint."""
+    """Return `code` with the digests of the other codes that trained the trial before the checkpoint, each once.
+
+    "" stands for the code of a checkpoint that does not name it.
+    """
     before = [*checkpoint.earlier_code, checkpoint.code or ""]
     return replace(
         code, earlier=tuple(dict.fromkeys(digest for digest in before if digest != code.digest))

@@ -67,7 +67,7 @@ class Execution:
         `notes`, `code` and `packages` (name -> version, of what the code imports) go into the record. `limits` (see
         `cluster.guard`) are open from before the trial's first step to its end. `output`, which takes what it prints,
         is open already and closed with it. With `no_prior_state`, the storage is known to have nothing of this trial,
-        and is not asked. `retention` says which checkpoints stay.
+        and is not asked. `retention` says which checkpoints stay. The trainable is not called before `advance`.
         """
         self.metric = metric
         self.packages = dict(packages or {})
@@ -90,6 +90,7 @@ class Execution:
         self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
         # A method without `settings` does not say which it knows: which ones it reads is recorded.
         self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
+        # A folder of the storage that stays, one for each attempt; in an object store there is none.
         store = records.store
         attempt = self.attempt.claim.owner.attempts
         folder = (
@@ -100,6 +101,7 @@ class Execution:
         trial_seen = replace(
             trial, folder=folder, config=trial.config if self.watched is None else self.watched
         )
+        # Where another trial's checkpoint is fetched to; a trial that resumes has left it behind already.
         start = None if resume is not None or trial.start is None else scratch / "start"
         self.generator = _reports(function, trial_seen, resume, records, start)
         self.finished = False
@@ -109,17 +111,18 @@ class Execution:
         self.termination = self.opened.enter_context(Termination())
         if output is not None:
             self.opened.callback(output.close)
+        # From the last to the first: the meter stops, the generator cleans up, then its checkpoints are stored.
         for close in (self.attempt.writer.close, self.generator.close, meter.stop):
             self.opened.callback(close)
 
     def advance(self, at_least_s: float = 0.0) -> StepResult:
-        """Train until a report is there and `at_least_s` have passed, or the trial ends.
+        """Train until a report is there and `at_least_s` have passed, or the trial ends; return what is new since.
 
-        A trainable that raises, or calls `sys.exit`, ends its trial as `failed`, with the traceback in the record.
-        Raised instead are out-of-memory errors, because the scheduler answers them with more memory, and
-        `StorageError`, `ProcessLostError` and, of a process that received SIGTERM, `SystemExit`, because these are no
-        fault of the trial, which goes on from its checkpoint when it is run again; and `AttemptSuperseded` where it
-        does so already.
+        With 0 seconds each report is returned by itself, since a pruner decides on each. A trainable that raises, or
+        calls `sys.exit`, ends its trial as `failed`, with the traceback in the record. Raised instead are out-of-memory
+        errors, because the scheduler answers them with more memory, and `StorageError`, `ProcessLostError` and, of a
+        process that received SIGTERM, `SystemExit`, because these are no fault of the trial, which goes on from its
+        checkpoint when it is run again; and `AttemptSuperseded` where it does so already.
         """
         result = StepResult()
         began = time.monotonic()
@@ -129,9 +132,10 @@ class Execution:
             ):
                 self._train(result)
             if result.record is None:
-                # what is decided on each report may have the trial go on from here, or another
+                # A pruner may have this trial go on from here, or another one, so the checkpoint is stored by then.
                 if not at_least_s:
                     self.attempt.writer.drain()
+                # To a folder reports are written each time, to an object store when they are due.
                 if (
                     self.attempt.writer.at_once
                     or not at_least_s
@@ -142,9 +146,10 @@ class Execution:
         return result
 
     def finish(self, status: Status, *, error: str | None = None) -> Record:
-        """End the trial with `status`: the metrics first, the record last.
+        """End the trial with `status`: its reports and log first, the record last; return the record.
 
-        `AttemptSuperseded` where another attempt has ended it already.
+        `error` is the text of a failure; None without one. `AttemptSuperseded` where another attempt has ended it
+        already.
         """
         attempt = self.attempt
         reports = self.reports
@@ -178,12 +183,12 @@ class Execution:
                 unused_settings=self._unused_settings(),
                 warnings=0 if self.output is None else self.output.warnings,
             )
-            # before: a checkpoint that lost would come back
+            # Before the record: nobody would delete the newest one, which lost, if this process ended in between.
             if status.counts and attempt.retention.keep == "best":
                 attempt.checkpoints.conclude("best", attempt.claim.check)
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")
-            # after: until then it goes on from it
+            # After the record: until then the trial goes on from its checkpoint.
             if status.counts and attempt.retention.keep == "none":
                 attempt.checkpoints.conclude("none")
         self.close()
@@ -195,10 +200,14 @@ class Execution:
         self.opened.close()
 
     def _train(self, result: StepResult) -> None:
-        """Train up to the next report or to the record, whichever comes first, and add it to `result`."""
+        """Train up to the next report or to the record, whichever comes first, and add it to `result`.
+
+        What `advance` lets through is raised, after this attempt was closed.
+        """
         try:
             row, revised = self._next()
-            if not revised:  # whoever decides on reports has seen its step
+            # A revised report replaces the last one in the storage; who decides on reports has seen its step.
+            if not revised:
                 result.reports.append(row)
         except StopIteration:
             self._exit_if_terminated()
@@ -216,13 +225,19 @@ class Execution:
             result.record = self.finish(
                 Status.FAILED, error="".join(traceback.format_exception(error))
             )
+        # An interrupt of the process, for one.
         except BaseException:
             self.close()
             raise
         self._exit_if_terminated()
 
     def _next(self) -> tuple[Row, bool]:
-        """Train up to the next report, keep it and have its checkpoint stored; return also whether it is revised."""
+        """Train up to the next report, keep it and have its checkpoint stored.
+
+        Return its row {step, time, metrics} and whether it revises the report before it. Raises what the trainable
+        raises, `StopIteration` where it has ended.
+        """
+        # A later attempt may have begun while the driver decided, or while this trained.
         self.attempt.claim.check()
         began = time.perf_counter()
         try:
@@ -236,13 +251,19 @@ class Execution:
         return row, isinstance(report, RevisedReport)
 
     def _unused_settings(self) -> tuple[str, ...]:
-        """Return the settings that neither this attempt nor those before its checkpoint have read."""
+        """Return the settings that neither this attempt nor those before its checkpoint have read.
+
+        () for a method that says which settings it knows. `before` is None where no earlier attempt has told.
+        """
         unused = () if self.watched is None else self.watched.unused_settings()
         before = self.attempt.extra.unused_settings
         return tuple(name for name in unused if before is None or name in before)
 
     def _end(self) -> Record:
-        """End the trial after its trainable has returned: it is done if its last report has the study's metric."""
+        """End the trial after its trainable has returned: it is done if its last report has the study's metric.
+
+        A trial without it, or with one that is not finite, ends as failed, with the names that it did report.
+        """
         rows = self.reports.rows
         final = rows[-1].get(self.metric) if rows else None
         if final is not None and math.isfinite(final):

@@ -76,9 +76,10 @@ def _calls(name: str, library: str, read: str, write: str) -> State:
 
 
 def _attributes(name: str, library: str, *paths: str) -> State:
-    """Attributes of a library, by their dotted paths."""
+    """Return the state that attributes of a library are together, each by its dotted path below the library."""
 
     def holder(path: str) -> Any:
+        """Return the object that has the last part of `path` as an attribute."""
         return functools.reduce(getattr, path.split(".")[:-1], sys.modules[library])
 
     def write(values: Iterable[Any]) -> None:
@@ -100,7 +101,9 @@ def _set_environment(value: Mapping[str, str]) -> None:
 
 
 def _umask() -> int:
-    os.umask(now := os.umask(0o077))
+    """Return the umask, which can be read only by setting another one for an instant."""
+    now = os.umask(0o077)
+    os.umask(now)
     return now
 
 
@@ -116,8 +119,12 @@ def _set_gc(value: tuple[bool, tuple[int, int, int]]) -> None:
     gc.set_threshold(*value[1])
 
 
+NEW_LOGGER: tuple[Any, ...] = (0, True, False, [], [])
+"""Level, propagate, disabled, handlers and filters of a logger as Python makes it."""
+
+
 def _loggers() -> Values:
-    """Return level, handlers and other values of each logger that is not as a new one."""
+    """Return the values of each logger that are not those of `NEW_LOGGER`, by its name; "root" for the topmost."""
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     read = {
         logger.name: (
@@ -130,23 +137,24 @@ def _loggers() -> Values:
         for logger in loggers
         if isinstance(logger, logging.Logger)
     }
-    return {name: values for name, values in read.items() if values != (0, True, False, [], [])}
+    return {name: values for name, values in read.items() if values != NEW_LOGGER}
 
 
 def _set_loggers(value: Values) -> None:
-    """Put back level, handlers and filters of each logger; one that is new gets Python's defaults."""
+    """Put back level, handlers and filters of each logger; one that is not in `value` gets Python's defaults."""
     for name in {*_loggers(), *value}:
         logger = logging.root if name == "root" else logging.getLogger(name)
-        level, logger.propagate, logger.disabled, handlers, filters = value.get(
-            name, (0, True, False, [], [])
-        )
+        level, logger.propagate, logger.disabled, handlers, filters = value.get(name, NEW_LOGGER)
         logger.setLevel(level)
         logger.handlers[:] = handlers
         logger.filters[:] = filters
 
 
 def _matmul_precision() -> str:
-    # it was set by the newer names, which are states of their own
+    """Return torch's precision of float32 products; "mixed" where torch refuses to tell.
+
+    It refuses once the precision was set by its newer names, which are states of their own (`PRECISIONS`).
+    """
     with contextlib.suppress(RuntimeError):
         return str(sys.modules["torch"].get_float32_matmul_precision())
     return "mixed"
@@ -157,6 +165,7 @@ def _set_device(device: Any) -> None:
 
 
 def _folder() -> str:
+    """Return the working directory; "" where it was removed."""
     with contextlib.suppress(FileNotFoundError):
         return os.getcwd()
     return ""
@@ -267,31 +276,39 @@ class Isolation:
     """
 
     def __init__(self) -> None:
-        self._reference = _read()
-        self._imports: dict[str, Values] = {}  # by a trainable's module, what its import changed
-        self._set_by_import = ""  # of these, the first that changed anything
-        self._expected: Values = {}
-        self._own: dict[str, Values] = {}  # what is in the user's modules, with digests
-        self._installed: dict[str, Values] = {}
-        self._seen: set[str] = set()
-        self._threads: set[threading.Thread] = set()
-        self._children: set[int] = set()
-        self._seed = 0
+        self._reference = _read()  # the states before any trial
+        self._imports: dict[
+            str, Values
+        ] = {}  # by a trainable's module, the states that its import changed
+        self._set_by_import = ""  # the first state that any of these imports has changed
+        self._expected: Values = {}  # the states that the present trial began with; empty before the first one
+        self._own: dict[str, Values] = {}  # by the user's module, what is in it: see `_contents`
+        self._installed: dict[str, Values] = {}  # by a library's module or class, its attributes
+        self._seen: set[str] = set()  # modules that were there when the present trial began
+        self._threads: set[threading.Thread] = set()  # the user's threads at that time
+        self._children: set[int] = set()  # the process ids of children at that time
+        self._seed = 0  # of the present trial
         sys.meta_path.insert(0, _Importing({"torch", "matplotlib"}, self._imported))  # type: ignore[arg-type]
         _watch_threads()
 
     def begin(
         self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]
     ) -> Callable[..., Any]:
-        """Restore the process to its state before the first trial, and return the trainable from `load`."""
+        """Put the process into the state that each trial of this module finds, and return the trainable from `load`.
+
+        That is the state before the first trial, with what the import of the trainable's module changes. `trainable`
+        is its dotted path. Python, NumPy and torch are seeded by the trial's id, a hexadecimal number.
+        """
         _write(self._reference)
         module = trainable.partition(":")[0]
+        # The import itself may change states. What it changes is noted, because it runs once and counts for each trial.
         if module not in self._imports:
             folder = FOLDER.read()
-            self._set_seed(0)
+            self._set_seed(0)  # a module that draws numbers draws the same ones in every process
             function = load()
             now = _read()
-            self._reference[LOGGERS] = now[LOGGERS]  # they make no difference to a result
+            # Loggers that an import has made stay: they make no difference to a result.
+            self._reference[LOGGERS] = now[LOGGERS]
             self._imports[module] = {name: now[name] for name in _changed(self._reference, now)}
             if FOLDER.read() != folder:
                 self._imports[module][FOLDER.name] = FOLDER.read()
@@ -303,6 +320,7 @@ class Isolation:
         if FOLDER.name in self._expected:
             FOLDER.write(self._expected[FOLDER.name])
         self._set_seed(int(trial_id, 16))
+        # What `end` compares with: modules, threads and processes as the trial finds them.
         for name in sys.modules.keys() - self._seen:
             if _is_users(name):
                 self._own[name] = _contents(sys.modules[name])
@@ -313,7 +331,11 @@ class Isolation:
         return function
 
     def end(self, following: str = "") -> str:
-        """Put back what can be, and say what cannot: why this process must not train the trainable `following`."""
+        """Put back what can be, and say what cannot: why this process must not train the trainable `following`.
+
+        `following` is a dotted path. "" where it may, and before the first trial. Otherwise a predicate such as
+        `left a thread behind`, of the trial that ended.
+        """
         if not self._expected:
             return ""
         _write(self._expected)
@@ -325,12 +347,16 @@ class Isolation:
         )
         _write(self._reference)
         if not rest and self._set_by_import and following.partition(":")[0] not in self._imports:
-            # What the modules of both import has set this already, and would not do so again.
+            # A module that both trainables import may have made this change. It is imported already, so it would not
+            # make it again for `following`, as it does in a fresh process.
             return f"changed {self._set_by_import} by an import; other arms must start without this change"
         return rest
 
     def _left(self) -> str:
-        """Return what the trial closed, or which threads and processes it left behind after a time for their end."""
+        """Return what the trial closed, or that it left threads or processes behind; "" where nothing is left.
+
+        These have `GRACE_S` seconds to end. Those that were there before the trial do not count.
+        """
         until = time.monotonic() + GRACE_S
         for attempt in range(1000):
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
@@ -341,8 +367,9 @@ class Isolation:
             }
             if not (threads or children_left) or time.monotonic() > until:
                 break
+            # Iterators of data loaders that refer to each other hold workers until they are collected.
             if not attempt:
-                gc.collect()  # iterators in circles hold some
+                gc.collect()
             time.sleep(0.01)
         if any(getattr(stream, "closed", False) for stream in (sys.stdout, sys.stderr)):
             return "closed a standard stream"
@@ -353,7 +380,10 @@ class Isolation:
         return ""
 
     def _changed_modules(self) -> str:
-        """Return what the trial changed in a module of the user's own or patched in a library."""
+        """Return what the trial patched in a library or changed in a module of the user's own; "" if nothing.
+
+        Such as `changed cache in the module mythesis.data`.
+        """
         for name, now in _library_contents():
             before = self._installed.get(name)
             attribute = "" if before is None else _patched(name, before, now)
@@ -363,15 +393,16 @@ class Isolation:
             contents = _contents(sys.modules[name]) if name in sys.modules else {}
             for attribute in before | contents:
                 pair = before.get(attribute), contents.get(attribute)
+                # None: the trial has added or removed it.
                 if None in pair or not _same(*pair):
                     return f"changed {attribute} in the module {name}"
         return ""
 
     def _set_seed(self, seed: int) -> None:
-        """Seed Python, NumPy and torch for the next trial."""
+        """Seed Python, NumPy and, where it is imported, torch for the next trial."""
         self._seed = seed
         random.seed(seed)
-        # 1: other numbers than those of `random`
+        # NumPy takes words of 32 bits. Both generators are of one kind: the 1 gives other numbers than `random` has.
         np.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
@@ -396,7 +427,10 @@ def _changed(before: Values, now: Values) -> list[str]:
 
 
 def _write(expected: Values) -> None:
-    """Put back the process's global states that differ from `expected`."""
+    """Put back the process's global states that differ from `expected`; states that it lacks stay.
+
+    Handlers of signals can be set by the main thread alone, so another one leaves them.
+    """
     main = threading.current_thread() is threading.main_thread()
     for state in STATES:
         is_usable = (
@@ -459,7 +493,7 @@ def _watch_threads() -> None:
 
 def _called_by_users() -> bool:
     """Whether the innermost caller that is no part of Python is code of the user."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(2)  # beyond this function and the one that asks
     while frame is not None and _owner(frame.f_code.co_filename) == "python":
         frame = frame.f_back
     return frame is not None and _owner(frame.f_code.co_filename) == "user"
@@ -475,6 +509,10 @@ def _owner(file: str) -> str:
 
 
 def _is_users(name: str) -> bool:
+    """Whether an imported module is the user's own, by the file of its topmost package.
+
+    A package without a file, a namespace, leaves it to the module's own. The script that runs is none of them.
+    """
     root = name.partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or getattr(
         sys.modules.get(name), "__file__", None
@@ -483,10 +521,11 @@ def _is_users(name: str) -> bool:
 
 
 def _is_helper(child: int) -> bool:
-    """Whether a child is one that a library keeps, or has ended."""
+    """Whether the child of this process id is one that a library keeps (`HELPERS`), or has ended."""
     process = Path(f"/proc/{child}")
     with contextlib.suppress(OSError):
         command = (process / "cmdline").read_bytes().decode(errors="replace")
+        # The state stands after the name in brackets; Z is a zombie, which has ended and was not waited for.
         ended = (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
         return ended or any(word in command for word in HELPERS)
     return True
@@ -505,12 +544,18 @@ def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _patched(library: str, before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Return an attribute of a library that was replaced, or added by other code; "" where there is none."""
+    """Return an attribute of a library that was replaced, removed, or added by other code; "" where there is none.
+
+    `before` and `now` are the library's attributes. Counted are replaced functions and classes, and of NumPy all public
+    names; not what libraries do by themselves: add private names, own ones or modules.
+    """
+    # The usual case: the same objects under the same names.
     if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
         return ""
     root = library.partition(".")[0]
     for name, value in now.items():
         if name not in before:
+            # The library's own, by the module in which the value was defined.
             theirs = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
             if not (
                 theirs or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"
@@ -519,15 +564,20 @@ def _patched(library: str, before: Mapping[str, object], now: Mapping[str, objec
         elif value is not before[name] and (
             callable(before[name]) or (root == "numpy" and not name.startswith("_"))
         ):
+            # The file of the code that replaces it: torch's compiler wraps some of torch itself.
             by = getattr(getattr(value, "__code__", None), "co_filename", "")
-            if "/torch/_" not in by:  # torch's compiler wraps some of torch
+            if "/torch/_" not in by:
                 return name
     return next((name for name in before if name not in now and root != "sys"), "")
 
 
 def _contents(module: ModuleType) -> Values:
-    """Return the values in a module and in its classes, by name, each with a digest of its mutable content."""
+    """Return the values in a module and in its own classes, each with a digest of its mutable content.
+
+    By name, such as `cache` and `Model.cache`. Imported modules and names with two underscores are left out.
+    """
     contents = {}
+    # A deprecated attribute may warn as it is looked at.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, value in list(vars(module).items()):
@@ -535,7 +585,7 @@ def _contents(module: ModuleType) -> Values:
                 contents[name] = value, _digest(value, module)
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     for attribute, inner in list(vars(value).items()):
-                        # where an Enum keeps combinations that were asked for
+                        # An Enum of flags adds combinations here as they are asked for, which changes nothing.
                         if attribute == "_value2member_map_":
                             continue
                         if not attribute.startswith("__") or isinstance(inner, FunctionType):
@@ -544,6 +594,7 @@ def _contents(module: ModuleType) -> Values:
 
 
 def _same(before: Any, now: Any) -> bool:
+    """Whether a value and its digest, as `_contents` has them, are as before: the same object, or an equal atom."""
     same = before[0] is now[0] or (
         type(now[0]) in ATOMS and type(before[0]) is type(now[0]) and before[0] == now[0]
     )
@@ -552,8 +603,9 @@ def _same(before: Any, now: Any) -> bool:
 
 def _digest(value: Any, module: ModuleType) -> int | None:
     """Return a digest of the mutable content of a value in a module; None where it has none or it cannot be read."""
-    if isinstance(value, FunctionType):  # mutable defaults, and attributes
-        # as torch marks Enum's methods, which the user's own Enums hold
+    # Of a function: its mutable defaults, and its attributes.
+    if isinstance(value, FunctionType):
+        # One of another module is left out: the user's Enums hold Enum's methods, to which torch adds marks.
         if value.__module__ != module.__name__:
             return None
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
@@ -577,8 +629,9 @@ class _Sum:
         self.value = self.size = 0
 
     def write(self, data: Any) -> int:
-        """Add more data."""
-        self.size += (size := memoryview(data).nbytes)
+        """Add more data and return its bytes; `OverflowError`, which ends the pickling, beyond `DIGEST_BYTES`."""
+        size = memoryview(data).nbytes
+        self.size += size
         if self.size > DIGEST_BYTES:
             raise OverflowError
         self.value = zlib.crc32(data, self.value)
@@ -587,7 +640,10 @@ class _Sum:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Pickle a tensor as its version number and a large array as its identity, so that neither is copied."""
+        """Pickle a tensor as its version number and a large array as its identity, so that neither is copied.
+
+        Torch counts the version up with each change in place. All else is pickled as usual (NotImplemented).
+        """
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
             return tuple, ((id(value), value._version),)

@@ -34,6 +34,7 @@ def guard_children() -> None:
     began = _began(os.getpid())
     if _held or not began:
         return
+    # The worker leads a group, which the keeper inherits: it ends what is in there at last.
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     _held.extend(os.pipe())
@@ -49,7 +50,10 @@ def guard_children() -> None:
 
 
 def main() -> None:
-    """Fork out of the worker's children, wait for the worker's end, and kill the processes that it left."""
+    """Fork out of the worker's children, wait for the worker's end, and kill the processes that it left.
+
+    It ends with the group that it kills.
+    """
     pid = int(sys.argv[1])
     began = sys.argv[2]
     pipe = sys.argv[3]
@@ -61,6 +65,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     while _began(pid) == began:
         time.sleep(CHECK_S)
+    # Every process that was forked from the worker holds its pipe. A killed one may have forked meanwhile: again.
     while holders := [
         process
         for process in map(int, filter(str.isdecimal, os.listdir("/proc")))
@@ -77,6 +82,7 @@ def main() -> None:
 def _began(pid: int) -> str:
     """Return when the process began, in ticks since the boot; "" where there is no such living process."""
     try:
+        # What follows the name in brackets: word 0 is the state (Z: zombie, X: dead), word 19 the time of the start.
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""

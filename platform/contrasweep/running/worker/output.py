@@ -54,11 +54,12 @@ class Output:
         self.path = (
             self.local or Path(tempfile.gettempdir()) / f"contrasweep-{os.getpid()}-{trial_id}.log"
         )
-        self.left_out = 0
+        self.left_out = 0  # bytes of the middle that were cut out so far
         self.no_prior_state = no_prior_state
         self.warnings = 0  # lines of the log that warn, once it is closed
-        self.sent = 0
-        self.due = time.monotonic() + SEND_S
+        self.sent = 0  # bytes of the log when it was sent last
+        self.due = time.monotonic() + SEND_S  # when it may be sent next
+        # copies of the descriptors 1 and 2 as they were before `open`; None while the log is not open
         self._saved: tuple[int, int] | None = None
         self._abandoned = False
         self._open = contextlib.ExitStack()
@@ -66,9 +67,14 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="trial-log", daemon=True)
 
     def open(self) -> Self:
-        """Redirect standard output and standard error of this process to the trial's log."""
+        """Redirect standard output and standard error of this process to the trial's log; return this object.
+
+        The log of an earlier attempt is continued, after a line with this host and the time. `StorageError` where the
+        file cannot be written.
+        """
+        # The log of an earlier attempt; a local storage has it in place.
         if self.local is None and not self.no_prior_state:
-            with contextlib.suppress(FileNotFoundError):  # of an earlier attempt
+            with contextlib.suppress(FileNotFoundError):
                 self.store.get_file(self.key, self.path)
         _flush()
         try:
@@ -81,12 +87,15 @@ class Output:
             os.write(
                 file, f"--- again on {socket.gethostname()}, {now:%Y-%m-%d %H:%M:%S} UTC\n".encode()
             )
+        # By descriptor, since subprocesses and compiled code write to 1 and 2 and know nothing of `sys.stdout`.
         self._saved = os.dup(1), os.dup(2)
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)
+        # A trial that calls `os._exit` ends the whole worker without an exception: a line in the log says so, by which
+        # the driver tells the trial's own fault from a worker that was killed. `close` puts `os._exit` back.
         self._open.callback(setattr, os, "_exit", os._exit)
-        os._exit = _telling(os._exit, os.getpid())  # type: ignore[assignment]
+        os._exit = _logged_exit(os._exit, os.getpid())  # type: ignore[assignment]
         # A warning that an earlier trial of this process caused is shown again.
         self._open.enter_context(warnings.catch_warnings())
         self._thread.start()
@@ -97,13 +106,16 @@ class Output:
         self._abandoned = True
 
     def close(self) -> None:
-        """Restore standard output and error, and keep the log if it is not empty."""
+        """Restore standard output and error, and keep the log if it is not empty; sets `warnings`.
+
+        Does nothing where the log is not open. A log that cannot be kept is no error.
+        """
         if self._saved is None:
             return
         self._stopping.set()
         self._thread.join()
         _flush()
-        self._open.close()
+        self._open.close()  # puts back `os._exit` and the filters of warnings
         for number, before in zip((1, 2), self._saved, strict=True):
             os.dup2(before, number)
             os.close(before)
@@ -132,7 +144,10 @@ class Output:
                     self._send()
 
     def _send(self) -> None:
-        """Send the log, and set when it is sent next: the slower the storage, the later."""
+        """Send the log, and set when it is sent next: the slower the storage, the later.
+
+        Sends nothing once a later attempt owns the log (`abandon`).
+        """
         if self._abandoned:
             return
         began = time.monotonic()
@@ -144,14 +159,18 @@ class Output:
         self.due = time.monotonic() + max(SEND_S, (time.monotonic() - began) / SHARE)
 
     def _shorten(self) -> None:
-        """Leave out the middle of a log that is too long.
+        """Leave out the middle of a log of more than `LIMIT` bytes, within its file.
 
-        What is written meanwhile is kept too, but for the instant between the last look at the end and the cut.
+        What stays is the first `HEAD` bytes, a line with how much was left out so far, and the last `TAIL` bytes. What
+        is written meanwhile is kept too, but for the instant between the last look at the end and the cut.
         """
-        if (size := self.path.stat().st_size) <= LIMIT:
+        size = self.path.stat().st_size
+        if size <= LIMIT:
             return
         with self.path.open("r+b", buffering=0) as file:
             for _ in range(ROUNDS):
+                # Over the middle go the line and then all from `source` on, up to the end of the file: `part` is
+                # empty there.
                 left_out = self.left_out + size - HEAD - TAIL
                 source = size - TAIL
                 target = HEAD
@@ -162,21 +181,26 @@ class Output:
                     source += len(part)
                 if not part:
                     break
+                # So much was written meanwhile that the copy itself grew too long: again, from the newer end.
                 size = self.path.stat().st_size
             file.truncate(target)
         self.left_out = left_out
 
 
-def _telling(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
-    """Return `os._exit` with a line in the log before it, because no other process sees why the process ended."""
+def _logged_exit(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
+    """Return a function that writes `os._exit was called with STATUS` to standard error and then calls `leave`.
 
-    def tell(status: int) -> NoReturn:
-        if os.getpid() == process:  # forked children end so as well
+    No other process sees why this one ended. Only the process of this id writes the line: its forked children end by
+    `os._exit` as a rule.
+    """
+
+    def write_and_leave(status: int) -> NoReturn:
+        if os.getpid() == process:
             with contextlib.suppress(OSError):
                 os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
         leave(status)
 
-    return tell
+    return write_and_leave
 
 
 def _flush() -> None:

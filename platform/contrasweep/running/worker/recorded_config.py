@@ -17,10 +17,14 @@ class RecordedConfig(canonical.Config):
     """
 
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
-        """Wrap a config. `place` is the dotted key of a nested one; `read` collects the keys that were read."""
+        """Wrap a config. `place` is the dotted key of a nested one, "" of the whole.
+
+        `read` collects the dotted keys that were read, of nested mappings too; None: a new set.
+        """
         super().__init__({})
         self.place = place
         self.read = set[str]() if read is None else read
+        # Computed here, where nothing is noted; who asks for the text later reads no setting by that.
         self.text = canonical.dumps(config)
         for key, value in config.items():
             dict.__setitem__(
@@ -36,6 +40,7 @@ class RecordedConfig(canonical.Config):
         return tuple(self._unused())
 
     def _unused(self) -> Iterator[str]:
+        """Yield the keys of `unused_settings`: of a nested mapping its unread parts, of an empty one itself."""
         for key, value in dict.items(self):
             if isinstance(value, RecordedConfig) and len(value):
                 yield from value._unused()

@@ -48,9 +48,10 @@ class Reports:
         self.due = time.monotonic()  # when they are to be stored again
 
     def take(self, report: Report) -> Row:
-        """Check a report and keep it. `SpecError` names what is wrong with it.
+        """Check a report and keep it; return its row: `step`, `time` in unix seconds, and its metrics.
 
-        Its artifacts go to the storage at once, because the trainable may delete its files when it goes on. Its scores
+        `SpecError` names what is wrong with it. A `RevisedReport` of the last step replaces the last report. Its
+        artifacts go to the storage at once, because the trainable may delete its files when it goes on. Its scores
         go there with the next checkpoint or with the record, which name them.
         """
         if not isinstance(report, Report):
@@ -60,6 +61,7 @@ class Reports:
                 value=report,
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
+        # Steps go up, but for a report that replaces the last one of its step.
         step = _checked_step(report.step)
         revised = isinstance(report, RevisedReport) and step == self.step
         if step < 0 or (self.rows and step <= self.step and not revised):
@@ -73,7 +75,7 @@ class Reports:
                 value=report.checkpoint,
                 hint="make the folder, write the files into it, then yield Report(step, metrics, checkpoint=folder)",
             )
-        # A report that replaces the last one of its step: what was stored of that is written again.
+        # The row that is replaced may be in the storage: it counts as not stored, so that `write` writes again.
         if revised and self.rows:
             self.rows.pop()
             self._rows_stored = min(self._rows_stored, len(self.rows))
@@ -95,7 +97,10 @@ class Reports:
         return row
 
     def write(self, count: int, scores: tuple[int, bytes] | None = None) -> None:
-        """Store the first `count` reports, then `scores`; neither where the same or later ones are stored."""
+        """Store the first `count` reports, then `scores`; neither where the same or later ones are stored.
+
+        `scores` are those of items: their step and their bytes; None: none.
+        """
         with self._lock:
             if count > self._rows_stored:
                 self.records.write_metrics(self.trial.id, self.rows[:count])
@@ -125,7 +130,9 @@ class SystemUse:
 
     def write(self) -> None:
         """Store all rows, each with the seconds since the trial began as its step, if there are new ones."""
-        if (count := len(self.meter.timeline)) > self._stored:
+        # The meter's thread may add a row meanwhile: no more are written than were counted.
+        count = len(self.meter.timeline)
+        if count > self._stored:
             self._stored = count
             rows = [
                 {"step": round(row["time"] - self.started), **row}
@@ -134,7 +141,10 @@ class SystemUse:
             self.records.write_system(self.trial_id, [*self._earlier, *rows])
 
     def _read_earlier(self) -> list[Row]:
-        """The rows of earlier attempts; none where they are broken, because they decide nothing."""
+        """Return the rows of earlier attempts; [] where they are broken, because they decide nothing.
+
+        Rows from before `started` are left out: they are of attempts from which this trial does not go on.
+        """
         try:
             return [
                 row for row in self.records.system(self.trial_id) if row["time"] >= self.started
@@ -156,11 +166,15 @@ def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> li
     except BrokenFileError as error:
         log.warning("%s; trial %s starts over", error.problem, trial_id)
         return []
+    # Reports are stored before their checkpoint, so the last one is of its step unless some are lost.
     return rows if rows and rows[-1]["step"] == saved.step else []
 
 
 def _checked_step(step: Any) -> int:
-    """Return the step as an integer of Python, which files can hold; it may be a NumPy integer."""
+    """Return the step as an integer of Python, which files can hold; `step` may be a NumPy integer.
+
+    `SpecError` where it is no whole number or above 2**53. Negative ones pass.
+    """
     if isinstance(step, SupportsIndex) and operator.index(step) <= MAX_COUNT:
         return operator.index(step)
     raise SpecError(

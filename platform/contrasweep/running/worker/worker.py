@@ -24,12 +24,16 @@ from contrasweep.storage.records import StudyRecords
 
 
 def assigned_notes(inventory: Inventory) -> TrialNotes:
-    """Return the GPUs and their type that the actor which calls this was given, with the prices of `inventory`."""
+    """Return the GPUs and their type that the actor which calls this was given, with the prices of `inventory`.
+
+    The type is None without a GPU, the price None where the inventory has none.
+    """
     context = ray.get_runtime_context()
     resources = context.get_assigned_resources()
     labels = context.get_node_labels()
     gpus = float(resources.get("GPU", 0.0))
     cpus = float(resources.get("CPU", 0.0))
+    # The node's label; on a node without one the smallest type of the inventory.
     label = labels.get(ACCELERATOR_LABEL) or next(
         (gpu.type for gpu in inventory.gpu_types), "unknown"
     )
@@ -45,7 +49,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     """Steps an `Execution`. Failures of the trainable end in a record, so Tune sees only faults of the machine."""
 
     def setup(self, config: TrialDescription, context: RunContext | None = None) -> None:
-        """Set up a new actor for its first trial."""
+        """Set up a new actor for its first trial, which `config` describes. `context` is what all trials share."""
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
         answer_signal()
@@ -56,11 +60,14 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.cuda_failed = False
         self.isolation = Isolation()
         self.described = config
-        # the driver has reached it
+        # The driver has reached the storage, so an outage is waited out.
         self.records = StudyRecords(context.storage, context.study, patient=True)
 
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
-        """Take the next trial in this actor, or return why this process cannot take it and must be stopped."""
+        """Take the next trial in this actor; return True, or why this process cannot take it and must be stopped.
+
+        Ray Tune knows no such text: `ray_internals.replace_refusing_workers` makes it replace the worker.
+        """
         self._drop()
         leftover = self.isolation.end(new_config["trial"].trainable)
         if self.cuda_failed:
@@ -77,7 +84,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
     def step(self) -> dict[str, object]:
         """Train on; return the new reports, and the last result once the trial has its record.
 
-        The study's metric stands beside them, where Tune looks for it.
+        The study's metric, as it was reported last, stands beside them, where Tune looks for it. Where no trial of the
+        study may run in this process, the result has no reports and says why (`FAULT`).
         """
         try:
             result = self._step()
@@ -130,6 +138,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         )
         assigned = assigned_notes(self.context.inventory)
         place = self.described["place"]
+        # Several GPUs are whole ones, of which a trial may take all memory.
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
         no_prior_state = self.described["no_prior_state"]
@@ -154,18 +163,22 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return self.execution
 
     def _function(self, path: str) -> Callable[..., Any]:
-        """The trainable at `path`."""
+        """Return the trainable at the dotted `path`, and leave the process as `Isolation.begin` does."""
 
         def load() -> Callable[..., Any]:
             function = self.context.function(path)
-            # an evaluation: it loads what others have trained
+            # An evaluation loads what other studies have trained: it is given the storage.
             reads = getattr(function, "reads_storage", False)
             return functools.partial(function, storage=self.context.storage) if reads else function
 
         return self.isolation.begin(self.described["id"], path, load)
 
     def _recorded_already(self) -> StepResult | None:
-        """The last result of a trial whose worker died between writing the record and reporting it."""
+        """Return the last result of a trial whose worker died between writing the record and reporting it.
+
+        None for a trial without a record. A trial that trains in this actor already, or of which the storage is known
+        to have nothing, is not looked up.
+        """
         if self.execution is not None or self.described["no_prior_state"]:
             return None
         if (record := self.records.read_one(self.described["id"])) is None:
