@@ -72,7 +72,7 @@ WAIT_S = 2.0
 
 
 class RunOptions(TypedDict, total=False):
-    """Arguments of `run` that a decision passes on."""
+    """Arguments of `run` that a decision passes on, by the same names; those that are left out have their defaults."""
 
     tracking: str | Sequence[str] | None
     changed: "Changed"
@@ -83,6 +83,9 @@ class RunOptions(TypedDict, total=False):
 @checked
 class CampaignSeeds:
     """On how many seeds a candidate is judged.
+
+    It is screened at `first`, `first + step` and `first + 2 step` seeds. Then it is confirmed on fresh ones, of which
+    there are `first + step` at the first look, and `step` more at each later one.
 
     Args:
         first: Seeds of the first look at a candidate.
@@ -172,7 +175,7 @@ class Campaign:
         return [self.data] if isinstance(self.data, str) else self.data
 
     def grid(self, arms: dict[str, Arm], seeds: Sequence[int], name: str = "") -> AblationGrid:
-        """Return the study of these arms on the data of the campaign."""
+        """Return the study of these arms on the data of the campaign; it has the campaign's name where `name` is ""."""
         return AblationGrid(
             name or self.name,
             arms,
@@ -189,7 +192,7 @@ class Campaign:
     def rule(self, *, simpler: bool = False) -> Rule:
         """Return the rule by which a candidate is kept.
 
-        With `simpler`, the candidate need not be better, only not worse.
+        With `simpler`, the candidate need not be better, only not worse by the smallest difference.
         """
         return Rule(
             self.alpha,
@@ -254,6 +257,9 @@ class Campaign:
             name: What it is called.
             storage: The folder or address where the ledger lies.
             more: As for `decide`.
+
+        Raises:
+            ContrasweepError: The candidate cannot be planned or be kept, or the budget does not suffice.
         """
         return Referee(self, storage, {}).outlook(candidate, name, more)
 
@@ -281,12 +287,15 @@ def plain_arm(arm: Arm) -> MutableConfig:
 
 
 def load_campaign(name: str) -> Campaign:
-    """Return the campaign at `module:NAME` or in a YAML file."""
+    """Return the campaign at `module:NAME` or in a YAML file; `SpecError` where there is none, or it breaks a rule."""
     return load_declared(name, (Campaign,), partial(built, Campaign), "CAMPAIGN")
 
 
 def stored_history(name: str, storage: str) -> History:
-    """Return what a campaign decided so far. `SpecError` where there is none of this name in the storage."""
+    """Return what the campaign of this name has decided so far, as its ledger declares it.
+
+    `SpecError` where the storage has none of this name, `BrokenFileError` where its declaration breaks a rule.
+    """
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
         names = list(campaign_names(storage))
@@ -307,7 +316,10 @@ def stored_history(name: str, storage: str) -> History:
 
 
 def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
-    """Return the arm at `module:NAME` or in a YAML file; `incumbent` is the incumbent of now, for `sets` to change."""
+    """Return the arm at `module:NAME` or in a YAML file, with the fields changed that `sets` names (PATH=VALUE).
+
+    Where `name` is the word `incumbent` it is the arm `incumbent`, that of now, that is changed.
+    """
     if name == INCUMBENT:
         return built(Arm, with_sets(plain_arm(incumbent), sets), name)
     return load_declared(name, (Arm,), partial(built, Arm), "CANDIDATE", sets)
@@ -315,7 +327,12 @@ def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
 
 @dataclass
 class Referee:
-    """A campaign with its ledger in a storage."""
+    """A campaign with its ledger in a storage, as it decides on one candidate.
+
+    `options` are those of `run`. `candidate` is the arm that is decided on, once it is known. Candidates and incumbents
+    go by their numbers in the ledger, the declared incumbent by `FIRST`. `SpecError` where the storage has a campaign
+    of this name that was declared otherwise.
+    """
 
     campaign: Campaign
     storage: str
@@ -339,7 +356,11 @@ class Referee:
                 )
 
     def arm(self, number: int) -> Arm:
-        """The incumbent or candidate with this number."""
+        """Return the incumbent or candidate with this number, as an arm.
+
+        `SpecError` where it names code that neither the declared incumbent nor the candidate names: a ledger may name
+        any.
+        """
         if number == FIRST:
             return self.campaign.incumbent
         stored = dict(self.ledger.asked(number).arm)
@@ -350,7 +371,10 @@ class Referee:
         return validate(Arm, stored)  # type: ignore[no-any-return]
 
     def digest(self, name: str, arm: Arm) -> str:
-        """The digest of a candidate's settings and code. Raises `SpecError` where it cannot be planned."""
+        """Return the digest of a candidate's settings and code, 16 hexadecimal digits: by it the ledger knows it again.
+
+        `name` is the name of the arm. Raises `SpecError` where it cannot be planned, or its function is in no module.
+        """
         if arm.path.startswith("__main__:") or "<" in arm.path:
             raise SpecError(
                 "a ledger names a trainable by its module, where later processes find it",
@@ -358,6 +382,7 @@ class Referee:
                 value=arm.path,
                 hint="put the function into a module, and import it where you call decide",
             )
+        # All trials of the arm have the same settings but for seed and fold: one of them says which.
         planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
         trial = planned.sample_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
@@ -366,12 +391,15 @@ class Referee:
         )
 
     def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
-        """Return what a decision would cost, or `more` seeds for a candidate that is undecided."""
+        """Return what a decision on a candidate would cost, or `more` seeds of one that is undecided.
+
+        Nothing is trained or written. Raises `SpecError` where the decision could keep nothing, or exceeds the budget.
+        """
         noise = (
             read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
         )
         self.candidate = candidate
-        # whose code has to be somebody's, before anything is trained
+        # Raises where the incumbent's code is not one that the user names, before anything is trained.
         self.arm(self.ledger.incumbent)
         rule = self.campaign.rule()
         most = rule.looks()[-1]
@@ -382,7 +410,9 @@ class Referee:
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
         spent = ledger.spent
-        a_seed = len(self.campaign.datasets) * (self.campaign.folds or 1)
+        a_seed = len(self.campaign.datasets) * (
+            self.campaign.folds or 1
+        )  # trials of an arm on one seed
         # More seeds for an undecided candidate belong to its confirmation; any other is screened before.
         if decided is not None and decided.verdict == "undecided" and more:
             decided = None
@@ -411,6 +441,7 @@ class Referee:
             level,
             self._left("trials"),
             self._left("gpu_hours"),
+            # The level is one-sided, and `detectable` takes one of two sides; at worst, as runs that share nothing.
             noise.detectable(most, 2 * level)[1] if noise and level else None,
         )
         if decided is None:
@@ -418,23 +449,27 @@ class Referee:
         return expected
 
     def _compared(self, incumbent: int) -> int:
-        """How many arms a confirmation trains at most."""
+        """Return how many arms a confirmation against this incumbent trains at most: the two, perhaps `BETTER` too."""
         return 2 + (
             self.campaign.size is not None
             and self.ledger.better_than_all_before(incumbent) != incumbent
         )
 
     def _rounded(self, more: int) -> int:
-        """How many seeds are added where `more` are asked for: whole steps."""
+        """Return how many seeds are added where `more` are asked for: whole steps, rounded up."""
         step = self.campaign.seeds.step
         return math.ceil(more / step) * step
 
     def decide(self, candidate: Arm, name: str, by: str, why: str, more: int) -> Decision:
-        """Decide on a candidate, or go on with a decision that was begun."""
+        """Decide on a candidate, or go on with a decision that was begun.
+
+        Arguments and errors as of `Campaign.decide`.
+        """
         expected = self.outlook(candidate, name, more)
         if expected.decided is not None:
             return replace(expected.decided, remembered=True)
         if self.ledger.began is None:
+            # Another process may have begun the campaign just now, otherwise declared: that is checked again.
             self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
             self.__post_init__()
         # Another process may write an entry first; then this one reads it and tries again.
@@ -468,7 +503,18 @@ class Referee:
     def _against(
         self, number: int, arm: Arm, incumbent: int, more: int
     ) -> tuple[Decided, More | None]:
-        """Screen and confirm a candidate against one incumbent; return also what would decide an undecided one."""
+        """Screen and confirm a candidate against one incumbent. The verdict is returned, and not yet in the ledger.
+
+        Args:
+            number: That of the candidate.
+            arm: The candidate.
+            incumbent: The number of the incumbent.
+            more: Fresh seeds to add to a confirmation that was granted before; 0: none.
+
+        Returns:
+            The entry for the ledger, and what would decide an undecided candidate (None for any other).
+        """
+        # A confirmation that was granted has passed its screen before.
         grant = self.ledger.granted(number, incumbent)
         rule = self.campaign.rule()
         if grant is None:
@@ -517,6 +563,7 @@ class Referee:
             confidence=ruling.confidence,
             p=ruling.p,
             reason=as_label(ruling.why),
+            # How deep seeds of the candidate collapsed: on fresh seeds or, where none did, in the screen.
             fell=Gains(differences).fell
             or Gains(self._screened_differences(number, incumbent)).fell,
             allowed=(rule.simpler and rule.margin) or 0.0,
@@ -527,13 +574,23 @@ class Referee:
     def _confirm(
         self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted
     ) -> tuple[list[float], Ruling, bool]:
-        """Train both on fresh seeds until a look decides.
+        """Train both on fresh seeds until a look decides, or all granted seeds are trained.
 
-        Return their differences, the ruling, and whether the candidate is kept.
+        Args:
+            number: That of the candidate.
+            arm: The candidate.
+            incumbent: The number of the incumbent.
+            rule: The rule, which says whether the candidate is simpler.
+            grant: The level and the seeds, of which each look takes more.
+
+        Returns:
+            Candidate minus incumbent for each seed of the last look, its ruling, and whether the candidate is kept.
         """
         name = self.ledger.confirmation_study(number, incumbent)
         candidate = self.ledger.asked(number).candidate
+        # A study has no two arms of one name.
         candidate = f"{candidate}.candidate" if candidate in (INCUMBENT, BETTER) else candidate
+        # Seeds at each look; grants of more seeds make further looks, in the same steps.
         counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
         arms = {INCUMBENT: self.arm(incumbent), candidate: arm}
         better = self.ledger.better_than_all_before(incumbent)
@@ -567,13 +624,14 @@ class Referee:
             )
             ruling = confirm(differences)
             is_kept = ruling.verdict == "keep"
-            why = ""
+            why = ""  # a simpler candidate is not kept
             # A simpler candidate is also held against the last better one: small losses would add up otherwise.
             if ruling.verdict == "equivalent" and rule.simpler:
                 sizes = [
                     self._values(results, which, self.campaign.size or "")
                     for which in (INCUMBENT, candidate)
                 ]
+                # Its savings on the fresh seeds, tested at the level of this look.
                 if not smaller(
                     [sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)
                 ):
@@ -584,11 +642,12 @@ class Referee:
                         last_better = called(self.ledger, better)
                         why = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
                 is_kept = not why
+                # More seeds may show what is not sure yet; at the last look it stays equivalent, and is not kept.
                 if why:
                     ruling = replace(
                         ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why
                     )
-            # of an extended one more looks follow an undecided one
+            # The rule calls a look `undecided` at its last number of seeds; where more were granted, looks go on.
             if ruling.verdict not in ("more", "undecided"):
                 break
         return differences, ruling, is_kept
@@ -596,7 +655,10 @@ class Referee:
     def _of_screen(
         self, number: int, incumbent: int, metric: str = ""
     ) -> tuple[dict[int, float], dict[int, float]]:
-        """The values of a candidate and of the incumbent on all screening seeds that they have trained."""
+        """Return seed -> value, of a candidate and of the incumbent, for all screening seeds that each has trained.
+
+        `metric` "": the campaign's.
+        """
         study = self.ledger.candidate_study(number)
         other = self.ledger.screening_study(incumbent)
         values = self._values(
@@ -605,7 +667,7 @@ class Referee:
         return values, self._values(Results.load(other, self.storage), INCUMBENT, metric)
 
     def _screened_differences(self, number: int, incumbent: int) -> list[float]:
-        """The candidate minus the incumbent on all screening seeds that both have trained."""
+        """Return candidate minus incumbent, as `_differences`, on all screening seeds that both have trained."""
         values, theirs = self._of_screen(number, incumbent)
         seeds = [
             seed
@@ -617,7 +679,11 @@ class Referee:
     def _screening(
         self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]
     ) -> list[float]:
-        """The candidate minus the incumbent on the first screening seeds."""
+        """Train both on these screening seeds, where they are not trained, and return candidate minus incumbent.
+
+        `ContrasweepError` where all trials of either failed, `SpecError` where the candidate has a setting that no
+        trial reads.
+        """
         screening = self.ledger.screening_study(incumbent)
         against = self._screened(
             self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds),
@@ -638,7 +704,10 @@ class Referee:
         )
 
     def _screened(self, study: AblationGrid, who: str) -> Results:
-        """Train a study of screening seeds; `ContrasweepError` where all of its trials fail."""
+        """Train a study of screening seeds; `ContrasweepError` where all of its trials fail.
+
+        Where all have failed before, they run again: somebody may have mended what was wrong. `who` is for the message.
+        """
         results = self._train(study, retry_failed=all(self._failures(study.name)))
         if all(failures := self._failures(study.name)):
             raise ContrasweepError(
@@ -648,6 +717,7 @@ class Referee:
         return results
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
+        """Return the study `name` of these arms on these seeds, and on those that it has trained before."""
         # A candidate that meets a later incumbent begins with few seeds again; what it has trained stays declared.
         document = StudyRecords(self.storage, name).document()
         earlier = document.declared.get("seeds") if document is not None else None
@@ -656,7 +726,10 @@ class Referee:
         )
 
     def _failures(self, study: str) -> list[str]:
-        """For each trial of a study return the line on its failure, "" where it did not fail; [""] without trials."""
+        """Return for each ended trial of a study the line on its failure, "" where it did not fail.
+
+        [""] without trials, so that "all have failed" is false then.
+        """
         try:
             records = Results.load(study, self.storage).trial_records.values()
         except SpecError:
@@ -666,11 +739,15 @@ class Referee:
         ] or [""]
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
-        """Train a study within the budget, and once more what failed for a cause outside the method."""
-        # A second time for what was lost to a cause outside the method.
+        """Train a study within the budget, and once more what failed for a cause outside the method.
+
+        With `retry_failed`, trials that failed before by their method run again too. `SpecError` where the budget is
+        used up, `ContrasweepError` where trials are missing after the second time too.
+        """
         for _ in range(2):
             # It stops where the campaign's GPU-hours end.
             if (left := self._left("gpu_hours")) is not None:
+                # A study's own budget counts all that it has spent, also what the campaign has counted.
                 left += self.ledger.measured(study.name).gpu_hours
                 study = replace(study, budget_gpu_hours=max(1e-9, left))
             results = self._run(study, retry_failed)
@@ -691,12 +768,15 @@ class Referee:
         return results
 
     def _left(self, budget: str) -> Any:
-        """Return what is left of a budget, of `trials` or `gpu_hours`; None without a limit."""
+        """Return what is left of a budget, of `trials` or `gpu_hours` (below 0 where more was spent).
+
+        It is None without a limit.
+        """
         limit = getattr(self.campaign, f"budget_{budget}")
         return limit and limit - getattr(self.ledger.spent, budget)
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
-        """Run a study, or wait while another process that needs it too does so."""
+        """Run a study, or wait while another process that needs it too does so; return its results."""
         announced = False
         while True:
             try:
@@ -715,7 +795,12 @@ class Referee:
                 time.sleep(WAIT_S)
 
     def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
-        """Return seed -> mean of an arm over datasets and folds; NaN where a trial failed."""
+        """Return seed -> mean of an arm's metric over datasets and folds.
+
+        NaN where any of a seed's trials has no value.
+
+        `metric` "": the campaign's.
+        """
         metric = metric or self.campaign.metric
         frame = results.to_frame()
         frame = frame[frame["arm"] == arm]
@@ -726,14 +811,15 @@ class Referee:
     def _differences(
         self, first: dict[int, float], other: dict[int, float], seeds: Sequence[int]
     ) -> list[float]:
-        """Return candidate minus incumbent for each seed, as `Rule` takes them.
+        """Return candidate minus incumbent for each of `seeds`, as `Rule` takes them.
 
-        It is NaN where the candidate alone failed, infinitely good where the incumbent alone did, and 0 where both
-        did.
+        `first` and `other` are seed -> value of candidate and incumbent. The difference is NaN where the candidate
+        alone failed, infinitely good where the incumbent alone did, and 0 where both did.
         """
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
         def difference(candidate: float, incumbent: float) -> float:
+            """Return the difference of two values; NaN minus a number is NaN by itself."""
             if math.isnan(incumbent):
                 return 0.0 if math.isnan(candidate) else best
             return candidate - incumbent
@@ -741,7 +827,10 @@ class Referee:
         return [difference(first[seed], other[seed]) for seed in seeds]
 
     def _is_simpler(self, number: int, incumbent: int) -> bool:
-        """Whether the candidate's size is smaller on the screening seeds, at the screen's level if they suffice."""
+        """Return whether the candidate's size is surely smaller on the screening seeds; False without a `size`.
+
+        It is tested at the screen's level or, where so few seeds cannot reach that, at the least p of their number.
+        """
         if self.campaign.size is None:
             return False
         sizes, theirs = self._of_screen(number, incumbent, self.campaign.size)
@@ -756,15 +845,22 @@ class Referee:
         stage: Any,
         seeds: int,
     ) -> Decided:
-        """Return the ledger's entry for a verdict that keeps nothing, with what the candidate has spent."""
+        """Return the ledger's entry for a verdict at this stage, on so many seeds, with what the candidate has spent.
+
+        It keeps nothing; the caller sets what a confirmation adds.
+        """
         spent = self.ledger.spent_on(number)
         return Decided(number, incumbent, verdict, stage, kept=False, seeds=seeds, **asdict(spent))
 
     def _known(self, number: int) -> Decision | None:
+        """Return the ledger's decision on a candidate; None while there is none."""
         return decision_of(self.ledger, number, self.campaign.metric)
 
     def _advice(self, rule: Rule, grant: Granted, differences: Sequence[float]) -> More | None:
-        """Return the fewest seeds more that decide an undecided candidate with a chance of `ENOUGH`, or the most."""
+        """Return the fewest seeds more that decide an undecided candidate with a chance of `ENOUGH`, and their cost.
+
+        Where no number up to `MOST_TIMES` the seeds so far does, it is the largest; None where there is none to try.
+        """
         a_seed = (
             self._compared(grant.incumbent)
             * len(self.campaign.datasets)
@@ -781,7 +877,10 @@ class Referee:
         return advice
 
     def _check(self, expected: Outlook, takes: Spent | None) -> None:
-        """Raise `SpecError` for the incumbent itself, or a decision that may keep nothing or exceeds the budget."""
+        """Raise `SpecError` for the incumbent itself, or a decision that could keep nothing or exceeds the budget.
+
+        `takes` is what it is expected to spend (None: not known, so that only trials are compared with the budget).
+        """
         incumbent = self.ledger.incumbent
         now = (
             self.ledger.asked(incumbent).digest
@@ -797,6 +896,7 @@ class Referee:
             )
         rule = self.campaign.rule()
         *_, most = looks = rule.looks()
+        # The smallest p of n seeds, where each shows a gain, is 1 / 2^n.
         if 0.5**most > rule.look_level(expected.level, len(looks) - 1):
             raise SpecError(
                 f"no result of {most} seeds reaches the level of the next confirmation, "
@@ -825,6 +925,7 @@ class Referee:
 
 
 def _finite(value: float) -> float | None:
+    """Return a number for the ledger, which has no infinite ones and no NaN: None in their place."""
     return value if math.isfinite(value) else None
 
 

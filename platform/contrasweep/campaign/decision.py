@@ -16,7 +16,10 @@ INCUMBENT = "incumbent"
 
 @dataclass(frozen=True)
 class More:
-    """How many `seeds` more would decide an undecided candidate, with which `chance`, and what they cost."""
+    """How many fresh `seeds` more would decide an undecided candidate, with which `chance` (0 to 1), and their price.
+
+    `trials`, `gpu_hours` and `cost` (in the inventory's currency) are those of all arms on these seeds.
+    """
 
     seeds: int
     trials: int
@@ -30,10 +33,14 @@ class Decision:
     """What was decided of a candidate.
 
     `number` is that of its entry in the ledger, `incumbent` what it was compared with. `screened` is the mean gain on
-    the screening seeds, by which it was chosen to be confirmed or not. `estimate` is the gain on fresh
-    seeds alone, in the metric's units (candidate minus incumbent), `low` to `high` its interval of coverage
-    `confidence`; None where the screen decided. `allowed` is what a simpler candidate might lose: `p` is then
-    of a loss of as much, else of no gain. `remembered`: the ledger had it, and nothing was trained.
+    the screening seeds, by which it was chosen to be confirmed or not. `estimate` is the gain on fresh seeds alone, in
+    the metric's units (candidate minus incumbent), `low` to `high` its interval of coverage `confidence`; None where
+    the screen decided. `allowed` is what a simpler candidate might lose: `p` is then of a loss of as much, else of no
+    gain; it is one-sided. `level` is what the confirmation was granted (None: it was not confirmed). `seeds` are those
+    of the `stage` that decided: the screen, or the confirmation. `trials`, `gpu_hours` and `cost` are what was spent on
+    the candidate since the decision before. `reason` is a sentence on the verdict, "" where there is none.
+    `remembered`: the ledger had it, and nothing was trained. `more` is what would decide an undecided one (None: it is
+    decided, or that is not known).
     """
 
     campaign: str
@@ -65,7 +72,11 @@ class Decision:
         return asdict(self) | {"sentence": self.sentence()}
 
     def sentence(self) -> str:
-        """Return the decision in words."""
+        """Return the decision in words, as one sentence without a full stop.
+
+        For example `ocl is better than the incumbent and is kept: accuracy +0.021 [+0.008, +0.034] on 12 fresh seeds,
+        one-sided p of no gain = 0.004 at a level of 0.025`.
+        """
         words = {
             "keep": f"is better than {self.incumbent} and is kept",
             "equivalent": f"is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, being simpler"
@@ -105,8 +116,12 @@ class Decision:
 class Outlook:
     """What a decision on a candidate would cost, as `--dry-run` shows it.
 
-    GPU-hours and cost are None before the campaign's first trials. A gain of `detects` is confirmed with a chance of
-    about 80 %, if runs of one seed have nothing in common (None: no file of noise is declared).
+    `digest` is that of the candidate's settings and code, `incumbent` what it would be compared with. `decided` is the
+    decision that the ledger has already (None: none). `screening_trials` and `confirmation_trials` are the most that it
+    takes. `level` is what the confirmation would get. `trials_left` and `gpu_hours_left` are of the campaign's budget
+    (None: it has no limit). GPU-hours and cost are None before the campaign's first trials. A gain of `detects` is
+    confirmed with a chance of about 80 %, if runs of one seed have nothing in common (None: no file of noise is
+    declared).
     """
 
     campaign: str
@@ -128,7 +143,7 @@ class Outlook:
         return vars(self) | {"decided": self.decided and self.decided.to_dict()}
 
     def lines(self) -> list[str]:
-        """Return the outlook in words."""
+        """Return the outlook in words, a line each; the decision alone where there is one."""
         if self.decided is not None:
             return [self.decided.sentence()]
         takes = amounts(None, self.gpu_hours, self.cost)
@@ -150,7 +165,10 @@ class Outlook:
 def amounts(
     trials: int | None, gpu_hours: float | None, cost: float | None, *, zero: bool = False
 ) -> str:
-    """Return amounts in words; what is None, or unless `zero` is 0, is left out."""
+    """Return amounts in words: `12 trials, 0.3 hours of a GPU or slot, a cost of 1.2 in the inventory's currency`.
+
+    What is None is left out, and so is what is 0, unless `zero`. "" where all are left out.
+    """
     texts = (
         (trials, plural(trials or 0, "trial")),
         (gpu_hours, f"{hours_text(gpu_hours or 0)} hours of a GPU or slot"),
@@ -160,12 +178,15 @@ def amounts(
 
 
 def called(ledger: Ledger, number: int) -> str:
-    """Return the name of candidate `number` in sentences."""
+    """Return the name of the candidate with this number in sentences.
+
+    `the incumbent` for the declared one (`FIRST`).
+    """
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked(number).candidate
 
 
 def confirmations(ledger: Ledger) -> list[Confirmation]:
-    """All confirmations of a campaign, as `Rule.granted` takes them."""
+    """Return all confirmations of a campaign, in the order of their grants, as `Rule.granted` takes them."""
     return [Confirmation(*entry) for entry in ledger.confirmations]
 
 
@@ -175,6 +196,7 @@ def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
     if decided is None:
         return None
     grant = ledger.granted(number, decided.incumbent)
+    # Most fields have the same name in both; the others are told below.
     shared = {
         name: getattr(decided, name)
         for name in Decision.__dataclass_fields__

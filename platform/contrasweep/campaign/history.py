@@ -22,6 +22,7 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.text_table import text_table
 from contrasweep.tracking.links import read_links
 
+# Columns of the table of a campaign.
 HEAD = (
     "number",
     "candidate",
@@ -39,9 +40,10 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """One candidate: who asked when and why, and the decision (None: not decided yet).
+    """One candidate: who asked (`by`), when (`asked`, ISO 8601 in UTC) and why, and the decision (None: not yet).
 
-    `studies` are those that train it, each with its address in MLflow; "" where it has none.
+    `number` is that of its entry in the ledger, `digest` that of its settings and code. `studies` are those that train
+    it, each with its address in MLflow; "" where it has none.
     """
 
     number: int
@@ -56,7 +58,13 @@ class Line:
 
 @dataclass(frozen=True)
 class History:
-    """The candidates and decisions of a campaign, for people and programs."""
+    """The candidates and decisions of a campaign, for people and programs.
+
+    `alpha` bounds what `error` says: the chance of any false keep (`family`), or the share of false ones of what is
+    kept (`fdr`). `incumbent` is the present one's name, `next_level` what the next confirmation would get. `trials`,
+    `gpu_hours` and `cost` (in the inventory's currency) are spent so far. `rows` are the candidates in the order in
+    which they were asked.
+    """
 
     campaign: str
     metric: str
@@ -95,7 +103,7 @@ class History:
         return [columns, *([row.get(name, "") for name in columns] for row in rows)]
 
     def lines(self, width: int) -> list[str]:
-        """Return the table for a terminal."""
+        """Return the summary and the table for a terminal of so many columns."""
         return [self.summary, "", *text_table(self.table, rule=True, width=width)]
 
     def to_html(self) -> bytes:
@@ -122,15 +130,18 @@ class History:
 
     @property
     def figure(self) -> Lines:
-        """Return a figure of the incumbents' gain over the first incumbent, with the interval of each step.
+        """The gain of the incumbents over the first one, as a line of steps, with the interval of each step as a band.
 
-        Candidates are points in it.
+        Candidates are points at their own gain, from left to right in the order in which they were asked. Gains are
+        added up: a candidate's is drawn above the incumbent that it was compared with. One without a number is left
+        out.
         """
+        # The line so far, from left to right, and the ends of its band.
         at = [0.0]
         low = [0.0]
         high = [0.0]
         x = [0.0]
-        levels = {f"the {INCUMBENT}": 0.0}
+        levels = {f"the {INCUMBENT}": 0.0}  # name of an incumbent -> its height
         points = []
         for i, row in enumerate(self.rows, 1):
             decision = row.decision
@@ -155,6 +166,7 @@ class History:
         line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]])
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
+            """Return the candidates that were kept, or were not, as points, each with its sentence."""
             chosen = [point for point in points if point[2].kept == kept]
             x = [point[0] for point in chosen]
             y = [point[1] for point in chosen]
@@ -171,7 +183,7 @@ class History:
 
 
 def _texts(row: Line) -> dict[str, str]:
-    """The texts of a row by column of `HEAD`."""
+    """Return the texts of a row by column of `HEAD`; a column without a text is left out or ""."""
     texts = {
         "number": str(row.number),
         "candidate": row.candidate,
@@ -199,7 +211,7 @@ def _texts(row: Line) -> dict[str, str]:
 
 
 def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
-    """Return what a ledger says of a campaign that decides by this metric and rule."""
+    """Return what a ledger, as it was last read, says of a campaign that decides by this metric and rule."""
     rows = [
         Line(
             i,
@@ -233,7 +245,12 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
 
 @dataclass(frozen=True)
 class ComparisonLine:
-    """A verdict of a study. `remains`: it would still be given if all studies shared one alpha (see `Comparisons`)."""
+    """A verdict of a study, on arm `a` against arm `b`.
+
+    `at` is the day (UTC) on which the study ended, `context` the cells that it is of ("": all). `p` counts the study's
+    own family and looks. `level` is what the comparison gets where all studies share one alpha (see `Comparisons`), and
+    `remains` says whether the verdict would still be given then.
+    """
 
     study: str
     at: str
@@ -251,14 +268,14 @@ class ComparisonLine:
 class Comparisons:
     """All verdicts of a storage's studies, in the order in which the studies ended.
 
-    Each is also judged as if all verdicts were one sequence of tests with a common alpha.
+    Each is also judged as if all verdicts were one sequence of tests, with a false discovery rate of .05 (LORD++).
     """
 
     comparisons: tuple[ComparisonLine, ...]
     skipped: tuple[str, ...] = ()  # a sentence for each study that is left out
 
     def lines(self, width: int) -> list[str]:
-        """Return the table for a terminal, with what it says in a line."""
+        """Return the table for a terminal of so many columns, with what it says in a line, and what is left out."""
         decided = [row for row in self.comparisons if row.verdict != "undecided"]
         head = ("study", "ended", "comparison", "verdict", "p", "level", "remains")
         rows = [
@@ -282,7 +299,10 @@ class Comparisons:
 
 
 def comparisons_of(storage: str) -> Comparisons:
-    """Return the decisive comparisons of all studies of a storage; those of campaigns stand in their own ledgers."""
+    """Return the comparisons that have verdicts, of all studies of a storage, in the order in which the studies ended.
+
+    Studies of campaigns are left out: they stand in their own ledgers. A study that cannot be read is named as skipped.
+    """
     campaigns = campaign_names(storage)
     lines: list[tuple[float, Results]] = []
     skipped = []
@@ -308,6 +328,7 @@ def comparisons_of(storage: str) -> Comparisons:
             continue
         for pair in pairs:
             comparison = pair.comparison
+            # The level follows from the comparisons before; whether p is below it counts for those that follow.
             level = rule.granted(past)
             assert comparison.judgement is not None
             p = comparison.judgement.looked_p

@@ -47,6 +47,7 @@ def train_twice(
         if isinstance(declared, Campaign)
         else declared
     )
+    # "" is no arm's name, so that several arms without a reference are an error that lists them.
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
     check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
     values: list[tuple[float, ...]] = []
@@ -85,7 +86,7 @@ def train_twice(
 
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
-    """Return the grid or campaign of a file's fields; `SpecError` names the file."""
+    """Return the grid or, where `type` says so, the campaign of a file's fields; `SpecError` names the file."""
     kind: type[AblationGrid | Campaign] = (
         Campaign if fields.get("type") == "campaign" else AblationGrid
     )

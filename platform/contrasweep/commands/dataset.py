@@ -21,11 +21,15 @@ from contrasweep.data.reading import open_dataset
 from contrasweep.errors import SpecError
 
 Writer = Callable[[Manifest, int | None, Path], None]
-"""Writes both parts into a folder."""
+"""Writes both parts of a dataset, with a fold held out as the test part (None: the test split), into a folder."""
 
 
 def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
-    """Put the parts into `folder`. They are written once per node and fold, and linked from there."""
+    """Put both parts into `folder`, which is made, and return it: array columns, labels and all other columns as files.
+
+    They are written once per node and fold, and linked from there. `fold` is held out as the test part; None: the
+    dataset's own test split is.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _written("files", _write, manifest, fold) as entry:
         for file in entry.iterdir():
@@ -35,18 +39,24 @@ def export(manifest: Manifest, fold: int | None, folder: Path) -> Path:
 
 
 def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
-    """Put the images into folders of their classes, as `export` does. `SpecError` where there are none."""
+    """Put the images of both parts into folders of their classes, `test/CLASS/12.png`, and return `folder`.
+
+    The number is the image's row in its split. They are linked as by `export`. `SpecError` where the dataset has no
+    labelled images.
+    """
     if "image" not in manifest.columns or not manifest.classes:
         hint = "{data} gives its columns as files"
         raise SpecError(
             "{data:images} is for labelled images", place="command", value=manifest.name, hint=hint
         )
+    # A class is a folder, also one without images in a part.
     names = [name.replace("/", "_") for name in manifest.classes]
     for part in ("train", "test"):
         for name in names:
             (folder / part / name).mkdir(parents=True)
     with _written("pictures", _write_images, manifest, fold) as entry:
         for file in entry.glob("*.png"):
+            # As `_write_images` names them: test.3.12.png
             part, label, row, _ = file.name.split(".")
             _link(file, folder / part / names[int(label)] / f"{row}.png")
     return folder
@@ -55,7 +65,10 @@ def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
 def _written(
     form: str, write: Writer, manifest: Manifest, fold: int | None
 ) -> AbstractContextManager[Path]:
-    """Return the entry of the node's cache that has the parts in this form."""
+    """Return the entry of the node's cache that has the parts in this form; opened, it is written if it is missing.
+
+    `form` names what `write` writes, and is a part of the entry's key.
+    """
     key = canonical.digest({"form": form, "data": manifest.digest, "fold": fold}, 32)
     held_out = "" if fold is None else f"fold {fold}, "
     return cache.entry(
@@ -64,7 +77,10 @@ def _written(
 
 
 def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
-    """Write each image of both parts as a PNG whose name has its part, label and row."""
+    """Write each image of both parts as a PNG named by its part, label and row: `train.3.12.png`.
+
+    One folder without classes, so that the cache need not know them.
+    """
     from contrasweep.data.images import picture
 
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
@@ -90,6 +106,7 @@ def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
 
 
 def _link(file: Path, to: Path) -> None:
+    """Give a file of the cache a second name, or copy it where the file system cannot."""
     try:  # a second name keeps the content when the cache drops its own
         os.link(file, to)
     except OSError:

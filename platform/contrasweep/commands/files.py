@@ -32,7 +32,10 @@ Values = dict[str, Any]
 
 
 def read(file: Path) -> Iterator[Values]:
-    """Yield the rows of a file; `ValueError` where it is of no kind that is known."""
+    """Return the rows of a file, as far as it is whole; `ValueError` where it is of no kind that is known.
+
+    The kind is told by the name: `.tfevents.` in it, or its suffix; any other known suffix is JSON.
+    """
     if ".tfevents." not in file.name and file.suffix not in SUFFIXES[1:]:
         raise ValueError(f"{file.name} is no CSV, JSON, JSON lines, TensorBoard or W&B file")
     kinds = {".csv": _csv, ".wandb": _wandb}
@@ -45,6 +48,7 @@ def _csv(data: bytes) -> Iterator[Values]:
 
     Empty cells are left out.
     """
+    # A byte-order mark, as Excel writes it, is no part of the first name.
     text = data.decode("utf-8-sig", "replace")
     for row in csv.DictReader(
         io.StringIO(text), delimiter=max(",;", key=text.partition("\n")[0].count)
@@ -63,7 +67,10 @@ def number(text: str) -> float | str:
 
 
 def _json(data: bytes) -> Iterator[Values]:
-    """Yield the rows of a JSON file: a list, a mapping with `log_history` (Hugging Face), one row, or lines of JSON."""
+    """Yield the rows of a JSON file: a list, a mapping with `log_history` (Hugging Face), one row, or lines of JSON.
+
+    A line that is no JSON, as one that is half written, is left out, and so is a row that is no mapping.
+    """
     try:
         content = json.loads(data)
     except ValueError:  # lines of JSON, or half of it is written
@@ -77,7 +84,11 @@ def _json(data: bytes) -> Iterator[Values]:
 
 
 def _events(data: bytes) -> Iterator[Values]:
-    """The scalars of an event file: records of a length, its checksum, a message `Event` and its checksum."""
+    """Yield the scalars of an event file of TensorBoard by step, up to the first record that is not whole.
+
+    A record is a length (8 bytes), its checksum (4), a message `Event` of that length, and its checksum (4). Checksums
+    are not compared. Other events than scalars give no row.
+    """
     place = 0
     while place + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, place)
@@ -87,10 +98,11 @@ def _events(data: bytes) -> Iterator[Values]:
             return
         step = 0
         values = []
+        # Fields of `Event` by number: 2 is the step, 5 the summary, whose fields 1 are values.
         for number, value in _fields(event):
             if number == 2:
                 step = value
-            elif number == 5:  # the summary
+            elif number == 5:
                 values += [value for number, value in _fields(value) if number == 1]
         row = dict(filter(None, map(_scalar, values)))
         if row:
@@ -98,7 +110,11 @@ def _events(data: bytes) -> Iterator[Values]:
 
 
 def _scalar(value: bytes) -> tuple[str, float] | None:
-    """Return tag and number of a TensorBoard value, from its protocol buffer; None where it is no single float."""
+    """Return tag and number of a TensorBoard value, from its protocol buffer; None where it is no single float.
+
+    Fields by number: 1 is the tag, 2 a plain float, 8 a tensor. Of a tensor 1 is the type (1: float), 4 its content as
+    bytes, 5 its floats.
+    """
     fields = dict(_fields(value))
     number = fields.get(2)  # a plain scalar; else a tensor with one float
     if number is None and 8 in fields:
@@ -112,12 +128,16 @@ def _scalar(value: bytes) -> tuple[str, float] | None:
 
 
 def _wandb(data: bytes) -> Iterator[Values]:
-    """The history and the summary of a run: messages `Record` in a log as LevelDB writes it."""
+    """Yield the history of a W&B run by step, then its summary: messages `Record` in a log as LevelDB writes it.
+
+    Fields of `Record` by number: 2 is a step of the history, 3 the summary. Their fields 1 are items.
+    """
     summary: Values = {}
     for record in _leveldb(data):
         for number, value in _fields(record):
             if number == 2:
                 history = list(_fields(value))
+                # Field 2 of the history is the step, whose field 1 is its number (left out where it is 0).
                 step = next(
                     (dict(_fields(step)).get(1, 0) for number, step in history if number == 2), 0
                 )
@@ -129,7 +149,10 @@ def _wandb(data: bytes) -> Iterator[Values]:
 
 
 def wandb_config(data: bytes) -> Values:
-    """Return the settings that a W&B run was given."""
+    """Return the settings that a W&B run was given, dotted key -> value, from the content of its log.
+
+    Later ones count.
+    """
     config: Values = {}
     for number, value in itertools.chain.from_iterable(map(_fields, _leveldb(data))):
         of_run = [part for inner, part in _fields(value) if inner == 4] if number == 17 else []
@@ -140,7 +163,10 @@ def wandb_config(data: bytes) -> Values:
 
 
 def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:
-    """Return the settings or metrics in the fields numbered `wanted` of a W&B message: dotted key -> value."""
+    """Return the settings or metrics in the fields numbered `wanted` of a W&B message: dotted key -> value.
+
+    Fields of an item by number: 1 is its key, 2 a part of a nested key, 16 the value as JSON.
+    """
     row = {}
     for number, value in fields:
         if number == wanted:
@@ -151,13 +177,18 @@ def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:
 
 
 def _leveldb(data: bytes) -> Iterator[bytes]:
-    """Yield the whole records of a log: blocks of 32 KiB with pieces of a checksum, a length, a kind and bytes."""
+    """Yield the whole records of a log: blocks of 32 KiB with pieces of a checksum, a length, a kind and bytes.
+
+    A piece has a head of 7 bytes: checksum (4, not compared), length (2) and kind (1). A record may have pieces in
+    several blocks. Nothing follows the first piece that is not whole.
+    """
     block = 32768
     head = 7
-    # the file begins with a head of its own
+    # The file begins with a head of its own, of as many bytes.
     place = head
     record = b""
     while place + head <= len(data):
+        # What is left at a block's end is too little for a head: it is padding.
         if (block_left := block - place % block) < head:
             place += block_left
             continue
@@ -172,10 +203,14 @@ def _leveldb(data: bytes) -> Iterator[bytes]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a protobuf message, number and value: bytes, or an integer where it is one."""
+    """Yield the fields of a protobuf message, number and value: bytes, or an integer where it is one.
+
+    A field begins with its key: the lowest three bits are the kind of value, the others the number.
+    """
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
+        # Kind 0 is an integer, 1 has eight bytes, 5 four, 2 a length and so many bytes.
         if key & 7 == 0:
             value, place = _varint(message, place)
             yield key >> 3, value
@@ -188,7 +223,11 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Return a protocol buffer's number of variable length, and the place after it."""
+    """Return a protocol buffer's number of variable length at `place`, and the place after it.
+
+    Each byte has seven bits of it, the lowest first; the eighth says whether another byte follows. `ValueError` for
+    more than 64 bits, `IndexError` where the message ends before it.
+    """
     value = shift = 0
     while shift < 64:
         byte = message[place]

@@ -38,7 +38,11 @@ class Stopped(BaseException):
 
 
 class _Reports:
-    """What a function has reported and its trial has not yet taken."""
+    """What a function has reported and its trial has not yet taken, handed from the function's thread to the trial's.
+
+    `items` are reports, at the end an error if there was one, and then None. `taken` is released for each report that
+    the trial has taken. `stopped`: the function is to end at its next report. `step` is that of the last report.
+    """
 
     def __init__(self) -> None:
         self.items: queue.Queue[Report | BaseException | None] = queue.Queue()
@@ -48,6 +52,7 @@ class _Reports:
 
     def put(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
         """Hand a report to the trial and wait until it was taken; `Stopped` where the trial was stopped meanwhile."""
+        # A second report of the same step takes the first one's place.
         kind = RevisedReport if step == self.step else Report
         self.step = step
         self.items.put(kind(step, dict(metrics), checkpoint))
@@ -86,7 +91,11 @@ def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | Non
 
 
 def generator(function: Callable[..., Any]) -> Trainable:
-    """Return a plain function as a trainable."""
+    """Return a plain function `(trial, resume=None)` that calls `report` as a trainable: a generator of its reports.
+
+    An error of the function is raised in the trial. A function that does not end within `END_S` after its trial was
+    stopped is left alone.
+    """
 
     def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
         """Run the function in a thread, and yield what it reports; each report waits until the last one was taken."""
@@ -111,6 +120,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
                     raise item
                 yield item
                 reports.taken.release()
+        # Also where the trial is stopped: the function, if it waits in a report, is woken and ends there.
         finally:
             reports.stopped = True
             reports.taken.release()
@@ -124,7 +134,10 @@ def generator(function: Callable[..., Any]) -> Trainable:
 
 
 class _Asked:
-    """What an objective is given as Optuna's trial: its suggestions are the settings of ours."""
+    """What an objective is given as Optuna's trial: its suggestions are the settings of ours.
+
+    `step` is that of its last report, counted from 1; 0 before the first.
+    """
 
     number = 0
 
@@ -134,19 +147,24 @@ class _Asked:
         self.step = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return `_suggested` for every `suggest_...`: each has the setting's name first."""
         if not name.startswith("suggest_"):
             raise AttributeError(name)
         return self._suggested
 
     def _suggested(self, name: str, *_: Any, **__: Any) -> Any:
-        """Return the trial's value of the setting `name`, whatever range the objective suggests it from."""
+        """Return the trial's value of the setting `name`, whatever range the objective suggests it from.
+
+        `SpecError` where the arm has no such setting.
+        """
         rule = "an objective suggests what the arm's space has"
         check_known(name, "settings", self.params, rule, place="space")
         return self.params[name]
 
     def report(self, value: float, step: int) -> None:
-        """Report; the objective ends here where its trial was stopped."""
-        self.step = max(step + 1, self.step + 1)  # Optuna's count from 0
+        """Report the objective after `step`; the function ends here where its trial was stopped."""
+        # Optuna's steps count from 0 and may repeat, ours count up from 1.
+        self.step = max(step + 1, self.step + 1)
         report(self.step, {OBJECTIVE: value})
 
     def should_prune(self) -> bool:
@@ -159,6 +177,11 @@ class _Asked:
 
 
 def _of_optuna(trial: Trial, resume: Path | None = None) -> None:
+    """Run an objective of Optuna's, and report what it returns as its last step.
+
+    That is `objective` and, of an objective with several values, `objective_1` and so on. It begins anew where it is
+    resumed: Optuna's objectives have no checkpoints.
+    """
     asked = _Asked(trial.config)
     values = import_path(trial.config[CALLS])(asked)
     values = values if isinstance(values, tuple | list) else [values]
@@ -178,6 +201,7 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
         nonlocal step
         step += 1
         folder = None if checkpoint is None else Path(checkpoint.path)
+        # Tune's functions do not tell their step: a resumed one counts on from its checkpoint's.
         if folder is not None:
             (folder / STEP).write_text(str(step))
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
@@ -190,9 +214,11 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
             raise Stopped
 
     def saved() -> Any:
+        """Return, as `tune.get_checkpoint`, the checkpoint to go on from; None in a first attempt."""
         return None if resume is None else tune.Checkpoint.from_directory(str(resume))
 
     config = {key: value for key, value in trial.config.items() if key not in (CALLS, UNTIL)}
+    # Scripts import these from `ray.tune` or from `ray.train`. What the function returns is its last report.
     with (
         mock.patch.multiple(tune, report=told, get_checkpoint=saved),
         mock.patch.multiple(ray_train, report=told, get_checkpoint=saved),
@@ -223,7 +249,8 @@ ADAPTERS = {name: f"{__name__}:{name}" for name in ("optuna", "tune")}
 def loader_path(trainable: str, config: Config) -> str:
     """Return the path of `load_model(folder, trial)` beside a trainable, or beside the function that an adapter calls.
 
-    It returns the network in a checkpoint of the trial, mostly a `torch.nn.Module`.
+    That function returns the network in a checkpoint of the trial, mostly a `torch.nn.Module`. Whether it is there is
+    not looked up.
     """
     path = str(config.get(CALLS)) if trainable in ADAPTERS.values() else trainable
     return f"{path.partition(':')[0]}:load_model"

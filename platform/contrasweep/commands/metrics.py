@@ -32,6 +32,7 @@ WAYS = (
 """How a command can report, for messages."""
 REPORTING = (VARIABLE, "wandb", "lightning", "transformers", "tensorboard", "SummaryWriter")
 """Words in the code of a command that can report without `metrics`."""
+# A name in braces, `{loss}` or `{loss:f}`.
 _FIELD = re.compile(r"\{(\w[\w./@ -]*)(?::[a-z])?\}")
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf)"
 
@@ -39,7 +40,8 @@ _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|
 class Pattern:
     """A text as scripts print it, `loss: {loss:f} acc: {accuracy:f}`, or a regular expression with named groups.
 
-    `{_}` stands for any text. Raises `SpecError` for an expression that is none, or names nothing.
+    `{_}` stands for any text. `names` are the metrics that it names, `count` the lines that it has matched so far.
+    Raises `SpecError` for an expression that is none, or names nothing.
     """
 
     def __init__(self, text: str) -> None:
@@ -58,9 +60,13 @@ class Pattern:
             )
 
     def _expression(self, text: str) -> str:
-        """Return the text as a regular expression: a group for each number that it names, the rest as it stands."""
+        """Return the text as a regular expression: a group for each number that it names, the rest as it stands.
+
+        White space matches any white space. `self.names` gets the names, in the order of the groups.
+        """
         expression = ""
         # Names of fields stand between the parts of the text. That of a field whose text is skipped is `_`.
+        # `split` gives text and name in turns, so that every second part is a name.
         for i, part in enumerate(_FIELD.split(text)):
             if i % 2 == 0:
                 expression += r"\s+".join(map(re.escape, re.split(r"\s+", part)))
@@ -72,10 +78,14 @@ class Pattern:
         return expression
 
     def row(self, line: str) -> Values | None:
-        """Return what a line of output says; None where it does not match."""
+        """Return what a line of output says, metric -> number, and as `line` how many lines have matched.
+
+        None where it does not match. A group that took no part in the match is left out.
+        """
         if (match := self.expression.search(line)) is None:
             return None
         self.count += 1
+        # Groups of a user's expression have names; those of a text have theirs in `self.names`.
         groups = match.groupdict().items() or zip(self.names, match.groups(), strict=True)
         return {
             "line": self.count,
@@ -88,7 +98,7 @@ class Pattern:
 
 
 def is_pattern(source: str) -> bool:
-    """Whether an entry of `metrics` is a pattern of the output; else it names files."""
+    """Return whether an entry of `metrics` is a pattern of the output; else it names files."""
     return bool(_FIELD.search(source)) or "(?P<" in source
 
 
@@ -121,20 +131,22 @@ class Metrics:
         self.folder = folder
         self.file = file
         self.checkpoints = checkpoints
-        # of the report before
+        # Step and numbers of the report before; -1 before the first.
         self.step = -1
         self.numbers = dict[str, float]()
-        self.lines = 0
-        self._position = 0
-        self._left_out = set[str]()
-        self._read = tuple[object, ...]()
-        self._due = 0.0
+        self.lines = 0  # that were read of `file`
+        self._position = 0  # in bytes, where `file` is read on
+        self._left_out = set[str]()  # names of which it was said that they are no metrics
+        self._read = tuple[object, ...]()  # the files that were read last, each with its size
+        self._due = 0.0  # when files are read again, on the monotonic clock
         file.touch()
 
     def reports(self, output: Iterable[str] = (), *, ended: bool = False) -> Iterator[Report]:
         """Yield the new reports: of lines for us, of new lines of output, of files that have grown.
 
-        A report's checkpoint is deleted when the next report is asked for: it is stored by then.
+        `output` are the lines that the command has printed since the last call; `ended`: it has ended well, and this is
+        the last call. `SpecError` for a line for us that is none, or metrics in several places. A report's checkpoint
+        is deleted when the next report is asked for: it is stored by then.
         """
         for row in self._new_lines(ended):
             report = self._report(row)
@@ -145,16 +157,18 @@ class Metrics:
             for pattern in self.patterns:
                 if (matched := pattern.row(line)) is not None:
                     yield self._report(matched)
+        # Nothing was declared and nothing reported: then what the command has left is looked for.
         if ended and not self.declared and self.step < 0:
             self.files = self._found()
+        # Steps of several files can be put in order only once all are whole.
         if self.files and (ended or (len(self.files) == 1 and time.monotonic() >= self._due)):
             self._due = time.monotonic() + EVERY_S
             yield from self._of_files(ended)
 
     def _new_lines(self, ended: bool) -> Iterator[Values]:
-        """Yield the rows that the command has appended to its file since the last call.
+        """Yield the rows that the command has appended to its file since the last call, each with its number as `line`.
 
-        Half a line waits for its end.
+        Half a line waits for its end, or the command's. `SpecError` for a line that is no JSON object.
         """
         with self.file.open("rb") as opened:
             opened.seek(self._position)
@@ -187,6 +201,7 @@ class Metrics:
             return
         self._read = sizes
         rows = [row for place in places for row in files.read(place)]
+        # All rows have their step in one column: the first of the known names that any row has.
         step_column = next((name for name in files.STEPS if any(name in row for row in rows)), "")
         steps: dict[int, Values] = {}
         for number, row in enumerate(rows, 1):
@@ -198,14 +213,18 @@ class Metrics:
         last = {name: value for step in sorted(steps) for name, value in steps[step].items()}
         for step in sorted(steps):
             newest = step == max(steps)
-            # The newest row may still be growing, so it waits for the end.
+            # The newest row may still be growing, so it waits for the end. Then it is reported even where its step is
+            # not above the last one: it revises that.
             if step > self.step if not newest else ended:
                 yield self._report(
                     {"step": max(step, self.step), **(last if newest else steps[step])}
                 )
 
     def _places(self, source: str) -> list[Path]:
-        """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder."""
+        """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder.
+
+        Of a folder they are those that `files.FOUND` knows. Empty where nothing is there yet.
+        """
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
         inside = [
@@ -219,9 +238,10 @@ class Metrics:
         return [place for place in paths if place.is_file()] + inside
 
     def _found(self) -> list[str]:
-        """Return the files that hold metrics, of one kind and one run; `SpecError` where there are several.
+        """Return the paths of the files that hold metrics, of one kind and one run; empty where there are none.
 
-        Hugging Face leaves a state in each checkpoint: all of these are of one run.
+        `SpecError` where there are several kinds or runs. Hugging Face leaves a state in each checkpoint: all of these
+        are of one run.
         """
         kinds = {
             kind: [file for name in names for file in sorted(self.folder.rglob(name))]
@@ -248,7 +268,11 @@ class Metrics:
         return list(map(str, every))
 
     def _report(self, row: Values) -> Report:
-        """Return the report of a row; where nothing in it is a step, its `line` is."""
+        """Return the report of a row, whose members are taken out of it; where nothing in it is a step, its `line` is.
+
+        Besides numbers, a row may have `artifacts`, `checkpoint` and `items`. A row of the step before it revises that
+        report: it adds to its numbers, or replaces them.
+        """
         line = row.pop("line", 0)
         steps = ((name, _whole(row.get(name))) for name in files.STEPS)
         step_name, step = next(
@@ -272,7 +296,7 @@ class Metrics:
         """Return the numbers of a row, and say once of each other name that it is left out."""
         numbers = {}
         for name, value in row.items():
-            if name.startswith("_"):
+            if name.startswith("_"):  # what W&B adds by itself
                 continue
             if isinstance(value, int | float) and name not in REPORT_COLUMNS:
                 numbers[name] = value
@@ -305,6 +329,7 @@ class Metrics:
         return path
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
+        """Return the error for what stands in the line that was read last."""
         return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
 
 
@@ -316,7 +341,7 @@ def _each_once(members: list[tuple[str, Any]]) -> MutableConfig:
 
 
 def _whole(value: Any) -> int | None:
-    """Return a step as an integer: 1.0 is one."""
+    """Return a step as an integer, also of 1.0; None for anything else, such as 0.5, True, NaN or a text."""
     is_whole = (
         isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
     )

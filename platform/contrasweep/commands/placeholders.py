@@ -39,9 +39,11 @@ FORMS = {"args": ("", "hydra"), "config": ("", "yaml", "wandb"), "data": ("", "i
 """The forms of placeholders that have several: `{args:hydra}`."""
 SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
+# A word before a program that `env` takes as a variable.
 _ASSIGNMENT = re.compile(r"\w+=")
 _INTERPRETER = re.compile(r"python[\d.]*|(ba|z)?sh")
 """Programs whose first word, after flags without a value, is a script."""
+# A flag of an interpreter without a value: none of -c, -m, -o, -W and -X, behind which one follows.
 _FLAG = re.compile(r"-[^-cmoWX]+")
 _PLAIN = re.compile(r"[\w./@%+-]+")
 """A value that Hydra takes as it is; any other is quoted."""
@@ -49,7 +51,11 @@ _PLAIN = re.compile(r"[\w./@%+-]+")
 
 @checked
 class Options:
-    """What an arm says of its command beside the words: see `study.arm.Arm`."""
+    """What an arm says of its command beside the words.
+
+    `metrics` are patterns of output or names of files, `names` maps a setting to its name on the command line, `code`
+    are files and folders of the project. See `study.arm.Arm`. `SpecError` for an entry that cannot be.
+    """
 
     metrics: tuple[str, ...] = ()
     names: Mapping[str, str] = pydantic.Field(default_factory=dict)
@@ -80,7 +86,7 @@ class _Command:
         check(self.command, config)
 
     def resolve(self, data: Manifest) -> "_Command":
-        """Raise `SpecError` for `{data}` of a study without data."""
+        """Return the settings unchanged; raise `SpecError` for `{data}` of a study without data."""
         if data.kind == NO_DATA and "data" in names(self.command):
             raise SpecError(
                 "a study without data has nothing for {data}",
@@ -96,8 +102,8 @@ CommandSettings = checked(_Command, extra="allow")
 def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
-    A placeholder has no value in `config`, a setting has the name of one of the trial's own, or there is no such
-    program or script here.
+    It cannot where a placeholder has no value in `config` or no such form, a setting has the name of one of the trial's
+    own, or there is no such program or script here.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
@@ -119,6 +125,7 @@ def check(words: Sequence[str], config: Config) -> None:
                 value=f"{{{name}:{form}}}",
                 hint=hint,
             )
+    # A mapping of such a name hides nothing: its settings are named by dotted keys, `{data.size}`.
     for name in (name for name in (*OWN, *ALL) if not isinstance(settings.get(name, {}), Mapping)):
         raise SpecError(
             "the trial has a value of this name itself",
@@ -134,13 +141,16 @@ def names(words: Sequence[str]) -> list[str]:
 
 
 def fields(words: Sequence[str]) -> list[str]:
-    """Return what stands in braces, with its form: `data`, `data:images`."""
+    """Return what stands in braces, with its form, each once and in order: `data`, `data:images`."""
     matches = [match for word in words for match in _PLACEHOLDER.findall(word)]
     return list(dict.fromkeys(f"{name}:{form}" if form else name for name, form in matches))
 
 
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
-    """Return the dotted `keys` of a config that no placeholder names."""
+    """Return the dotted `keys` of a config that no placeholder names, so that the command is not given them.
+
+    Empty where a placeholder stands for all settings.
+    """
     placed = names(words)
     if set(placed) & set(ALL):
         return []
@@ -160,10 +170,16 @@ def filled(
 ) -> list[str]:
     """Return the words with each placeholder's value: text as it is, anything else as JSON.
 
-    A word that is nothing but an empty placeholder is left out, and so is what names a `{resume}` that is None, with
-    the flag before it. `trial` has the values of `OWN`, and of the forms of `config`. `{args}` gives the settings
-    that no other placeholder names, `renamed` where it has another name for one. `python` is the interpreter of this
-    process. Files of the project have their whole path below `home`, where that is not the working folder.
+    Args:
+        words: The command. `python` becomes the interpreter of this process.
+        config: The settings.
+        trial: Placeholder -> value, of those in `OWN`, and of `config` and `data` with their forms.
+        renamed: Setting -> its name in `{args}`, which gives the settings that no other placeholder names.
+        home: The project's folder, below which files of the project get their whole path; None: it is the working
+            folder, and they stay as they are.
+
+    A word that is nothing but an empty placeholder is left out. So is a word with `{resume}` in a first attempt, which
+    resumes nothing, and the flag before it: `--resume {resume}`.
     """
     placed = [name for name in names(words) if name not in (*OWN, *ALL)]
     others = {key: value for key, value in flatten(config).items() if not _is_placed(key, placed)}
@@ -181,7 +197,7 @@ def filled(
 
     done: list[str] = []
     for word in words:
-        only = _PLACEHOLDER.fullmatch(word)
+        only = _PLACEHOLDER.fullmatch(word)  # the word is one placeholder and nothing else
         if only and only[1] == "args":
             done += _args(others, only[2] or "", renamed or {})
         elif "{resume}" in word and trial.get("resume") is None:
@@ -200,9 +216,10 @@ def filled(
 
 
 def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
-    """Return `--name value` for each setting, or `name=value` as Hydra has it.
+    """Return `--name value` for each setting or, with the form `hydra`, `name=value`; `renamed` has other names.
 
-    A setting that is true is its flag alone; one that is false or None is left out.
+    A setting that is true is its flag alone; one that is false or None is left out, but not with Hydra. A list gives
+    its values as words behind one flag. A name that begins with a dash is a flag as it stands.
     """
     words: list[str] = []
     for key, value in settings.items():
@@ -231,15 +248,20 @@ def _hydra(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    """Return a setting as a word: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _is_placed(key: str, placed: Sequence[str]) -> bool:
+    """Return whether a placeholder names the dotted `key`, or a mapping that it lies in."""
     return any(f"{key}.".startswith(f"{name}.") for name in placed)
 
 
 def _program(word: str) -> str | None:
-    """Return what runs the first word: a file of the project, the PATH's, or a program beside this interpreter."""
+    """Return what runs the first word: a file of the project, the PATH's, or a program beside this interpreter.
+
+    `python` is this interpreter. None where there is no such program.
+    """
     if word == "python":
         return sys.executable
     if file := project_file(word):
@@ -248,11 +270,15 @@ def _program(word: str) -> str | None:
 
 
 def scripts(words: Sequence[str]) -> list[str]:
-    """Return the words of a command that name what it runs: its program, and scripts for it."""
+    """Return the words of a command that name what it runs: its program, and scripts for it.
+
+    `env A=1 python -u train.py --lr {lr}` gives `python` and `train.py`. Words with placeholders are left out.
+    """
     program, *rest = words
     if program == "env":  # what it sets, then what runs
         inner = list(dropwhile(_ASSIGNMENT.match, rest))
         return scripts(inner) if inner and not inner[0].startswith(("-", "{")) else [program]
+    # What an interpreter runs need not end as a script does.
     first = list(dropwhile(_FLAG.fullmatch, rest))[:1] if _INTERPRETER.fullmatch(program) else []
     named = [word for word in rest if word.endswith(SCRIPTS) and " " not in word]
     return [program, *(w for w in dict.fromkeys((*first, *named)) if w[:1] != "-" and "{" not in w)]
@@ -281,7 +307,7 @@ def _check_program(words: Sequence[str]) -> None:
 
 
 def _is_module(name: str) -> bool:
-    """Whether `python -m name` has something to run; True where it cannot be known."""
+    """Return whether `python -m name` has something to run; True where it cannot be known, as on a laptop."""
     if "{" in name or not is_installed("torch"):  # a machine that only plans and submits
         return True
     place = name.replace(".", "/")

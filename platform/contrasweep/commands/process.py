@@ -32,7 +32,9 @@ class CommandFailed(RuntimeError):
 class Process:
     """A command in a process group of its own, which its supervisor ends when this process stops it or dies.
 
-    Raises `OSError` where the command cannot be started.
+    `words` is the command, `folder` where it runs, `environment` its variables. `pid` is the command's, `returncode` is
+    None until `ended` has seen its end, `tail` has the last lines that it has printed. Raises `OSError` where the
+    command cannot be started.
     """
 
     def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
@@ -40,7 +42,7 @@ class Process:
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.returncode: int | None = None
         self.lines: deque[str] = deque()  # of its output that nobody has taken yet
-        self._said = b""
+        self._said = b""  # of the supervisor's messages, what was not taken yet
         # The supervisor reads CONTROL, whose closing ends the command, and writes to STATUS what became of it.
         watched, self._control = os.pipe()
         self._status, tells = os.pipe()
@@ -76,7 +78,7 @@ class Process:
         self._reader.start()
 
     def ended(self, wait_s: float) -> bool:
-        """Whether it has ended, now or within so many seconds."""
+        """Return whether it has ended, now or within so many seconds; then `returncode` is set."""
         until = time.monotonic() + wait_s
         while self.returncode is None:
             # One read may have brought both messages, that it started and how it ended.
@@ -92,14 +94,17 @@ class Process:
         return True
 
     def output(self) -> Iterator[str]:
-        """Yield the lines that it has printed since the last call; all of them once it has ended."""
+        """Yield the lines that it has printed since the last call, each with its end; all of them once it has ended."""
         if self.returncode is not None:
             self._reader.join(5.0)  # a grandchild may keep the pipe open
         while self.lines:
             yield self.lines.popleft()
 
     def check(self) -> None:
-        """Raise `CommandFailed` where it ended with another status than 0, `ProcessLostError` where it was killed."""
+        """Raise `CommandFailed` where it ended with another status than 0, `ProcessLostError` where others killed it.
+
+        To be called once it has `ended`. The message has what it printed last.
+        """
         status = self.returncode
         if not status:
             return
@@ -109,8 +114,10 @@ class Process:
         lines = [line.strip() for line in reversed(self.tail) if re.search(r"\w", line)]
         error = r"(?:\[rank\d+\]: )?([\w.]+(?:Error|Exception): .*)"
         errors = [match[1] for line in lines if (match := re.match(error, line))]
+        # The newest line that looks like an exception says most; else the newest line with any word.
         last = [*errors, *lines, "nothing"][0]
         rank = _FIRST_RANK.search(printed)
+        # torchrun ends by itself where a rank was killed: how that rank ended says whether others did it.
         first = int(rank[1]) if rank else status
         kind = ProcessLostError if first in FROM_OUTSIDE else CommandFailed
         raise kind(  # its last line is what a failure's line shows
@@ -145,7 +152,7 @@ class Process:
         )
 
     def _word(self) -> list[str]:
-        """Return the next message of the supervisor; "" after its last one."""
+        """Return the words of the supervisor's next message, which is waited for; [] after its last one."""
         while b"\n" not in self._said:
             chunk = os.read(self._status, 4096)
             if not chunk:
@@ -155,7 +162,7 @@ class Process:
         return line.decode().split()
 
     def _pass_on(self, output: IO[str]) -> None:
-        """Keep each line of the output, and print it into the trial's log."""
+        """The thread: keep each line of the output, and print it into the trial's log, until the output ends."""
         with contextlib.closing(output):
             for line in output:
                 text = printable(line)

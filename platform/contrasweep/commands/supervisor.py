@@ -37,7 +37,9 @@ def main() -> None:
         os._exit(0)  # the worker waits for this one; the other belongs to nobody
     os.setsid()  # no signal for the worker's group reaches it
     nothing = os.open(os.devnull, os.O_RDWR)
+    # Linux gives a process whose parent has ended to the next process above it that asks for this.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # This process is the second one above the supervisor proper, which is the child that goes on below.
     if supervisor := os.fork():
         for descriptor in (1, 2):
             os.dup2(nothing, descriptor)
@@ -45,10 +47,11 @@ def main() -> None:
         _end_descendants()  # where it was killed; STATUS closes once nothing is left
         return
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # The end of the command is a signal, which writes a byte to this pipe: `select` waits for that beside CONTROL.
     woken, wake = os.pipe()
     for descriptor in (woken, wake):
         os.set_blocking(descriptor, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # so that the end of the command wakes `select`
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler no byte is written
     signal.set_wakeup_fd(wake)
     try:
         command = subprocess.Popen(
@@ -60,6 +63,7 @@ def main() -> None:
     os.write(status, f"started {command.pid}\n".encode())
     for descriptor in (1, 2):
         os.dup2(nothing, descriptor)  # its output ends with the command, not with this process
+    # Still running, CONTROL has closed: the trial was stopped, or its worker has died.
     _wait(command, woken, control)
     if command.poll() is None:
         _signal(command.pid, signal.SIGTERM)
@@ -75,7 +79,10 @@ def main() -> None:
 def _wait(
     command: "subprocess.Popen[bytes]", woken: int, *control: int, seconds: float = 1e9
 ) -> None:
-    """Wait until the command ends or the `control` pipe closes, so many seconds at most."""
+    """Wait until the command ends or the `control` pipe, if one is given, closes; so many seconds at most.
+
+    `woken` is the pipe that has a byte for each child that has ended.
+    """
     until = time.monotonic() + seconds
     while command.poll() is None and (seconds_left := until - time.monotonic()) > 0:
         ready, _, _ = select.select([woken, *control], [], [], min(seconds_left, 1e6))
@@ -86,7 +93,7 @@ def _wait(
 
 
 def _end_all(command: "subprocess.Popen[bytes]") -> None:
-    """Send SIGKILL to all that the command has started, until nothing of it is left."""
+    """Send SIGKILL to the command's group and to all that it has started, until nothing of it is left."""
     _signal(command.pid, signal.SIGKILL)
     command.wait()
     _end_descendants()
@@ -101,6 +108,7 @@ def _end_descendants() -> None:
             children_left += _children(child)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
+        # Ended children stay in the list of processes until they are asked for.
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -108,7 +116,7 @@ def _end_descendants() -> None:
 
 
 def _children(process: int) -> list[int]:
-    """Return the processes whose parent is `process`; Linux only."""
+    """Return the ids of the processes whose parent is `process`; Linux only, [] elsewhere and where it has ended."""
     children = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{process}/task"):
@@ -121,17 +129,21 @@ def _children(process: int) -> list[int]:
 
 
 def _signal(group: int, number: signal.Signals) -> None:
+    """Send a signal to a process group; nothing where it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
 def _end_with_parent() -> None:
-    """End the command if this process is killed. SIGTERM would be too little: its trial has ended already."""
+    """Have Linux kill the command when this process ends; called in the command's process before it begins.
+
+    SIGTERM would be too little: its trial has ended already.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:
-    """Ask Linux; others know no such thing."""
+    """Set an option of this process in Linux's kernel; other systems know no such thing, and nothing is done."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 

@@ -79,7 +79,12 @@ DATA = "data*"
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Run the command of `trial` to its end, with a report for each row of its metrics."""
+    """Run the command of `trial` to its end, and yield a report for each row of its metrics.
+
+    `resume` is the folder of the checkpoint to go on from (None: a first attempt). Raises `CommandFailed` where the
+    command ended with another status than 0, `ProcessLostError` where others killed it, `OSError` where it could not be
+    started. However it ends, nothing of the command is left.
+    """
     command: list[str] = trial.config[COMMAND]
     options = placeholders.Options(**trial.config.get(OPTIONS, {}))
     config = {key: value for key, value in trial.config.items() if key not in (COMMAND, OPTIONS)}
@@ -103,6 +108,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             "trial": trial.id,
         }
         settings = _settings(config, scratch) if "config" in placeholders.names(command) else {}
+        # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
         home = project_folder(command)
         in_project = "folder" in field_names
         values = {**labels, **handed, **settings, **data}
@@ -128,6 +134,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
             try:
                 while not process.ended(POLL_S):
                     yield from metrics.reports(process.output())
+                # What a command that failed has left is not whole.
                 yield from metrics.reports(process.output(), ended=process.returncode == 0)
                 process.check()
             finally:
@@ -150,15 +157,17 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
         name = entry.name.lower()
         is_left = any(fnmatch(name, pattern) for pattern in LEFT)
         if entry.name in ignored and not fnmatch(name, DATA):
+            # A link out of the project is mostly to data, which is linked too.
             is_left = is_left or entry.resolve().is_relative_to(home)
         if is_left:
             left_out.append(entry.name)
-        elif entry not in folder.parents:
+        elif entry not in folder.parents:  # not a folder that the trial's own lies in
             names.append(entry.name)
     links = []
     began = time.time()
     for name in [*names, *named]:
         link = folder / name
+        # What the trial's folder has, as from an earlier attempt, stays; nothing is linked outside of it.
         if not os.path.lexists(link) and ".." not in link.parts:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(home / name)
@@ -180,7 +189,7 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
 
 
 def _ignored(home: Path) -> set[str]:
-    """Return what git ignores at the top of a project; nothing where there is no git."""
+    """Return the names that git ignores in a project, of folders the topmost; empty where there is no git."""
     try:
         listed = git(
             home, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"
@@ -191,10 +200,13 @@ def _ignored(home: Path) -> set[str]:
 
 
 def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
-    """Write the settings to files, and return their paths by placeholder."""
+    """Write the settings to files in `folder`, one for each form of `{config}`, and return placeholder -> path.
+
+    W&B's form has each value below a key `value`.
+    """
     import yaml
 
-    plain = json.loads(json.dumps(config))
+    plain = json.loads(json.dumps(config))  # lists in place of tuples, for YAML
     texts = {
         "config": json.dumps(plain, indent=1),
         "config:yaml": yaml.safe_dump(plain, sort_keys=False),
@@ -211,7 +223,10 @@ def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
 
 
 def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
-    """Write the parts of the data in the forms that are `named`, and return their folders by placeholder."""
+    """Write the parts of the data in the forms that are `named` (of `data`, `data:images`).
+
+    Return placeholder -> folder.
+    """
     from contrasweep.commands import dataset
 
     forms = {"data": dataset.export, "data:images": dataset.export_images}
@@ -222,7 +237,10 @@ def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
 
 
 def _described(trial: Trial, config: MutableConfig, data: Mapping[str, str]) -> MutableConfig:
-    """Return the trial as the command can read it from a JSON file."""
+    """Return the trial as CONTRASWEEP_TRIAL gives it to the command: plain values, without the command itself.
+
+    `data` are the folders of exported data by placeholder: the first one stands as the data's `folder`.
+    """
     manifest = trial.data
     about = {
         "name": manifest.name,

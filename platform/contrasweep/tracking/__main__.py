@@ -20,6 +20,7 @@ from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
+# What the driver says at its end.
 WORDS: tuple[Outcome, ...] = ("complete", "interrupted")
 LAST_S = 4 * DELIVER_S
 """How long what is not delivered is tried in the background."""
@@ -27,9 +28,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Driver:
-    """The driver as this process knows it: how it says the study stands, once it does."""
+    """The driver, which is this process's parent, as this process knows it: how it says the study stands, once it does.
+
+    `lost`: it ended without saying so.
+    """
 
     def __init__(self) -> None:
+        """Begin to wait, in a thread, for the driver's word on standard input."""
         self._over = threading.Event()
         self._parent = os.getppid()
         self._outcome: Outcome | None = None
@@ -39,19 +44,24 @@ class Driver:
     def outcome(self, seconds: float) -> Outcome | None:
         """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
-        # a process that it forked keeps the input open
+        # The input ends with the driver, but a process that it forked may keep it open: its end shows by another
+        # parent.
         if self._outcome is None and os.getppid() != self._parent:
             self.lost = True
             return "interrupted"
         return self._outcome
 
     def leave_output(self) -> None:
-        """Close the driver's standard error once the driver has ended, so that a pipe from the driver ends too."""
+        """Close this process's copy of the driver's standard error, once the driver has ended.
+
+        Else whoever reads that as a pipe would wait for this process too.
+        """
         if os.getppid() != self._parent:
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 2)
 
     def _listen(self) -> None:
+        """Wait for the driver's word, or the end of the input; this process works at full priority from then on."""
         word = sys.stdin.readline().strip()
         _be_nice(0)
         self.lost = not word
@@ -61,7 +71,7 @@ class Driver:
 
 def main() -> None:
     """Run followers for all trackers until the driver has ended and everything is shown."""
-    # sent to all processes of a job; this one ends after the driver, which is told by them
+    # These signals reach all processes of a job. They tell the driver to stop; this process ends after it.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     setup = json.loads(sys.stdin.readline() or "null")
@@ -73,12 +83,14 @@ def main() -> None:
     trackers = Trackers(TrackingAddress(setup["store"]), tuple(setup["others"]))
     records = StudyRecords(setup["storage"], study.name)
     followers = [Follower(records, target) for target in targets(trackers, study, records)]
+    # From here on followers work in threads of their own; this thread waits for the driver, and notifies meanwhile.
     threads = follow_all(followers, driver.outcome, lambda count: _say({"left": count}))
     notifier = Notifier(setup["notify"], records, setup["began"]) if setup["notify"] else None
     while (outcome := driver.outcome(POLL_S if notifier else math.inf)) is None:
         if notifier is not None:
             with contextlib.suppress(StorageError):  # away for now: nothing is known of the run
                 notifier.look()
+    # The driver is over: whoever wants to end what is left of the showing may.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if notifier is not None:
         notifier.close(outcome, lost=driver.lost)
@@ -87,6 +99,7 @@ def main() -> None:
         living[0].join(0.5)
         driver.leave_output()
     notified = notifier is None or notifier.join(PATIENCE_S)
+    # The last word to the driver: what trackers lack, and whether all notifications are delivered.
     _say({"gaps": [gap for follower in followers if (gap := follower.gap())], "told": notified})
     driver.leave_output()
     if notifier is not None:
@@ -94,7 +107,7 @@ def main() -> None:
 
 
 def _be_nice(niceness: int) -> None:
-    """Set the priority of this process.
+    """Set the priority of this process: `niceness` from 0, as usual, to 19, the lowest.
 
     Linux may divide each core between sessions first (autogroups). This process has a session of its own, so the
     niceness of the session counts then, which can be lowered again. That of a process cannot: it stays.
@@ -105,10 +118,12 @@ def _be_nice(niceness: int) -> None:
             return
     except OSError:  # another system, or a container that does not show it
         pass
+    # `os.nice(0)` is the present niceness; only a step up is allowed.
     os.nice(max(0, niceness - os.nice(0)))
 
 
 def _say(answer: object) -> None:
+    """Print `answer` as a line of JSON for the driver."""
     with contextlib.suppress(OSError):  # the driver did not wait for it
         print(json.dumps(answer), flush=True)
 

@@ -54,7 +54,7 @@ class TensorBoardTracker:
             self.writers[trial_id].add_scalar(name, value, step, walltime=time)
 
     def finish(self, record: Record) -> None:
-        """Write the config as hyperparameters, and close the file."""
+        """Write the config as hyperparameters beside the last metrics, where there are any, and close the file."""
         writer = self.writers.get(record.trial_id)
         if writer is not None and record.metrics:
             flat = {
@@ -63,6 +63,7 @@ class TensorBoardTracker:
                 "fold": record.fold,
                 **dotted.flatten(record.config),
             }
+            # TensorBoard takes no lists, mappings or None as hyperparameters: these become JSON.
             plain = {
                 k: v if isinstance(v, bool | int | float | str) else json.dumps(v)
                 for k, v in flat.items()
@@ -78,6 +79,7 @@ class TensorBoardTracker:
             self._drop(trial_id)
 
     def _drop(self, trial_id: str) -> None:
+        """Close the trial's event file, if one is open."""
         if (writer := self.writers.pop(trial_id, None)) is not None:
             writer.close()
 
@@ -92,7 +94,7 @@ class WandbTracker:
         self.runs: dict[str, wandb.Run] = {}
 
     def start(self, trial: BegunTrial) -> None:
-        """Begin the trial's run; one that was begun before goes."""
+        """Begin the trial's run; one that was begun before goes, with its files."""
         import wandb
 
         if (earlier := self.runs.pop(trial.id, None)) is not None:
@@ -120,10 +122,11 @@ class WandbTracker:
         )
 
     def _id(self, trial_id: str) -> str:
+        """Return the id of a trial's run: the trial's, and the first digits of its study's origin if that is known."""
         return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
-        """Log the metrics as one step of the run."""
+        """Log the metrics as one step of the run; the time is not kept."""
         self.runs[trial_id].log(dict(metrics), step=step)
 
     def finish(self, record: Record) -> None:
@@ -140,11 +143,15 @@ class WandbTracker:
 
 
 def _own_folder(folder: Path, study: TrackedStudy) -> Path:
-    """Return the folder of the study's name, made where it is missing; with a suffix where another storage has it."""
+    """Return the folder of the study's name below `folder`, made where it is missing.
+
+    Where the study of this name in another storage has it, the name gets digits of this study's origin as a suffix.
+    Whose folder it is stands in its file `.origin`.
+    """
     for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
         (mine := folder / name).mkdir(parents=True, exist_ok=True)
         mark = mine / ".origin"
-        # two trackers may start at once
+        # Two trackers may start at once: only one can create the file, and both read whose it is.
         with contextlib.suppress(FileExistsError), mark.open("x") as new:
             new.write(study.origin)
         if mark.read_text() == study.origin:
@@ -153,5 +160,8 @@ def _own_folder(folder: Path, study: TrackedStudy) -> Path:
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
-    """Return a name that sorts by arm and axes, and that no other trial has."""
+    """Return a name that sorts by arm and axes, and that no other trial of the study has.
+
+    For example `supcon-8-f0-s1-3f2a91c0`: as the replicate is called, and the beginning of the id.
+    """
     return f"{replicate_of(trial, axes)} {trial.id[:8]}".replace(" ", "-").replace("/", "_")

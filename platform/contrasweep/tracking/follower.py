@@ -35,7 +35,9 @@ than ten seconds late."""
 BUSY_S = 3.0
 """Seconds for trials that have ended before those that run are looked at again."""
 KEEP_S = 10.0
+"""Seconds after which the storage is told again what the tracker has."""
 MAX_PAUSE_S = 5.0
+"""Seconds until a tracker that is away is tried again while the study runs."""
 MAX_TRIES = 5
 """How often a trial's data is sent to a tracker that is there and does not take it."""
 LOCK_S = 3600.0
@@ -52,7 +54,10 @@ class Follower:
     """Shows one study's storage on one tracker, as it grows."""
 
     def __init__(self, records: StudyRecords, target: Target, *, whole: bool = False) -> None:
-        """Follow the study of `records`; `whole`: keep all values, because `compare` will be called."""
+        """Prepare to show the study of `records` on the tracker `target`; nothing is read or shown yet.
+
+        With `whole` the tracker keeps what it shows of each trial in memory, because `compare` will be called.
+        """
         self.records = records
         self.target = target
         self._whole = whole
@@ -65,17 +70,20 @@ class Follower:
         self._trials: dict[str, tuple[BegunTrial, float]] = {}  # that run, and since when
         self._steps: dict[str, int] = {}  # trial id -> its newest step that is shown
         self._tries: dict[str, int] = {}
+        # Whether the tracker was asked what it has, was told that the study runs, and failed for a trial in this look.
         self._connected = self._begun = self._troubled = False
-        self._kept = time.monotonic()
+        self._kept = time.monotonic()  # when the storage was last told what the tracker has
 
     def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
         """Read the storage once, and show what is new, for about `seconds` seconds.
 
-        Raises `TrackingError` where the tracker cannot be reached. The `last` look also shows reports of trials that
-        were interrupted.
+        What is not shown by then stays in `waiting`. The `last` look also shows reports of trials that were
+        interrupted. Raises `TrackingError` where the tracker cannot be reached, `StorageError` where the storage cannot
+        be read.
         """
         self._read_records()
         if not self._connected:
+            # A tracker that was away may have been wiped: it is asked again what it shows.
             began = min((record.started for record in self.waiting.values()), default=None)
             self.target.connect(began, whole=self._whole)
             self._connected = True
@@ -85,6 +93,7 @@ class Follower:
         self._troubled = False
         for entry in self._running(last):
             self._try(entry.trial_id, partial(self._show_running, entry))
+        # Some at a time, so that the time and a tracker in trouble are noticed in between.
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(self.target.connections) as pool:
             while self.waiting and not self._troubled and time.monotonic() < until:
@@ -98,7 +107,10 @@ class Follower:
                     self._keep()
 
     def close(self, outcome: Outcome) -> None:
-        """Tell the tracker the outcome and leave; raises `TrackingError` where the tracker cannot be reached."""
+        """Tell the tracker how the study stands, as the last call.
+
+        `TrackingError` where the tracker cannot be reached.
+        """
         self.target.end(self.ended, outcome)
         self._keep()
 
@@ -107,8 +119,9 @@ class Follower:
     ) -> None:
         """Look every two seconds until the study is over and all is shown.
 
-        `outcome(seconds)` waits for so long at most, and tells how the study stands once it is over. A tracker that is
-        away then is waited for a while longer.
+        `outcome(seconds)` waits for so long at most, and tells how the study stands once it is over (None before).
+        `on_left` then hears after each look how many trials are left. A tracker that is away then is waited for a while
+        longer. One that refuses all calls is given up: `error` says why, and `waiting` has what it lacks.
         """
         how: Outcome | None = None
         away_since = math.inf
@@ -122,6 +135,7 @@ class Follower:
                 if over:
                     return
                 away_since = math.inf
+                # A second where a call has failed; none as long as there is more to show.
                 if self._troubled:
                     pause = 1.0
                 elif self.waiting:
@@ -129,11 +143,13 @@ class Follower:
                 else:
                     pause = POLL_S
             except (TrackingError, StorageError) as error:
+                # The tracker or the storage is away: all is looked at anew when it is back.
                 self._connected = False
                 pause = MAX_PAUSE_S if how is None else 1.0
                 away_since = min(away_since, time.monotonic())
                 self._note(str(error))
                 if isinstance(error, TrackingError) and not error.retryable:
+                    # No later call would work. What the tracker lacks is told once the study is over.
                     outcome(math.inf)
                     self._read_records()
                     return
@@ -146,10 +162,10 @@ class Follower:
                 how = outcome(pause)
 
     def compare(self) -> dict[str, int]:
-        """Compare what the tracker showed before with the records, value by value, and add what is missing.
+        """Compare what the tracker showed before this follower with the records, value by value; add what is missing.
 
         Returns:
-            How many values it lacked, by trial id.
+            Trial id -> how many values it lacked, of the trials that lacked any.
         """
         shown_before = [
             trial_id
@@ -167,12 +183,12 @@ class Follower:
 
     @property
     def shown(self) -> int:
-        """How many trials' ends it showed."""
+        """How many trials' ends this follower has shown."""
         return len(self._new)
 
     @property
     def is_running(self) -> bool:
-        """Whether a driver trains the study, as far as the storage tells."""
+        """Whether a driver trains the study now, as far as the storage tells."""
         state = read_live(self.records)
         return state is not None and is_living(state)
 
@@ -190,7 +206,7 @@ class Follower:
         return f"{self.target.name} lacks {part} of study {self.records.study} ({' '.join(reason.split())}); {remedy}"
 
     def refusals(self) -> str:
-        """The trials that the tracker does not show, and why."""
+        """Return how many trials the tracker does not show, and the first of them with the reason, in a line."""
         some = "; ".join(
             f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED)
         )
@@ -198,7 +214,10 @@ class Follower:
         return f"{plural(len(self.refused), 'trial')}: {some}{unlisted}"
 
     def read(self) -> list[Record]:
-        """Return the records that are new or have changed since the last call."""
+        """Return the records that are new or have changed since the last call; forget what is known of their trials.
+
+        A broken record counts as refused by the tracker.
+        """
         etags = self.records.etags()
         for trial_id in self._etags.keys() - etags.keys():  # archived: it runs again
             self._drop(trial_id)
@@ -206,7 +225,7 @@ class Follower:
             trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag
         }
         broken: list[BrokenFileError] = []
-        # of few the own files are read alone
+        # Given the etags of few records alone, their own files are read and no compacted ones.
         some = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
         records_read = compact.read_records(self.records, some, broken, changed)
         for trial_id in changed:
@@ -219,6 +238,7 @@ class Follower:
         return list(records_read.values())
 
     def _read_records(self) -> None:
+        """Read what is new in the storage, and put into `waiting` what the tracker does not show yet."""
         if records := self.read():
             self.target.learn(records)
             for record in records:
@@ -226,7 +246,7 @@ class Follower:
                     self.waiting[record.trial_id] = record
 
     def _drop(self, trial_id: str) -> None:
-        """Forget a trial that was archived, so that it is shown anew."""
+        """Forget all that is known of a trial whose record is gone or has changed, so that it is shown anew."""
         for known in (
             self._etags,
             self.ended,
@@ -243,13 +263,14 @@ class Follower:
         state = read_live(self.records)
         if state is None or (state.ended and not last):
             return []
+        # The tracker is told once that the study runs.
         if is_living(state) and not self._begun:
             self.target.begin()
             self._begun = True
         return [trial for trial in state.running.values() if trial.trial_id not in self._etags]
 
     def _show_running(self, entry: RunningTrial) -> None:
-        """Show a running trial where it has reported since the last time."""
+        """Show a running trial where it has reported since the last time; else nothing is read or sent."""
         trial_id = entry.trial_id
         begun = self._trials.get(trial_id) or read_begun(self.records, trial_id)
         if begun is None or entry.step <= self._steps.get(trial_id, -1):
@@ -260,11 +281,17 @@ class Follower:
         self._steps[trial_id] = step_of(files.reports[-1]) if files.reports else 0
 
     def _mend(self, record: Record) -> tuple[str, int]:
-        """Compare a trial's run with its record; return the trial's id and how many values were missing."""
+        """Add to a trial's run on the tracker what its record has and the run lacks.
+
+        Returns:
+            The trial's id, and how many values were added. It is 0 where nothing was missing, and where the call
+            failed: `_try` has noted that then.
+        """
         mended = 0
         files = TrialFiles(self.records, record.trial_id)
 
         def mend() -> None:
+            """Compare and add; the count is kept because `_try` returns something else."""
             nonlocal mended
             mended = self.target.mend(record, files)
 
@@ -272,9 +299,10 @@ class Follower:
         return record.trial_id, mended
 
     def _show_ended(self, record: Record) -> None:
-        """Show a trial that has its record."""
+        """Show a trial that has its record; where that fails for now, it stays in `waiting`."""
 
         def show() -> None:
+            """Show it, and count it as shown."""
             self.target.show_ended(record, TrialFiles(self.records, record.trial_id))
             self._new.add(record.trial_id)
 
@@ -282,26 +310,32 @@ class Follower:
             self.waiting.pop(record.trial_id, None)
 
     def _try(self, trial_id: str, call: Callable[[], None]) -> bool:
-        """Call the tracker for a trial; return whether the trial needs no further try.
+        """Call the tracker for a trial; return whether the trial needs no further try: it was taken, or is given up.
 
-        An error of the trial counts against it. `TrackingError` is raised where the tracker cannot be reached.
+        An error of the trial counts against it, and is not raised. `TrackingError` is raised only where the tracker
+        cannot be reached, which is no fault of the trial.
         """
         if trial_id in self.refused:
             return True
         try:
             call()
         except TrackingError as error:
+            # The call may have worked although its answer is lost.
             self.target.doubt(trial_id)
             if error.retryable and not self.target.is_reachable():
                 raise
             return self._failed(trial_id, error, error.retryable)
         except (ContrasweepError, OSError) as error:  # the trial's files cannot be read
+            # A storage that is away may answer later; a broken file stays broken.
             away = isinstance(error, StorageError) and not isinstance(error, BrokenFileError)
             return self._failed(trial_id, error, away)
         return True
 
     def _failed(self, trial_id: str, error: Exception, retryable: bool) -> bool:
-        """Whether a trial is given up, after so many tries that failed."""
+        """Count a try that failed; return whether the trial is given up, which is noted with the error.
+
+        It is after `MAX_TRIES`, and at once where another try cannot work (not `retryable`).
+        """
         self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
         if retryable and tries < MAX_TRIES:
             self._troubled = True
@@ -312,7 +346,7 @@ class Follower:
         return True
 
     def _refuse(self, trial_id: str, error: Exception) -> None:
-        """Note that the tracker refuses a trial; the first one is said."""
+        """Note that the tracker does not show a trial, and why; of the first such trial a line is printed."""
         if not self.refused:
             print(
                 f"{self.target.name} does not show trial {trial_id} ({error})",
@@ -322,11 +356,15 @@ class Follower:
         self.refused[trial_id] = str(error)
 
     def _keep(self) -> None:
+        """Let the tracker write to the storage what it has by now."""
         self._kept = time.monotonic()
         self.target.keep()
 
     def _note(self, error: str) -> None:
-        """Print a line when the tracker starts to fail, and when it works again."""
+        """Keep why the tracker takes nothing ("": it works).
+
+        Print a line when it starts to fail, and when it works again.
+        """
         name = self.target.name
         before = self.error
         self.error = error
@@ -347,7 +385,8 @@ def follow_all(
 ) -> list[threading.Thread]:
     """Start a thread for each follower, so that none waits for another, and return the threads.
 
-    `on_left` hears how many trials are left once the study is over.
+    `outcome` is that of `Follower.follow`. `on_left` hears, once the study is over, how many trials are left on the
+    tracker that lacks most. What goes wrong in a thread is kept in the follower's `error`.
     """
     left: dict[str, int] = {}
 
@@ -355,6 +394,7 @@ def follow_all(
         """Follow the study for one tracker, and keep what went wrong."""
 
         def count(waiting: int) -> None:
+            """Note how many trials this tracker lacks, and tell the largest number of all trackers."""
             left[follower.target.name] = waiting
             if on_left is not None:
                 on_left(max(left.values()))
@@ -377,7 +417,7 @@ def follow_all(
 def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
     """Let no other process of this machine bring this study to this tracker while this is open.
 
-    `StorageError` where one does so for longer than `timeout_s`.
+    `StorageError` where one does so for longer than `timeout_s` seconds.
     """
     text = f"{os.getuid()}:{records.store.uri}:{records.study}:{target.name}"
     name = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -31,7 +31,11 @@ CALLS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Trackers:
-    """Checked addresses: the store of MLflow (or none), other trackers, and commands that are told of events."""
+    """Checked addresses of what shows a study.
+
+    `store` is that of MLflow (or none), `others` are the addresses of other trackers, `notify` commands that are told
+    of events, which track nothing.
+    """
 
     store: TrackingAddress
     others: tuple[str, ...] = ()
@@ -52,7 +56,7 @@ def tracking_of(
 ) -> str | Sequence[str] | None:
     """Return the addresses to use: `tracking`, or where that is OF_STUDY those `declared` by the study.
 
-    Without either it is the default.
+    Where the study declares none (None), it is the default, MLflow's file.
     """
     if tracking != OF_STUDY:
         return tracking
@@ -67,7 +71,14 @@ def checked_tracking(
 ) -> Trackers:
     """Return the addresses as they must be for any working directory, with the commands of a study's `notify`.
 
-    One text may hold several, with commas between them. `SpecError` or `StorageError` for one that cannot work.
+    Args:
+        tracking: One or several addresses; one text may hold several with commas. None, "" or `none`: no tracking.
+        notify: A command or several; each counts once.
+        connect: Ask servers whether they are there; without it another machine will.
+
+    Raises:
+        SpecError: An address cannot be one, or there are two of MLflow.
+        StorageError: A store cannot be written, or does not answer.
     """
     stores, others = parted(tracking)
     if len(stores) > 1:
@@ -87,11 +98,19 @@ def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
 
 
 def _is_mlflow(uri: str) -> bool:
+    """Return whether an address is MLflow's: it has `://`, or is a path.
+
+    All others are `KIND:FOLDER` or `module:Class`.
+    """
     return "://" in uri or ":" not in uri or uri.startswith((".", "/"))
 
 
 def _checked(uri: str) -> str:
-    """Return the address of a tracker; `SpecError` where its folder, package or one of its calls is missing."""
+    """Return the address of a tracker that is not MLflow's; `SpecError` where it cannot work.
+
+    Of a kind of `FOLDERS` its folder and its package are looked for. A class is imported, and its calls have to take
+    what they are given; it is not made.
+    """
     kind, _, place = uri.partition(":")
     if kind in FOLDERS:
         if not place:
@@ -127,6 +146,7 @@ def _checked(uri: str) -> str:
             "a tracker takes the study", place="tracking", value=uri, hint=hint
         ) from None
     for name, arguments in CALLS.items():
+        # A method takes the tracker itself before its arguments.
         receiver = (
             ()
             if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod)

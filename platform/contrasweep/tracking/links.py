@@ -23,7 +23,7 @@ _PAGE = re.compile(r"(https?://[!-~]+)?")
 
 
 def _check_page(url: str) -> str:
-    """Return `url`; raise ValueError unless it is http: a report must not link to scripts or local files."""
+    """Return `url` if it is a web address or ""; else raise ValueError: a report links to no scripts or local files."""
     if not _PAGE.fullmatch(url) or len(url) > 2000:
         raise ValueError("the address of a run's page is no web address")
     return url
@@ -59,19 +59,23 @@ LINKS_FILE = JsonFile(Links, 2, "`contrasweep sync` writes it again")
 def write_links(
     records: StudyRecords, tracking: TrackingAddress, study: str | None, runs: Mapping[str, str]
 ) -> None:
-    """Keep where the runs are; nothing where nothing is known."""
+    """Write where the runs are: the store, the address of the study's page (None: it has none), and trial id -> page.
+
+    Nothing is written where `runs` is empty.
+    """
     if runs:
         _write(records, Links(str(tracking), study or "", dict(sorted(runs.items()))))
 
 
 def write_shown(records: StudyRecords, shown: str) -> None:
-    """Keep the state of the store that shows all of the study."""
+    """Keep `shown`, the state of the store at which it showed all of the study; nothing where it has no links."""
     links = read_links(records)
     if links.runs and links.shown != shown:
         _write(records, replace(links, shown=shown))
 
 
 def _write(records: StudyRecords, links: Links) -> None:
+    """Write the study's mlflow.json, in place of one that is there."""
     LINKS_FILE.write(records.store, f"{records.study}/{FILE}", asdict(links))
 
 

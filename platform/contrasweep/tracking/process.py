@@ -34,6 +34,7 @@ class TrackingProcess:
     """A process that follows the storage for all trackers of a study."""
 
     def __init__(self, trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> None:
+        """Start the process, and tell it what to show: `trackers` where, `study` how, `records` from which storage."""
         setup = {
             "store": trackers.store.reveal(),
             "others": trackers.others,
@@ -50,6 +51,7 @@ class TrackingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            # It finds the modules of a tracker where this process does.
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             start_new_session=True,  # Ctrl-C is the driver's, which tells it
@@ -57,7 +59,7 @@ class TrackingProcess:
         self._tell(json.dumps(setup, default=str))
 
     def close(self, outcome: Outcome, timeout_s: float) -> str:
-        """Send the outcome, and wait until all is shown, for at most `timeout_s`.
+        """Send the outcome, and wait until all is shown, for at most `timeout_s` seconds; then it goes on by itself.
 
         Returns:
             A line on what is not shown by then; "" if nothing is missing.
@@ -66,7 +68,7 @@ class TrackingProcess:
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(answers,), name="tracking", daemon=True).start()
         until = time.monotonic() + timeout_s
-        unshown = None
+        unshown = None  # trials that are left, once the process has said it
         while True:
             try:
                 line = answers.get(timeout=max(0.0, until - time.monotonic()))
@@ -88,12 +90,14 @@ class TrackingProcess:
             unshown = answer["left"]
 
     def _tell(self, line: str) -> None:
+        """Write a line to the process's standard input; nothing where it has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended: `close` says so
             self.process.stdin.write(f"{line}\n")
             self.process.stdin.flush()
 
     def _listen(self, answers: "queue.SimpleQueue[str | None]") -> None:
+        """Put each line that the process prints into `answers`, and None at its end."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             answers.put(line)
@@ -102,7 +106,11 @@ class TrackingProcess:
 
 @dataclass
 class Following:
-    """The outcome of a study at its driver's end, and then a line on what was not shown."""
+    """How a study stands, and what its trackers lack.
+
+    The driver sets `outcome` before it leaves `following`; `gap` is a line on what was not shown by then, "" for
+    nothing.
+    """
 
     outcome: Outcome = "interrupted"
     gap: str = ""
@@ -112,10 +120,10 @@ class Following:
 def following(
     trackers: Trackers, study: TrackedStudy, records: StudyRecords
 ) -> Iterator[Following]:
-    """Show the study by a process of its own as long as this is open.
+    """Show the study by a process of its own as long as this is open; none is started where nothing is to be told.
 
-    At the end the process is waited for, after an exception only for seconds. What it does not show by then is said in
-    a line.
+    At the end the process is waited for: half a minute, or seconds after an exception. What it does not show by then is
+    said in a line on standard error.
     """
     following = Following()
     if trackers.is_none and not trackers.notify:
@@ -125,7 +133,7 @@ def following(
     timeout_s = INTERRUPT_S
     try:
         yield following
-        timeout_s = FINISH_S
+        timeout_s = FINISH_S  # not reached after an exception
     finally:
         # somebody killed it: another one finds what is missing
         if process.process.poll() is not None:

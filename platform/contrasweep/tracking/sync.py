@@ -47,7 +47,7 @@ TOLD = "told-"
 
 @stored
 class Told:
-    """What a tracker has received."""
+    """What a tracker has received: its address, and trial id -> digest of the record of each end that it was told."""
 
     tracker: Label
     trials: Mapping[Name, Label] = field(default_factory=dict)
@@ -57,21 +57,28 @@ TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
 
 
 class ToldTracker(Target):
-    """Reports a study to the tracker that `build` makes. Each report is sent once, from the trial's first on."""
+    """Reports a study to the tracker that `build` makes. Each report is sent once, from the trial's first on.
+
+    `told` maps trial id to the digest of the record whose end the tracker was told, `added` counts trials new to it.
+    """
 
     def __init__(self, name: str, records: StudyRecords, build: Callable[[], Tracker]) -> None:
+        """Prepare to report the study of `records`; `name` is the tracker's address."""
         self.name = name
         self.records = records
         self.build = build
         self.tracker: Any = None  # until `connect` has built it
         self.told: dict[str, str] = {}
         self.added = 0
-        # time of the first report, last step of reports, of use
+        # Trial id -> time of its first report, newest step that was sent of its reports, and of its system use.
         self._last: dict[str, tuple[float, int, int]] = {}
         self._kept = True
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Build the tracker at the first call."""
+        """Build the tracker at the first call, and read what it was told before.
+
+        A broken file of that counts as none.
+        """
         if self.tracker is None:
             try:
                 self.told = dict(TOLD_FILE.read(self.records.store, self._key).trials)
@@ -88,7 +95,11 @@ class ToldTracker(Target):
         self._last.pop(trial_id, None)
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
-        """Send the tracker the reports of a trial that are new."""
+        """Send the tracker the reports of a trial that are new, and what it used since.
+
+        A trial whose first report is another than before has started over: the tracker is told to start it again, and
+        is sent everything.
+        """
         rows = files.reports
         system_rows = files.system
         first = rows[0]["time"] if rows else 0.0
@@ -130,13 +141,19 @@ class ToldTracker(Target):
 
     @property
     def _key(self) -> str:
+        """The key of the file that keeps what the tracker was told."""
         return (
             f"{self.records.study}/{TOLD}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}.json"
         )
 
 
 def _tried(call: Callable[..., Any], *arguments: object) -> Any:
-    """Return what `call` gives; any error of the user's code is caught, also `SystemExit`."""
+    """Return what `call` gives for these arguments.
+
+    Any error of the user's code, also `SystemExit`, is a `TrackingError`.
+
+    It is not retryable: code that fails fails again. Ctrl-C passes.
+    """
     try:
         return call(*arguments)
     except KeyboardInterrupt:
@@ -151,9 +168,12 @@ def _tried(call: Callable[..., Any], *arguments: object) -> Any:
 
 @dataclass(frozen=True)
 class SyncSummary:
-    """The result of a sync: trials that were new to the tracker, completed or replaced, and already right.
+    """The result of a sync of one tracker.
 
-    `values` is how many values the completed trials lacked that the tracker had shown whole before.
+    `study` is the study's name, `uri` what the tracker is called, `url` the study's page there (None: it has none).
+    `added` counts trials that were new to the tracker, `mended` those that were completed or replaced, `unchanged`
+    those that were right already. `values` is how many values the completed trials lacked that the tracker had shown
+    whole before. `seconds` is how long it took.
     """
 
     study: str
@@ -184,7 +204,7 @@ def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> l
 
 
 def _tracker(uri: str, study: TrackedStudy) -> Tracker:
-    """Return the tracker of an address, built for the study."""
+    """Return the tracker of an address that `checked_tracking` has checked, built for the study."""
     kind, _, place = uri.partition(":")
     if kind in FOLDERS:
         return FOLDERS[kind](place, study)
@@ -235,6 +255,7 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
         """Return how the study stands once its driver has ended, or the user stops; None as long as neither is so."""
         if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
             return "running"
+        # Without a state no driver has begun yet: it is waited for.
         state = read_live(records)
         if state is None or is_living(state):
             return None
@@ -258,7 +279,10 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
 def _sync(
     records: StudyRecords, target: Target, planned: int | None, complete: bool | None, compare: bool
 ) -> SyncSummary:
-    """Bring one tracker up to the storage, and return what was missing there."""
+    """Bring one tracker up to the storage, and return what was missing there; arguments and errors are those of `sync`.
+
+    `planned` is how many trials the study has (None: not known; then it counts as complete).
+    """
     began = time.time()
     follower = Follower(records, target, whole=compare)
     mended = dict[str, int]()
@@ -288,6 +312,7 @@ def _sync(
         raise StorageError(
             f"tracking {target.name} lacks {follower.refusals()}; the other trials are there"
         )
+    # What this follower has shown was new, or shown before in part; what it has not shown was right, or mended.
     added = min(target.added, follower.shown)
     completed = len(mended) + follower.shown - added
     unchanged = len(follower.ended) - added - completed

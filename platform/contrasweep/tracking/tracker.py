@@ -48,6 +48,7 @@ class TrackingError(Exception):
     """A call to a tracker that failed. `retryable`: it may work later (no answer, 5xx, a locked file)."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
+        """Take a message, which becomes one line of at most 300 characters without secrets."""
         self.retryable = retryable
         if silent := re.match(r"API request to \S+ failed with exception .*?(\w+Error)\(", message):
             message = f"the server does not answer ({silent[1]})"
@@ -55,7 +56,7 @@ class TrackingError(Exception):
 
 
 class DatasetFacts(TypedDict):
-    """The address of a dataset, and the number of rows of each of its splits."""
+    """The address of a dataset (`uri`, "": not known), and split -> number of its rows."""
 
     uri: str
     rows: Mapping[str, int]
@@ -65,10 +66,11 @@ class DatasetFacts(TypedDict):
 class TrackedStudy:
     """A study as its trackers show it.
 
-    `axes` are the config keys that tell trials apart, in the order a run's name shows them; `keys` all config keys
-    that any trial has; `searches` whether its table is of the confirmations of a search; `trials` how many are planned;
-    `extra` further rows of its description (data, folds, seeds, ...) in the order given; `datasets` what is known of
-    datasets, by digest; `origin` tells it from the same study in another storage (see `StudyDocument`).
+    `metric` and `mode` say by what trials are ranked ("": by nothing), `storage` is the address. `axes` are the config
+    keys that tell trials apart, in the order a run's name shows them; `keys` all config keys that any trial has;
+    `searches` whether its table is of the confirmations of a search; `trials` how many are planned; `extra` further
+    rows of its description (data, folds, seeds, ...) in the order given; `datasets` what is known of datasets, by
+    digest; `origin` tells it from the same study in another storage (see `StudyDocument`).
     """
 
     name: str
@@ -87,7 +89,10 @@ class TrackedStudy:
 
     @classmethod
     def stored(cls, records: StudyRecords) -> Self:
-        """Read it from the study's study.json."""
+        """Return the study as its study.json tells it; name and storage alone where it has none.
+
+        Facts of datasets are not known. The axes of a sweep are the settings that its arms search.
+        """
         document = records.document()
         if document is None:
             return cls(records.study, storage=records.storage)
@@ -120,12 +125,12 @@ class TrialFiles:
 
     @cached_property
     def reports(self) -> list[Row]:
-        """Return every stored report; `BrokenFileError` where they cannot be read."""
+        """Every stored report, [] where there are none; `BrokenFileError` where they cannot be read."""
         return self.records.metrics(self.trial_id)
 
     @cached_property
     def system(self) -> list[Row]:
-        """Return the system use of the trial over time; nothing where its file is broken."""
+        """The system use of the trial over time; [] where there is none, or its file is broken."""
         try:
             return self.records.system(self.trial_id)
         except BrokenFileError:
@@ -138,6 +143,7 @@ class TrialFiles:
             folder = Path(name)
             for artifact in record.artifacts:
                 self.records.artifact(self.trial_id, artifact, folder / artifact)
+            # An artifact of that name goes before the log; short trials may have printed nothing.
             if not (folder / LOG).exists():
                 with contextlib.suppress(FileNotFoundError):
                     self.records.store.get_file(self.records.key(self.trial_id, LOG), folder / LOG)
@@ -173,7 +179,10 @@ def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
 
 
 class Target:
-    """A tracker as a follower sees it. Calls block, and raise `TrackingError`; up to `connections` at once."""
+    """A tracker as a follower sees it. Calls block, and raise `TrackingError`; up to `connections` are made at once.
+
+    What is done here by default is nothing, so that a kind of tracker has only what it needs.
+    """
 
     name: str
     connections = 1
@@ -194,20 +203,20 @@ class Target:
         """Show the study as running."""
 
     def learn(self, records: Collection[Record]) -> None:
-        """Receive records of the study before they are shown."""
+        """Receive records of the study before they are shown, as to learn which settings there are."""
 
     def shows(self, record: Record) -> bool:
-        """Whether the tracker already shows this record."""
+        """Return whether the tracker already shows this record; it is not called for it then."""
         return False
 
     def doubt(self, trial_id: str) -> None:
         """Forget what is known of a trial after a failed call, so that the tracker is asked again."""
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
-        """Show a trial that has no record, with its reports so far."""
+        """Show a trial that has no record, with its reports so far; `started` is in unix seconds."""
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Show a trial that has a record."""
+        """Show a trial that has a record, whether or not it was shown as running before."""
 
     def mend(self, record: Record, files: TrialFiles) -> int:
         """Compare the run that shows this record with it, value by value.
@@ -223,5 +232,5 @@ class Target:
         """Write to the storage what other processes need to know, such as links."""
 
     def url(self, trial_id: str | None = None) -> str | None:
-        """The page of a trial, or of the study; None where there is none."""
+        """Return the address of the page of a trial, or of the study where `trial_id` is None; None for no page."""
         return None

@@ -51,7 +51,7 @@ class TrackingAddress:
         raise TypeError("a tracking address stays in its process, because it may have a password")
 
     def reveal(self) -> str:
-        """The address with its password, as MLflow and the database take it."""
+        """Return the address with its password, as MLflow and the database take it; never to be shown."""
         return self._uri
 
     @property
@@ -70,7 +70,10 @@ class TrackingAddress:
         return _sqlite_path(self._uri)
 
     def state(self) -> str:
-        """Return a text that changes when a sqlite file is written to; "" for stores that have to be asked."""
+        """Return a text that changes when a sqlite file is written to; "" for stores that have to be asked.
+
+        It is "" too for a file that is not there yet. Its write-ahead log counts, where writes go first.
+        """
         if not self.is_sqlite or not self.sqlite_path.exists():
             return ""
         files = (self.sqlite_path, self.sqlite_path.with_name(f"{self.sqlite_path.name}-wal"))
@@ -85,7 +88,8 @@ class TrackingAddress:
     def artifact_root(self, storage: str, study: str) -> str | None:
         """Return where a study's artifacts go; None: the server decides.
 
-        They go beside a sqlite file, and into the storage for another database.
+        They go beside a sqlite file, and into the storage for another database. `storage` is that of the study ("": not
+        known).
         """
         if self.is_sqlite:
             return (self.sqlite_path.parent / "mlartifacts" / study).as_uri()
@@ -96,7 +100,7 @@ class TrackingAddress:
 
 
 def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
-    """The address as it must be for any working directory; a one-line error if it cannot work.
+    """Return the address as it must be for any working directory; raise a one-line error if it cannot work.
 
     `SpecError` for an address that names no kind of store we know, `StorageError` for one that nothing can be
     written to. `none` stands for no tracking. Without `connect` servers are not asked: another machine will.
@@ -126,11 +130,15 @@ def is_server(uri: str) -> bool:
 
 
 def _sqlite_path(uri: str) -> Path:
+    """Return the file of a sqlite address, without its options (`?timeout=5`)."""
     return local_path(uri.split(":///", 1)[1].split("?", 1)[0], "tracking").resolve()
 
 
 def _with_password(uri: str) -> str:
-    """A database's address with the password that the environment or a file has, if its own has none."""
+    """Return a database's address with the password that the environment or a file has, if its own has none.
+
+    `SpecError` where there is a password and the address names no user for it.
+    """
     parts = urllib.parse.urlsplit(uri)
     password = "" if parts.password else secret_from_environment(PASSWORD)
     if not password:
@@ -160,7 +168,10 @@ def _check_no_user(uri: str) -> None:
 
 
 def _checked_sqlite(uri: str) -> str:
-    """Return the address of a sqlite file as an absolute one; an error where it cannot be written."""
+    """Return the address of a sqlite file as an absolute one; the file need not exist.
+
+    `SpecError` where the address names no file, `StorageError` where it cannot be written or is no database.
+    """
     if ":///" not in uri or not uri.split(":///", 1)[1]:
         raise SpecError(
             "a sqlite store needs a file",
@@ -193,7 +204,10 @@ def _takes_files(folder: Path) -> bool:
 
 
 def _check_database_file(path: Path, uri: str) -> None:
-    """Open the file for writing, so that sqlite undoes a transaction of a killed process."""
+    """Open the file for writing, so that sqlite undoes a transaction of a killed process.
+
+    `StorageError` where another process holds it, it cannot be written, or it is no database of sqlite.
+    """
     file = f"file:{urllib.parse.quote(str(path))}?mode=rw"
     try:
         with contextlib.closing(
@@ -217,7 +231,10 @@ def _check_database_file(path: Path, uri: str) -> None:
 
 
 def _checked_http(uri: str) -> str:
-    """Ask the server's /health, which needs no login."""
+    """Return the address without a slash at its end, once the server has answered at /health; else `StorageError`.
+
+    A server that wants a login even there counts as one that is there.
+    """
     uri = uri.rstrip("/")
     start = "start one with `mlflow server`, or give --tracking none now and run `contrasweep sync` later"
     try:
@@ -242,7 +259,7 @@ def _checked_http(uri: str) -> str:
 
 
 def _check_database(address: TrackingAddress) -> None:
-    """Raise an error in one line where the database does not answer."""
+    """Raise `StorageError` where the database does not answer, `SpecError` where its Python package is missing."""
     import sqlalchemy
 
     try:

@@ -13,6 +13,7 @@ from filelock import FileLock
 from contrasweep.tracking.mlflow.address import TrackingAddress
 from contrasweep.tracking.tracker import TrackingError
 
+# Environment variables of MLflow and their values here, where the user has not set them.
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # we retry ourselves: MLflow's retry of create_run makes second runs
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
@@ -20,6 +21,7 @@ SETTINGS = {
     "MLFLOW_LOGGING_LEVEL": "ERROR",  # its warnings are of retries; what fails in the end is said here, in a line
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+# MLflow's codes of errors after which the same call fails again.
 _FINAL = {
     "INVALID_PARAMETER_VALUE",
     "BAD_REQUEST",
@@ -43,13 +45,17 @@ def new_client(uri: TrackingAddress) -> "Client":
 
 
 def _open(uri: TrackingAddress) -> Any:
+    """Return MLflow's own client of a store."""
     from mlflow import MlflowClient
 
     return MlflowClient(uri.reveal())
 
 
 def _open_sqlite(uri: TrackingAddress) -> Any:
-    """Make a new database file in one process at a time: two processes at once break its schema."""
+    """Return MLflow's own client of a sqlite file, which is made where it is missing or empty.
+
+    One process at a time does so: two at once break the schema of a new file.
+    """
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
@@ -58,6 +64,7 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
         if not path.exists() or not path.stat().st_size:
             _make_database(path)
         client = _open(uri)
+        # The first call brings an older schema up to date: also a thing for one process at a time.
         client.search_experiments(max_results=1)
     return client
 
@@ -86,7 +93,10 @@ class Client:
 
 
 def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Return what `function` gives for these arguments; its errors become a `TrackingError`."""
+    """Return what `function` gives for these arguments; its errors become a `TrackingError`.
+
+    It is retryable where a later try may work: the store is away, or what the call names has gone and is made again.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
@@ -94,7 +104,7 @@ def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any
     except TrackingError:
         raise
     except MlflowException as error:
-        # made again
+        # What the call names was deleted by somebody, and is made again at the next try.
         gone = error.error_code == "RESOURCE_DOES_NOT_EXIST" or "'active' state" in str(error)
         # MLflow calls it a bad request when its database fails: out of connections, or another writes the row just now
         passing = gone or _DATABASE_FAULT in str(error) or error.error_code not in _FINAL

@@ -49,7 +49,10 @@ Point = tuple[str, float, int, int]
 
 @dataclass(frozen=True)
 class RunDescription:
-    """One trial as MLflow shows it: its run's name, params (with the same keys for all trials), tags, dataset."""
+    """One trial as MLflow shows it: its run's name, params (with the same keys for all trials), tags, dataset.
+
+    `dataset` has the fields of MLflow's entity of a dataset.
+    """
 
     trial_id: str
     name: str
@@ -59,10 +62,11 @@ class RunDescription:
 
 
 def describe_run(study: TrackedStudy, trial: TrialLike) -> RunDescription:
-    """Return the tags and parameters of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
+    """Return name, params, tags and dataset of a trial's run in MLflow; a `Trial` and its `Record` give the same."""
     config = dotted.flatten(trial.config)
     identity = {"arm": trial.arm, "data": trial.data.name, "fold": trial.fold, "seed": trial.seed}
     keys = mlflow_keys([*study.keys, *identity, *config])
+    # Every run has a param for each key of the study, also where its trial has no such setting.
     params = {keys[key]: MISSING for key in study.keys}
     params |= {keys[key]: _text(value) for key, value in (identity | config).items()}
     tags = {
@@ -82,7 +86,10 @@ def describe_run(study: TrackedStudy, trial: TrialLike) -> RunDescription:
 
 
 def final_tags(record: Record) -> dict[str, str]:
-    """Return the tags of a run that are known once its trial has ended."""
+    """Return the tags of a run that are known once its trial has ended; those that would be empty are left out.
+
+    The description of a failed trial's run is the end of its traceback.
+    """
     tags = {
         "status": record.status,
         "host": record.host,
@@ -125,7 +132,10 @@ def study_code_tags(codes: Iterable[CodeRef]) -> dict[str, str]:
 
 
 def system_points(record: Record) -> list[Point]:
-    """Time, memory and GPU use of a trial, for MLflow's tab of system metrics."""
+    """Return time, memory and GPU use of a trial, for MLflow's tab of system metrics.
+
+    What was not measured is left out.
+    """
     values = {
         "training_seconds": record.seconds,
         "gpu_memory_gib": record.gpu_memory_gib,
@@ -223,6 +233,7 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     params = dict.fromkeys(["arm", *axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
     # MLflow cuts names, and fold and seed come last: the column is as wide as a whole name.
+    # In pixels: some 6.4 a letter, within what a page can show.
     letters = 28 + sum(len(axis) + 8 for axis in study.axes)
     width = min(560, max(330, 60 + round(6.4 * letters)))
     view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: width}}
@@ -311,7 +322,7 @@ def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
 
 
 def milliseconds(time: float) -> int:
-    """Unix seconds as MLflow's timestamps: whole milliseconds."""
+    """Return unix seconds as MLflow's timestamps: whole milliseconds."""
     return int(time * 1000)
 
 
@@ -329,6 +340,7 @@ def _dataset(study: TrackedStudy, data: DatasetLike) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
+    """Return a setting as the text of a param: `MISSING` for None, numbers as labels, lists and mappings as JSON."""
     if value is None:
         return MISSING
     if isinstance(value, float):

@@ -16,21 +16,27 @@ from contrasweep.trial import Trial
 
 
 def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
-    """Return the module in a checkpoint; None where there is no `load_model` beside the trainable."""
+    """Return the module in the checkpoint in `folder`, by `load_model` beside the trial's trainable.
+
+    None where there is no such function.
+    """
     module, _, name = loader_path(trial.trainable, trial.config).partition(":")
     loader = getattr(importlib.import_module(module), name, None)
     return None if loader is None else loader(folder, trial)
 
 
 def log_model(server: Server, record: Record, module: Any, step: int) -> None:
-    """Log `module` as the model of a trial's run, once for each `step`. Its name has the study, arm, axes and seed.
+    """Log `module` as the model of a trial's run, once for each `step`, after which it was trained.
+
+    Nothing is done where the trial has no run, or its run has the model of that step. The model's name has the study,
+    arm, axes and seed.
 
     It is pickled by reference to its class, so whoever loads it needs the package of that class.
     """
     run = server.find(record.trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
         return
-    # which MLflow refuses
+    # MLflow refuses these signs in a name.
     name = re.sub(
         r"[/:.%\"']", "_", f"{server.study.name} {replicate_of(record, server.study.axes)}"
     )

@@ -113,6 +113,7 @@ class Server(Target):
     """Shows a study as an experiment of MLflow: a run of its own and, below that, one run a trial."""
 
     def __init__(self, uri: TrackingAddress, study: TrackedStudy, records: StudyRecords) -> None:
+        """Prepare to show `study`, whose storage is that of `records`; MLflow is not asked before `connect`."""
         self.uri = uri
         self.study = study
         self.records = records
@@ -136,6 +137,8 @@ class Server(Target):
     ) -> None:
         """Find or make the experiment and the study's run, and learn which runs of trials there are.
 
+        Runs whose study's run was deleted are put below the present one.
+
         Args:
             began: When the study began, in unix seconds.
             whole: Keep of every run which metrics it has, so that `mend` finds gaps.
@@ -148,6 +151,7 @@ class Server(Target):
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
         self._unsure.clear()
+        # The newest come first, so that the last of several runs of the study is the oldest: that one stays.
         for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
@@ -167,7 +171,7 @@ class Server(Target):
         return self.runs.get(trial_id)
 
     def is_reachable(self) -> bool:
-        """After a failed call: return whether the store answers at all."""
+        """Return whether the store answers at all, after a failed call; also where it answers with a refusal."""
         try:
             self.client.search_experiments(max_results=1)
         except TrackingError as error:
@@ -379,10 +383,11 @@ class Server(Target):
         return parent
 
     def _set_parent_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the study's own run."""
         self._log(Run(self.parent_id, {}), tags=tags)
 
     def _search(self, condition: str = "") -> Iterator[Run]:
-        """The experiment's runs that show this storage, the newest first."""
+        """Yield the experiment's runs that show this storage and fulfil the `condition` ("": all), the newest first."""
         token = None
         mine = f"tags.`{ORIGIN_TAG}` = '{self.study.origin}'"
         condition = " AND ".join(filter(None, (condition, mine)))
@@ -411,6 +416,7 @@ class Server(Target):
     def _keep(self, trial_id: str, run: Run) -> None:
         """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
         other = self.runs.get(trial_id)
+        # The search gives the newest first, so that of two alike the one that comes later, the older, replaces it.
         if other is not None and other.is_final and not run.is_final:
             run, other = other, run
         self.runs[trial_id] = run
@@ -465,7 +471,7 @@ class Server(Target):
         return missing
 
     def _create(self, description: RunDescription, started: float, tags: Mapping[str, str]) -> Run:
-        """Make the run of a trial, with its tags and its dataset."""
+        """Make the run of a trial, with its tags (those of the description and `tags`) and its dataset; return it."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         all_tags = {
@@ -525,6 +531,7 @@ class Server(Target):
         return [point for point in dict.fromkeys(every) if point[0] not in reported]
 
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
+        """Return the params of the description that the run lacks."""
         return {name: value for name, value in description.params.items() if name not in run.params}
 
     def _log(
@@ -534,7 +541,10 @@ class Server(Target):
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Log in as few calls as MLflow takes, the tags with the last of them; `run` is brought up to date."""
+        """Log points, params and tags in as few calls as MLflow takes, and note in `run` what it has by then.
+
+        The tags go with the last call: a run that has them has all that was logged with them.
+        """
         from mlflow.entities import Param, RunTag
 
         first = metric_key(self.study.metric)
@@ -582,11 +592,12 @@ def study_status(statuses: Mapping[Status, int], outcome: Outcome) -> RunStatus:
 
 
 def study_page(experiment_id: str, view: str = VIEW) -> str:
-    """The page of a study below the UI's address, with our columns and the best trials first."""
+    """Return the page of a study, below the UI's address, that opens with the view of this name."""
     return f"#/experiments/{experiment_id}/runs?{PAGE_KIND}&viewStateShareKey={view}"
 
 
 def _used(files: TrialFiles) -> list[Row]:
+    """Return what a trial used over time as rows of reports, with metrics below `system/`."""
     return [
         {"step": row["step"], "time": row["time"], **system_metrics(row)} for row in files.system
     ]
@@ -603,7 +614,7 @@ def _same(shown: float, ours: float) -> bool:
 
 
 def _metric(point: Point) -> Any:
-    """A value of a metric."""
+    """Return a point as MLflow's entity."""
     from mlflow.entities import Metric
 
     return Metric(*point)

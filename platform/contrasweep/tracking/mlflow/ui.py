@@ -20,10 +20,16 @@ START_S = 240.0  # on a busy machine; 10 s on an idle one
 
 
 def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
-    """Show the runs at `uri` until interrupted; the exit status. It prints the address to open.
+    """Show the runs at `uri` until interrupted, and print the address to open; return the exit status.
 
-    For a store that is a server already, that is all. A taken port gives way to the
-    next free one.
+    Args:
+        uri: The tracking store. For one that is a server already, its address is printed, and that is all.
+        port: Where to serve; a taken port gives way to the next free one.
+        study: Whose page the address opens; None: the list of all studies.
+
+    Raises:
+        SpecError: There is nothing to show, or no port is free.
+        StorageError: The store or the server does not answer.
     """
     address = checked_uri(uri)
     if address.is_none:
@@ -43,7 +49,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # not a word of the command, which everybody can read
     settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()
-    # ends as Ctrl-C does: with the server
+    # SIGTERM ends this as Ctrl-C does, so that the server ends too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = f"-m mlflow server --host 127.0.0.1 --port {port} --workers 1 --uvicorn-opts".split()
     server = subprocess.Popen(
