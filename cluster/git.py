@@ -22,7 +22,11 @@ _QUIET = {
 
 
 def git(folder: Path, *words: str) -> bytes:
-    """Return what git prints in `folder`, whatever GIT_ variables say; `OSError`, `SubprocessError` where it fails."""
+    """Return what git prints in `folder`, whatever GIT_ variables say; `OSError`, `SubprocessError` where it fails.
+
+    `words` are git's command and its arguments. It fails where it is not installed, ends with a status other than 0, or
+    takes longer than `TIMEOUT_S`.
+    """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(
         ["git", *_SAFE, "-C", str(folder), *words],

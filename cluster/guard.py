@@ -23,10 +23,10 @@ def guard(
 ) -> Iterator[None]:
     """Limit this process's share of a GPU's memory, and its host memory, while this is open.
 
-    `gpu_share` is 0 to 1. Of host memory the process may take `host_memory_gib` in all or, where it holds that already
-    (imports count), `SLACK_GIB` more than it holds. Import what the trial needs before: loading a library maps memory
-    too. On the host, allocations beyond the limit raise MemoryError (torch: RuntimeError). Without CUDA, that limit is
-    skipped.
+    `gpu_share` is 0 to 1, `host_memory_gib` in GiB; None: that memory is not limited. Of host memory the process may
+    take `host_memory_gib` in all or, where it holds that already (imports count), `SLACK_GIB` more than it holds.
+    Import what the trial needs before: loading a library maps memory too. On the host, allocations beyond the limit
+    raise MemoryError (torch: RuntimeError). Without CUDA, that limit is skipped.
     """
     with contextlib.ExitStack() as limits:
         if gpu_share is not None:
@@ -38,9 +38,9 @@ def guard(
 
 @contextlib.contextmanager
 def _gpu_limit(share: float) -> Iterator[None]:
-    """Limit what torch may allocate on this process's GPU to `share` of it, while this is open.
+    """Limit what torch may allocate on this process's first GPU to `share` of it, while this is open.
 
-    Nothing without a GPU.
+    Does nothing without a GPU. At the end all of it is allowed, and what torch holds in reserve is freed.
     """
     import torch
 
@@ -67,7 +67,7 @@ def fraction(share: float, total_gib: float) -> float:
 
 @contextlib.contextmanager
 def _host_limit(gib: float) -> Iterator[None]:
-    """Set RLIMIT_DATA, which counts private writable memory, and put the soft limit back at the end.
+    """Set RLIMIT_DATA, which counts private writable memory, to leave `gib` GiB; put the soft limit back at the end.
 
     Shared maps such as Ray's object store and the address space that CUDA reserves are no part of it.
     """
@@ -91,6 +91,7 @@ def _data_bytes() -> tuple[int, int]:
     status = Path("/proc/self/status").read_text()
 
     def kib(name: str) -> int:
+        """Return a field of Linux's account, such as `VmData:  12345 kB`; 0 where it is not there."""
         match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
         return int(match[1]) if match else 0
 

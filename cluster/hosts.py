@@ -68,12 +68,15 @@ class ClusterHosts(Hosts):
         nodes: Callable[[], list[RayNode]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin with the hosts of `inventory`; `nodes` is `ray.nodes`, `clock` gives the time in seconds."""
         self.inventory = inventory
         self.nodes = nodes
         self.clock = clock
-        self.polled = self.grown = clock()
+        self.polled = self.grown = clock()  # when Ray was asked last, and when a host joined last
         self.autoscaled = _autoscaled(nodes())
-        self._requested: dict[Footprint, Any] = {}
+        self._requested: dict[
+            Footprint, Any
+        ] = {}  # footprint -> the placement group that asks for its host
 
     def poll(self) -> Inventory | None:
         """Return the hosts if there are more of a kind than ever before, else None.
@@ -89,7 +92,8 @@ class ClusterHosts(Hosts):
         if seen == self.inventory:
             return None
         self.inventory, self.grown = seen, self.clock()
-        self.request(())  # what was requested may hold the very host that has come
+        # A placement group may hold the very host that has come, which trials are to get.
+        self.request(())
         return seen
 
     def may_grow(self) -> bool:
@@ -97,7 +101,10 @@ class ClusterHosts(Hosts):
         return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
 
     def request(self, footprints: Iterable[Footprint]) -> None:
-        """Hold a placement group for each footprint, for which an autoscaler starts a host."""
+        """Hold a placement group for each footprint, for which an autoscaler starts a host.
+
+        Groups for footprints of earlier calls that are not among these are removed; () removes all.
+        """
         from ray.util import placement_group, remove_placement_group
 
         wanted = set(footprints)
@@ -117,7 +124,8 @@ def wait_for_hosts(
 ) -> Inventory:
     """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host for every trial; return its hosts.
 
-    `missing` returns the footprint of a trial that fits no host of an inventory, or None.
+    `missing` returns the footprint of a trial that fits no host of an inventory, or None. `on_message` receives a line
+    where a host is waited for. After the time the hosts that there are are returned.
     """
     import ray
 
@@ -144,7 +152,11 @@ def wait_for_hosts(
 
 
 def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the resources and node labels to request from Ray, so that an autoscaler starts a host for the trial."""
+    """Return the resources and node labels to request from Ray, so that an autoscaler starts a host for the trial.
+
+    A part of a GPU is requested as a whole one. The label lists the types of GPU that have the memory, such as
+    `in(A100,H100)`; {} where any type will do.
+    """
     resources = {"CPU": footprint.cpus, "memory": float(int(footprint.host_memory_gib * 2**30))}
     if not footprint.wants_gpu:
         return resources, {}

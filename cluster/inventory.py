@@ -100,7 +100,8 @@ class Inventory:
     def share_cost_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
         """Return the cost per hour of what one trial holds, the mean over the hosts that have it.
 
-        A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None.
+        A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None. Of a host with 4 GPUs, half a GPU
+        costs an eighth. 0 where no host has it.
         """
         hosts = [
             n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)
@@ -117,7 +118,7 @@ class Inventory:
         return sorted(by_name.values(), key=lambda gpu: (gpu.memory_gib or float("inf"), gpu.type))
 
     def gpu(self, name: str) -> Gpu:
-        """Return the type of GPU called `name`."""
+        """Return the type of GPU called `name`, which must be one of `gpu_types`."""
         return next(gpu for gpu in self.gpu_types if gpu.type == name)
 
     def count(self, name: str) -> int:
@@ -131,14 +132,16 @@ class Inventory:
 
         Hosts that differ in memory alone are taken for the same: their number and memory are the larger of both
         listings. Ray reports a slightly different free memory each time, and a host that replaces a lost one would be
-        counted twice.
+        counted twice. Returns this very inventory where the other adds nothing.
         """
+        # Kind of host, but for its memory -> the memory of each such host here and in `other`.
         kinds: dict[Node, tuple[list[float], list[float]]] = {}
         for side, nodes in enumerate((self.nodes, other.nodes)):
             for node in nodes:
                 kind = replace(node, memory_gib=0.0, count=1)
                 kinds.setdefault(kind, ([], []))[side].extend([node.memory_gib] * node.count)
         every: list[Node] = []
+        # The largest of one listing is the largest of the other, and so on; one without a counterpart stays.
         for kind, (mine, theirs) in kinds.items():
             pairs = zip_longest(
                 sorted(mine, reverse=True), sorted(theirs, reverse=True), fillvalue=0.0
@@ -150,7 +153,7 @@ class Inventory:
         return self if set(every) == set(self.nodes) else Inventory(tuple(every))
 
     def __str__(self) -> str:
-        """Return the hosts as a line: the number of each kind."""
+        """Return the hosts as a line: `2 x (16 cores, 128.0 GiB, 4 A100 of 39.4 GiB), 1 x (8 cores, 32.0 GiB)`."""
         return ", ".join(
             f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB"
             + (
@@ -182,7 +185,10 @@ class _Host(pydantic.BaseModel):
     name: str = ""
 
     def node(self, place: str) -> Node:
-        """Return the host; `InventoryError` at `place` where what a GPU is stays open."""
+        """Return the host; `InventoryError` at `place` where what a GPU is stays open.
+
+        A host with a type of GPU and no number of them has one.
+        """
         gpus = int(self.gpus if self.gpus is not None else bool(self.gpu))
         if gpus and not self.gpu:
             raise InventoryError(
@@ -240,7 +246,7 @@ def read_inventory(path: str | Path) -> Inventory:
             nodes.append(node := _Host.model_validate(entry).node(place))
         except pydantic.ValidationError as error:
             raise InventoryError(_first(error, place)) from None
-        # a share would be two amounts of memory
+        # Of two memories under one name, a share of such a GPU would be two amounts.
         if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:
             raise InventoryError(
                 f"{place}.gpu: {node.gpu.type} stands for two memories or speeds; "
@@ -250,7 +256,7 @@ def read_inventory(path: str | Path) -> Inventory:
 
 
 def _first(error: pydantic.ValidationError, place: str) -> str:
-    """Return the first mistake in a line."""
+    """Return the first mistake in a line, after its place: `cluster.yaml: nodes[0].cpus: this field is required`."""
     mistake = error.errors()[0]
     where = ".".join([place, *map(str, mistake["loc"])])
     if mistake["type"] == "extra_forbidden":
@@ -279,7 +285,8 @@ def ray_inventory(nodes: Iterable[RayNode]) -> Inventory:
     """Return the hosts that `ray.nodes()` lists.
 
     The type of a GPU comes from the node's label or its `accelerator_type:` resource, its memory from our label or from
-    the type. Where hosts disagree about the memory of a type, the smallest counts, since a trial may land on any.
+    the type. Where hosts disagree about the memory of a type, the smallest counts, since a trial may land on any. Equal
+    hosts are one entry with their number; those that are not alive are left out.
     """
     alive = [_ray_node(node) for node in nodes if node.get("Alive", True)]
     smallest: dict[str, Gpu] = {}
@@ -298,13 +305,16 @@ def this_machine() -> Inventory:
     memory_gib = min(psutil.virtual_memory().total, _cgroup_memory()) / 2**30
     gpus = _nvml_gpus()
     cores = float(len(os.sched_getaffinity(0)))
-    # a node has one type here, as in Ray; the smaller memory is safe for both
+    # A node has one type here, as in Ray. Of two types the smaller memory is safe for both.
     smallest = min(gpus, key=lambda gpu: gpu.memory_gib, default=None)
     return Inventory((Node(cores, memory_gib, len(gpus), smallest),))
 
 
 def _ray_node(node: RayNode) -> Node:
-    """Return a node of `ray.nodes()` as a host; a type of GPU that nothing names is `unknown`."""
+    """Return a node of `ray.nodes()` as a host; a type of GPU that nothing names is `unknown`.
+
+    Memory that neither a label nor the type tells is 0, which means unknown.
+    """
     resources = node.get("Resources", {})
     labels = node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
@@ -321,7 +331,7 @@ def _ray_node(node: RayNode) -> Node:
 
 
 def _label(labels: Mapping[str, str], name: str) -> float:
-    """Return a label's value, 0 where there is none."""
+    """Return a label's value, 0 where there is none; `InventoryError` where it is no number."""
     try:
         return float(labels.get(name) or 0.0)
     except ValueError:
@@ -329,7 +339,7 @@ def _label(labels: Mapping[str, str], name: str) -> float:
 
 
 def _cgroup_memory() -> float:
-    """Return the bytes that this container may use, infinite outside one."""
+    """Return the bytes that this container may use, infinite outside one: by the files of cgroup v2, else of v1."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = Path(path).read_text().strip()
@@ -361,6 +371,7 @@ def _nvml_gpus() -> list[Gpu]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return gpus
+    # Of the entries, numbers choose by position; an id (`GPU-...`, `MIG-...`) stands for the first GPU's type.
     chosen = [part.strip() for part in visible.split(",") if part.strip() not in ("", "-1")]
     if gpus:
         return [gpus[int(c)] if c.isdigit() and int(c) < len(gpus) else gpus[0] for c in chosen]
@@ -368,7 +379,10 @@ def _nvml_gpus() -> list[Gpu]:
 
 
 def short_name(name: str) -> str:
-    """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number."""
+    """Return the name that Ray gives to what NVML calls `NVIDIA A100-SXM4-80GB`: the words up to the model's number.
+
+    That is `A100`. Without a number all words count; "unknown" where there are none.
+    """
     words = name.removeprefix("NVIDIA ").removeprefix("Tesla ").split()
     end = next(
         (i for i, word in enumerate(words) if any(c.isdigit() for c in word)), len(words) - 1

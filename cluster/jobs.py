@@ -105,11 +105,11 @@ class Job:
         nothing new was in it; the status, each second. A dashboard that does not answer is asked again for `timeout_s`,
         then `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
         """
-        written = 0
-        quiet_s = POLL_S
-        due = 0.0
-        answered = time.monotonic()
-        warned = False
+        written = 0  # characters of the log
+        quiet_s = POLL_S  # until the next look at a log that has nothing new
+        due = 0.0  # when the log is fetched next
+        answered = time.monotonic()  # when the dashboard answered last
+        warned = False  # whether it was said that it does not answer
         while True:
             try:
                 status = self.status()
@@ -117,6 +117,7 @@ class Job:
                     text = self.logs()
                     if new_text := text[written:]:
                         write(new_text)
+                    # As late as the quiet asks for, and as the length: so many characters a second at most.
                     quiet_s = POLL_S if new_text else min(2 * quiet_s, MAX_QUIET_S)
                     written = max(written, len(text))
                     due = time.monotonic() + max(
@@ -142,7 +143,10 @@ class Job:
             time.sleep(POLL_S)
 
     def stop(self, wait_s: float = 60.0) -> str:
-        """Ask the job to end (SIGTERM: it writes what it has and is resumable), wait for that; return its status."""
+        """Ask the job to end (SIGTERM: it writes what it has and is resumable), wait for that; return its status.
+
+        After `wait_s` seconds it is returned as it is, such as RUNNING.
+        """
         Dashboard(self.address).read(
             lambda answer: bool(answer["stopped"]), "POST", f"{self._path}/stop"
         )
@@ -199,9 +203,11 @@ class Dashboard:
         metadata: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> Job:
-        """Send `folder` and queue a job in it.
+        """Send `folder` and queue a job in it; return the job.
 
-        A head that has only just started, without an agent for jobs, is asked again for `timeout_s`.
+        `entrypoint` is a command of the shell, `id` the job's (None: Ray makes one), `env` its variables, `folder`
+        where it runs (None: none is sent), and `metadata` texts that the cluster keeps beside it. A head that has only
+        just started, without an agent for jobs, is asked again for `timeout_s`. `SubmissionError` where it is refused.
         """
         environment: dict[str, object] = {"env_vars": dict(env or {})}
         if folder is not None:
@@ -237,7 +243,10 @@ class Dashboard:
         )
 
     def _upload(self, folder: Path) -> str:
-        """Send a folder as a package, unless the cluster has it; return the package's address."""
+        """Send a folder as a package, unless the cluster has it; return the package's address, `gcs://NAME.zip`.
+
+        The name is a digest of the content. `SubmissionError` where the package is larger than the head takes.
+        """
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as package:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -260,9 +269,9 @@ class Dashboard:
     def read(
         self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None
     ) -> T:
-        """Return what `read` takes from the JSON of an answer.
+        """Return what `read` takes from the JSON of the answer to `method` at `path`, such as GET /api/version.
 
-        `SubmissionError` where the answer is not one that Ray gives.
+        `body` is sent with it. `SubmissionError` where there is no answer, or none that Ray gives: `read` then raises.
         """
         try:
             return read(json.loads(self._send(method, path, body)))
@@ -273,9 +282,10 @@ class Dashboard:
             ) from None
 
     def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Return the body of the dashboard's answer.
+        """Return the body of the dashboard's answer to `method` at `path`, with `body` (None: none) and our token.
 
-        `SubmissionError` in one line where it refuses or does not answer.
+        `SubmissionError` in one line where it refuses or does not answer within `TIMEOUT_S`; `JobNotFoundError` for a
+        job that it does not know.
         """
         request = urllib.request.Request(self.address + path, body, auth_headers(), method=method)
         request.add_header("Content-Type", "application/json")
@@ -294,7 +304,7 @@ class Dashboard:
     def _refusal(self, code: int, text: str) -> SubmissionError:
         """Return the error for an answer with the HTTP status `code`.
 
-        It tells of a wrong token or an unknown job, else the server's own words.
+        It tells of a wrong token or an unknown job, else it has the first and the last line of the server's `text`.
         """
         if code in (401, 403):
             return SubmissionError(f"{self.address} {_token_hint(code)}")
@@ -309,7 +319,10 @@ class Dashboard:
 
 
 def normal_address(address: str) -> str:
-    """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if `address` cannot be one."""
+    """Return the address of a Ray dashboard as `http://host:port`; `SubmissionError` if `address` cannot be one.
+
+    `host:port` alone is taken for one of http. Whether anything answers there is not asked.
+    """
     text = address if "://" in address else f"http://{address}"
     if set("@?#") & set(text):
         raise SubmissionError(
@@ -325,10 +338,10 @@ def normal_address(address: str) -> str:
 
 
 def auth_headers() -> dict[str, str]:
-    """Return what Ray's token authentication wants.
+    """Return the headers of HTTP that Ray's token authentication wants; {} without one.
 
-    With RAY_AUTH_MODE=token, that is the token in RAY_AUTH_TOKEN, in the file that RAY_AUTH_TOKEN_PATH names, or in
-    ~/.ray/auth_token.
+    With RAY_AUTH_MODE=token, that is the token in RAY_AUTH_TOKEN, else in the file that RAY_AUTH_TOKEN_PATH names, else
+    in ~/.ray/auth_token.
     """
     if os.environ.get("RAY_AUTH_MODE") != "token":
         return {}
@@ -338,6 +351,7 @@ def auth_headers() -> dict[str, str]:
 
 
 def _token_hint(code: int) -> str:
+    """Return what a dashboard's answer 401 or 403 means and what to do, as the end of a sentence."""
     if code == 403:
         return "refuses the token in RAY_AUTH_TOKEN or ~/.ray/auth_token; it must be the cluster's"
     if os.environ.get("RAY_AUTH_MODE") != "token":

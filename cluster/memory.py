@@ -57,19 +57,20 @@ class Work:
     kernels: float = 0.0
 
     def times(self, parts: float) -> "Work":
-        """Return the work of a step on `parts` times the examples, in the same number of kernels."""
+        """Return the work of a step on `parts` times the examples, in as many kernels, each so much larger."""
         return Work(self.operations * parts, self.moved * parts, self.kernels)
 
     def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:
         """Return the seconds that a step takes on a `share` of this type of GPU, in half precision or not.
 
+        The formula is in this module's docstring: what the GPU does, by its share, or the launches if they take longer.
         Launches come from the host and know no share, but however small kernels are, those of several processes run
         one after the other. None for a type whose peak is not known, and where nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
             return None
-        # a V100 and a T4 have none for float32
+        # A V100 and a T4 have no tensor cores for float32: their peak is less than a quarter of that in half precision.
         on_tensor_cores = half or 4 * peak.fp32 >= peak.half
         utilisation = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
         operations = 1e12 * utilisation * (peak.half if half else peak.fp32)
@@ -84,24 +85,27 @@ NO_WORK = Work()
 def counted_work() -> Iterator[Callable[[], Work]]:
     """Count the operations, bytes and kernels of the forward pass that runs in this `with` block. Tensors may be fake.
 
-    Yields a function that returns the `Work` of a whole training step.
+    Yields a function that returns the `Work` of a whole training step, which is `PASSES` times that of the forward
+    pass.
     """
     import torch
     from torch.utils.flop_counter import flop_registry
 
     class Counting(dispatch_mode()):  # type: ignore[misc]
-        operations = moved = kernels = 0
+        operations = moved = kernels = 0  # moved: bytes
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            """Run an operation; count it unless it makes a view, reads no tensor or asks for the device (prim)."""
             result = func(*args, **(kwargs or {}))
             read = [x for x in tree_iter((args, kwargs)) if isinstance(x, torch.Tensor)]
-            if read and not func.is_view and func.namespace != "prim":  # which asks for the device
+            if read and not func.is_view and func.namespace != "prim":
                 self.kernels += 1
                 written = (x for x in tree_iter(result) if isinstance(x, torch.Tensor))
                 self.moved += sum(x.numel() * x.element_size() for x in (*read, *written))
                 if (operations := flop_registry.get(overloads(func))) is not None:
                     self.operations += operations(*args, **(kwargs or {}), out_val=result)
-                # an LSTM's, which the registry lacks
+                # A layer of an LSTM, which the registry lacks: each word of each row is multiplied by the weights of
+                # the input (args[1]) and of the state (args[2]).
                 elif func.name().startswith("aten::mkldnn_rnn_layer"):
                     words, rows = args[0].shape[:2]
                     self.operations += 2 * words * rows * (args[1].numel() + args[2].numel())
@@ -120,7 +124,11 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Count:
-    """The bytes that training holds by the model alone, before calibration, and the `work` of a step."""
+    """The bytes that training holds by the model alone, before calibration, and the `work` of a step.
+
+    `saved` are those kept for the backward pass, `parameters` those of the weights, `resident` what lies on the device
+    anyway; `optimizer_states` counts states as large as the parameters.
+    """
 
     saved: int
     parameters: int
@@ -130,7 +138,7 @@ class Count:
 
     @property
     def gib(self) -> float:
-        """Sum of the bytes, in GiB."""
+        """Sum of the bytes, in GiB: parameters count as weights, as gradients and as states of the optimiser."""
         return (self.saved + self.parameters * (2 + self.optimizer_states) + self.resident) / GIB
 
 
@@ -170,7 +178,10 @@ class Workload:
     step: Count | None = None
 
     def count(self) -> Count:
-        """Return `count` of one training step, with what is resident."""
+        """Return `count` of one training step, of all `gpus` and the whole batch, with what is resident.
+
+        `ClusterError` where the model cannot be counted.
+        """
         step = self.step or count(
             self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake
         )
@@ -194,6 +205,7 @@ def count(
 ) -> Count:
     """Count what one training step of `build_model()` keeps, without a GPU, and unless `fake` is off without memory.
 
+    optimizer_states: how many values the optimiser keeps for each parameter. precision: that of autocast.
     inputs: shape of the one input tensor with all images of a step ([2B c h w] where two views or the images of
     a pair go through the encoder together), or a function that builds the model's arguments, as a tuple.
     loss: what the model's output goes through, where that keeps memory worth counting. The tensors are fake:
@@ -228,7 +240,8 @@ def count(
 def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     """Yield the size in bytes of each storage that autograd keeps while this is open, by identity.
 
-    A tensor that is kept twice or as a view counts once, and the model's own weights and buffers not at all.
+    A tensor that is kept twice or as a view counts once, and the model's own weights and buffers not at all. The
+    mapping is filled as the forward pass runs.
     """
     import torch
 
@@ -239,6 +252,7 @@ def _saved_storages(model: "torch.nn.Module") -> "Iterator[dict[int, int]]":
     alive = []  # a storage that is freed could hand its identity to the next
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
+        """Note a tensor that autograd saves, and let it be saved as it is."""
         storage = tensor.untyped_storage()
         if (key := storage_key(storage)) not in kept_anyway:
             sizes[key] = storage.nbytes()

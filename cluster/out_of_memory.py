@@ -42,6 +42,7 @@ def which(error: BaseException | str | None) -> Memory | None:
     """
     if isinstance(error, str):
         return _of_text(error)
+    # Along the errors that it was raised from, which may refer to each other in a circle.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -68,6 +69,7 @@ def _of_one(error: BaseException) -> Memory | None:
 
 
 def _of_text(text: str) -> Memory | None:
+    """Return which memory a text says is used up; None for any other. A text on both is the GPU's."""
     if _GPU_TEXT.search(text):
         return "gpu"
     return "host" if _HOST_TEXT.search(text) else None
@@ -90,7 +92,7 @@ def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placeme
 def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
     """Return a place with more GPU memory: twice the share, else a whole GPU of the next larger type.
 
-    None: there is none.
+    None where there is none, and for a trial without a GPU.
     """
     if placement.gpu is None:
         return None
@@ -106,6 +108,7 @@ def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
 
 def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
     """Return a place with twice the host memory, or all of the largest host; None where it has that already."""
+    # Of the hosts that have its GPU and its cores.
     hosts = [
         node.memory_gib
         for node in inventory.nodes

@@ -129,13 +129,15 @@ def is_secret(name: str) -> bool:
 def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Return the files to send, as {path in the copy: file}: those of the project at `root`, and `files`.
 
-    A link to a file that is sent is followed. Raises `SubmissionError` for a link that leads out of the project, for a
-    folder that is not there, and for more than `LIMIT_MIB`; the message names the largest files.
+    `files` are given in the same form, and take the place of the project's at the same path. A link to a file that is
+    sent is followed. Raises `SubmissionError` for a link that leads out of the project, for a folder that is not there,
+    and for more than `LIMIT_MIB`; the message names the largest files.
     """
     if not root.is_dir():
         raise SubmissionError(f"the folder to send, {root}, does not exist or is not a folder")
     top = root.resolve()
     listed = set(_by_git(top) or _by_names(top))
+    # Folder -> the files and folders in it that lead to what is sent.
     inside: dict[Path, set[Path]] = {}
     for path in listed:
         while path != top:
@@ -174,37 +176,46 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
 
 
 def _by_git(top: Path) -> list[Path]:
-    """Return the files and links of a work tree that travel; none where git does not answer or knows nothing here."""
+    """Return the files and links of a work tree that travel; [] where git does not answer or knows nothing here.
+
+    What git tracks travels whatever its name; what it neither tracks nor ignores by the lists of this module.
+    """
     try:
         tracked = git(top, "ls-files", "-z", "--cached")
         others = git(top, "ls-files", "-z", "--others", "--exclude-standard")
     except (OSError, subprocess.SubprocessError):
         return []
-    stays = functools.cache(_stays)
+    stays = functools.cache(_stays)  # many files have the same folders
 
     def stays_behind(path: Path) -> bool:
+        """Whether a path or a folder around it, below the top, is not sent."""
         return stays(path) or (path.parent != top and stays_behind(path.parent))
 
     paths = [top / os.fsdecode(name) for name in tracked.split(b"\0") if name]
     untracked = [top / os.fsdecode(name) for name in others.split(b"\0") if name]
     paths += [path for path in untracked if not stays_behind(path)]
-    # git lists a submodule or another checkout as one folder
+    # Git lists a submodule or another checkout as one folder, which is asked for its own files.
     for nested in [path for path in paths if path.is_dir() and not path.is_symlink()]:
         paths += _by_git(nested) or _by_names(nested)
     return paths
 
 
 def _by_names(top: Path) -> Iterator[Path]:
-    """Yield the files and links of a folder that travel."""
+    """Yield the files and links of a folder that travel, by the lists of this module."""
     for folder, names, files in os.walk(top):
+        # `os.walk` goes on into the folders that are left in `names`; a link to a folder is yielded like a file.
         paths = [path for name in (*names, *files) if not _stays(path := Path(folder, name))]
         names[:] = [path.name for path in paths if path.is_dir() and not path.is_symlink()]
         yield from (path for path in paths if path.name not in names)
 
 
 def _stays(path: Path) -> bool:
-    """Whether a file or folder is not sent: by its name, or because of what a folder holds."""
+    """Whether a file or folder is not sent: by its name, or because of what a folder holds.
+
+    Such folders are environments of Python, those that cannot be read, and storages with studies in them.
+    """
     is_folder = path.is_dir()
+    # A package in a package is code, whatever its name.
     if is_folder and all((folder / "__init__.py").exists() for folder in (path, path.parent)):
         return False
     if _matches(path.name, EXCLUDES) or is_secret(path.name):

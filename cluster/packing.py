@@ -131,7 +131,8 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     """Return the share 1/n of a `gpu` for one trial, or None if its memory is more than the GPU has.
 
     A trial that asks for several GPUs gets n whole ones. The share covers memory with its margin, the measured busy
-    fraction, and the trial's part of the host's cores that belong to one GPU.
+    fraction, and the trial's part of the host's cores that belong to one GPU (`cpus_per_gpu`; without bound: cores play
+    no part). It is 1/16 at least.
     """
     footprint = footprint.on(gpu.type)
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
@@ -147,6 +148,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
         footprint.gpu_busy,
         footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0,
     )
+    # The largest n of which 1/n is as much as is required; 1 where even a whole GPU is less, as with the margin.
     if required * MAX_TRIALS_PER_GPU <= 1:
         return Fraction(1, MAX_TRIALS_PER_GPU)
     return Fraction(1, max(1, math.floor(1 / required + 1e-9)))
@@ -166,6 +168,7 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
     for gpu in inventory.gpu_types:
         if footprint.gpu_types and gpu.type not in footprint.gpu_types:
             continue
+        # Where hosts differ, the share is by the one with the most cores beside each GPU.
         nodes = [node for node in inventory.nodes if node.gpu == gpu and node.gpus]
         part = share(footprint, gpu, cpus_per_gpu=max(node.cpus / node.gpus for node in nodes))
         if part is None:
@@ -178,6 +181,7 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
 
 def why_not(footprint: Footprint, inventory: Inventory) -> str:
     """Return in one line why `options` is empty: the need of the trial that is too large, and what there is."""
+    # A type of GPU that is not there, then its memory, and else what one host has.
     if footprint.wants_gpu:
         allowed = [
             gpu
@@ -209,7 +213,10 @@ def fits(placement: Placement, node: Node) -> bool:
 
 
 def slots_on(placement: Placement, node: Node) -> int:
-    """Return how many trials of this kind one such host holds at once, by GPUs, cores and host memory."""
+    """Return how many trials of this kind one such host holds at once, by GPUs, cores and host memory.
+
+    2**31 where the trial needs nothing of it.
+    """
     if placement.gpu is not None and (node.gpu is None or node.gpu.type != placement.gpu):
         return 0
     limits = [node.cpus / placement.cpus if placement.cpus else math.inf]
@@ -219,6 +226,7 @@ def slots_on(placement: Placement, node: Node) -> int:
         limits.append(node.gpus // int(placement.share))
     elif placement.share:
         limits.append(node.gpus * placement.share.denominator)
+    # A quotient that rounding has put just below a whole number is that number.
     smallest = min(limits)
     return int(smallest + 1e-9) if smallest < math.inf else 2**31
 
@@ -301,14 +309,19 @@ def _balance(
     work: list[float],
     inventory: Inventory,
 ) -> None:
-    """Move trials from the most loaded type of GPU to a larger one while that ends the whole sooner; in place."""
+    """Move trials from the most loaded type of GPU to another one while that ends the whole sooner; in place.
+
+    By trial: `chosen` is its place, which changes, `candidates` are all that it could have, `work` its seconds on a GPU
+    of speed 1. `movable` are the indices of those with a choice.
+    """
     supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
     speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-    # seconds until all GPUs of the type are through
+    # By type: seconds until all of its GPUs are through, and seconds of its longest trial.
     load: defaultdict[str, float] = defaultdict(float)
     longest: defaultdict[str, float] = defaultdict(float)
 
     def cost(i: int, way: Placement) -> float:
+        """Return the seconds that trial `i` adds to the load of a type: those of its share, spread over all GPUs."""
         assert way.gpu is not None  # only trials with a choice of GPU are weighed
         return work[i] / speed[way.gpu] * float(way.share) / supply[way.gpu]
 
@@ -326,6 +339,7 @@ def _balance(
         busiest = max(
             (kind for kind in queues if queues[kind]), key=lambda kind: load[kind], default=None
         )
+        # Nothing is left to move, or the longest trial alone takes as long.
         if busiest is None or load[busiest] <= longest[busiest]:
             return
         _, i = heapq.heappop(queues[busiest])

@@ -19,7 +19,10 @@ ANSWER_S = 120
 
 
 def check_version(dashboard: Dashboard) -> None:
-    """Check that a Ray dashboard answers and accepts our token, of our version where Ray is installed here."""
+    """Check that a Ray dashboard answers and accepts our token, and that its Ray is of the version installed here.
+
+    Without Ray here every version will do. `SubmissionError` otherwise.
+    """
     theirs = dashboard.ray_version()
     try:
         import ray
@@ -93,7 +96,10 @@ def check_not_running(
 
 
 def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
-    """Check that the cluster reaches `uris`; a small job tests it from there."""
+    """Check that the cluster reaches `uris`; a small job tests it from there. `SubmissionError` where it does not.
+
+    Without any, no job is sent.
+    """
     wanted = list(uris)
     if not wanted:
         return
@@ -107,6 +113,7 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
                 f"the cluster did not run a first job within {ANSWER_S} s; is its head overloaded?"
             )
         time.sleep(0.3)
+    # The job prints one line, `PROBE {"address": "why it cannot be reached"}`.
     logs = f"contrasweep logs {shlex.quote(job.id)}"
     answer = re.search(r"^PROBE (.*)$", job.logs(), re.MULTILINE)
     if answer is None:
@@ -121,6 +128,7 @@ def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
     except (ValueError, TypeError):
         found = f"{answer[1][:80]!r}, which is not its answer"
         raise SubmissionError(f"a first job on the cluster printed {found}; see `{logs}`") from None
+    # One line says one problem: the first of them.
     for uri, why in unreachable.items():
         raise SubmissionError(
             f"{uri} cannot be reached from the cluster ({' '.join(str(why).split())[:200]})"
@@ -144,7 +152,8 @@ def versions() -> dict[str, str]:
 def check_nodes() -> None:
     """Check that every node of the connected cluster has this process's versions.
 
-    Each is asked by a task of 0 cores; a node that goes meanwhile is left out.
+    Each is asked by a task of 0 cores; a node that goes meanwhile is left out. `SubmissionError` where one differs or
+    does not answer within `ANSWER_S`.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On

@@ -13,7 +13,10 @@ PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1
 
 
 def host_and_port(uri: str) -> "tuple[str, int]":
-    """Return where a connection to `uri` goes: for s3:// to the endpoint that this node's environment names."""
+    """Return where a connection to `uri` goes: for s3:// to the endpoint that this node's environment names.
+
+    Without one to that of AWS. The port is that of the address, else the usual one of its scheme, else 443.
+    """
     if uri.startswith("s3://"):
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         default = "https://s3.%samazonaws.com" % (f"{region}." if region else "")
@@ -23,7 +26,7 @@ def host_and_port(uri: str) -> "tuple[str, int]":
 
 
 def unreachable(uris: "list[str]", timeout_s: float = 10.0) -> "dict[str, str]":
-    """Return the addresses to which no connection can be made, with the reason."""
+    """Return the addresses to which no connection can be made within `timeout_s`, each with the reason."""
     failed = {}
     for uri in uris:
         host, port = host_and_port(uri)

@@ -37,7 +37,10 @@ class Makespan:
     infeasible: int
 
     def scaled(self, times: float) -> "Makespan":
-        """Return the makespan of `times` as many trials, where there are far more of them than placements."""
+        """Return the makespan of `times` as many trials, where there are far more of them than placements.
+
+        Time, cost and counts grow in proportion; `utilisation` stays.
+        """
         spent = {
             name: getattr(self, name) * times
             for name in ("hours", "gpu_hours", "cost", "trials_cost")
@@ -60,7 +63,8 @@ def simulate(
     """Run the plan without running anything.
 
     footprints, seconds: one a trial, in the plan's order; seconds on a GPU of speed 1.
-    start_s: what each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones).
+    start_s: seconds that each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones). Trials that
+    fit no host are counted as infeasible and take no time.
     """
     packing = place(footprints, inventory, seconds=seconds)
     return _Simulation(packing, seconds, start_s).run()
@@ -88,6 +92,8 @@ class _Kind:
     waiting: deque[int] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
+        # What one such trial holds: of each of its GPUs `units` (in UNITS), on hosts of `nodes`, the ids of entries of
+        # the inventory. `weight` is its part of the capacity: GPUs, or cores where there are none.
         share = self.placement.share
         self.units = int(min(share, Fraction(1)) * UNITS)
         self.gpus = math.ceil(share)
@@ -97,7 +103,7 @@ class _Kind:
         gpu = self.inventory.gpu(self.placement.gpu) if self.placement.gpu else None
         self.speed = gpu.speed if gpu else 1.0
         self.weight = float(share) if self.inventory.gpus else self.cpus
-        self.gpus_held = float(share) or 1.0
+        self.gpus_held = float(share) or 1.0  # a trial without a GPU counts its hours whole
         self.cost_per_hour = self.inventory.share_cost_per_hour(
             self.placement.gpu, float(share), self.cpus
         )
@@ -115,6 +121,7 @@ class _Simulation:
     held: float = 0.0  # seconds x share of a GPU
     spent: float = 0.0  # cost of the parts of hosts, times 3600
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
+    # a heap of the running trials: end, index of the trial, index of the host, kind, indices of GPUs on the host
     ends: list[tuple[float, int, int, _Kind, tuple[int, ...]]] = field(default_factory=list)
 
     def run(self) -> Makespan:
@@ -125,7 +132,7 @@ class _Simulation:
             for node in inventory.nodes
             for _ in range(node.count)
         ]
-        # trials without GPU spare the cores beside the GPUs
+        # Hosts without GPUs are filled first: trials without one then spare the cores beside the GPUs.
         self.hosts.sort(key=lambda host: host.node.gpus)
         for i, placement in enumerate(self.packing.placements):
             if placement is None:
@@ -149,6 +156,7 @@ class _Simulation:
         )
 
     def _kind(self, placement: Placement) -> _Kind:
+        """Return the kind of trials with this placement, made when it is first asked for."""
         if placement not in self.kinds:
             self.kinds[placement] = _Kind(placement, self.packing.inventory)
         return self.kinds[placement]
@@ -192,7 +200,10 @@ class _Simulation:
 
 
 def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
-    """Return the GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit."""
+    """Return the GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit.
+
+    By their indices on the host; () for a trial without a GPU.
+    """
     if host.cpus + 1e-9 < kind.cpus or host.memory_gib + 1e-9 < kind.memory_gib:
         return None
     if not kind.gpus:

@@ -25,8 +25,10 @@ def submit(
     files: Mapping[str, Path] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Job:
-    """Check, send and queue a job. `SubmissionError` before anything is queued.
+    """Check, send and queue a job; return it. `SubmissionError` before anything is queued.
 
+    address: the cluster's Ray dashboard, `http://HEAD:8265`.
+    metadata: more texts that the cluster keeps beside the job.
     entrypoint: words of the command, run by the head's shell in a copy of `working_dir`.
     uris: what the job will read and write, by purpose (see `preflight.check_uris`); must be reachable from the cluster.
     name: of the study; a second job of that name on the same storage is refused as long as one runs.

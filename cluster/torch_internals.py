@@ -19,7 +19,8 @@ def fake_tensors() -> Iterator[None]:
     """Give tensors that are made while this is open a shape and a storage, and no memory.
 
     Truncated normals, which transformers begin with, are drawn until all values lie inside. What has no values would
-    never end that, and memory does not depend on them, so they are not drawn.
+    never end that, and memory does not depend on them, so they are not drawn. `ClusterError` where torch has no fake
+    tensors.
     """
     from torch.nn import init
 
@@ -59,6 +60,7 @@ def storage_key(storage: "torch.UntypedStorage") -> int:
 
 
 def _named(name: str) -> Any:
+    """Return the object at a dotted name of torch; `ClusterError` where there is none."""
     try:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError):

@@ -30,20 +30,20 @@ class Meter:
     """
 
     def __init__(self, interval_s: float = 1.0, timeline_s: float = 10.0) -> None:
-        """`timeline_s`: how often a row of `timeline` is added."""
+        """Make a meter: a sample is taken every `interval_s` seconds, a row added to `timeline` every `timeline_s`."""
         self.interval_s = interval_s
         self.timeline_s = timeline_s
         self.timeline: list[dict[str, float]] = []
-        self._row_due = 0.0
+        self._row_due = 0.0  # when the next row is added
         self._rows_busy = 0  # of `_utilisations`, those in rows already
-        self._host_bytes = 0
-        self._gpu_bytes = self._gpu_now = 0
-        self._utilisations: list[float] = []
+        self._host_bytes = 0  # peak
+        self._gpu_bytes = self._gpu_now = 0  # peak, and at the last sample
+        self._utilisations: list[float] = []  # 0 to 1, of each sample that has one
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._nvml: _Nvml | None = None
-        self._exact = False
+        self._exact = False  # whether Linux's peak of this process is that since `start`
 
     def start(self) -> "Meter":
         """Begin sampling; once for each Meter."""
@@ -70,10 +70,11 @@ class Meter:
             self._nvml.close()
 
     def sample(self) -> None:
-        """Take one sample now."""
+        """Take one sample now: raise the peaks to it, and note how busy the GPU is."""
         host = _host_bytes(self._exact)
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         self._gpu_now = gpu
+        # What torch has reserved, now and at most, is exact where the process has used CUDA by torch.
         if (cuda := _torch_cuda()) is not None:
             self._gpu_now = max(gpu, *(cuda.memory_reserved(i) for i in range(cuda.device_count())))
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))
@@ -141,7 +142,10 @@ def _host_busy() -> float:
 
 
 def _host_bytes(peak: bool = False) -> int:
-    """Resident set of this process (its peak, if asked) and its children; shared pages count once in each."""
+    """Return the bytes resident of this process (its peak, if asked), its children and theirs.
+
+    Shared pages count once in each.
+    """
     total = _peak_bytes() if peak else _resident_bytes(os.getpid())
     family = children(os.getpid())
     while family:
@@ -153,11 +157,12 @@ def _host_bytes(peak: bool = False) -> int:
 
 
 def _resident_bytes(pid: int) -> int:
+    """Return the bytes resident of a process; `OSError` where it has ended. Word 1 of `statm` is in pages."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def _reset_peak() -> bool:
-    """Reset Linux's record of this process's peak memory; return False where that is not allowed."""
+    """Reset Linux's record of this process's peak memory (by a 5); return False where that is not allowed."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -166,6 +171,7 @@ def _reset_peak() -> bool:
 
 
 def _peak_bytes() -> int:
+    """Return the peak of this process's resident bytes, as Linux keeps it; 0 where it does not."""
     match = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
@@ -231,7 +237,7 @@ class _Nvml:
         In a container whose process numbers are its own, NVML's do not match and nothing is seen.
         """
         held = 0
-        busy = []
+        busy = []  # of each GPU that this process is on
         for handle in self.handles:
             mine = [
                 p
@@ -246,8 +252,9 @@ class _Nvml:
     def _busy(self, handle: Any) -> float:
         """Return how busy this process kept a GPU since the last call, 0 to 1.
 
-        Where that is not told, how busy it is now.
+        Where that is not told, how busy it is now by whatever processes; 0 where not even that is told.
         """
+        # Samples since the last one seen, in microseconds, of all processes on the GPU.
         samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []
         self.last_us = max([self.last_us, *(s.timeStamp for s in samples)])
         mine = [s.smUtil / 100 for s in samples if s.pid == os.getpid()]
@@ -257,6 +264,7 @@ class _Nvml:
         return device_busy.gpu / 100 if device_busy else 0.0
 
     def _query(self, question: Any, *arguments: Any) -> Any:
+        """Return NVML's answer to one of its functions; None where it refuses."""
         try:
             return question(*arguments)
         except self.nvml.NVMLError:  # not every driver and GPU answers every question

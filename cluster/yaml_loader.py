@@ -21,7 +21,7 @@ class Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> Any:
         """Return the node of a mapping; `KeyTwiceError` where a key stands twice."""
         node = super().compose_mapping_node(anchor)  # type: ignore[no-untyped-call]
-        lines: dict[str, int] = {}
+        lines: dict[str, int] = {}  # key -> its line
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             line = key.start_mark.line + 1
             if key.value in lines:

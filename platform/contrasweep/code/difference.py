@@ -54,7 +54,7 @@ def difference(
     """Return what differs between the files `old` and the files `new` (file name -> text).
 
     A file of which only comments, docstrings or formatting differ is left out. `names` go before the files' in the
-    unified diff.
+    unified diff, `old/method.py` and `new/method.py`.
     """
     changes: list[Change] = []
     texts: list[str] = []
@@ -84,5 +84,6 @@ def difference(
 
 
 def _lines_changed(old: list[str], new: list[str]) -> int:
+    """Return how many lines differ: of each piece that was replaced, the longer of its two sides."""
     pieces = difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes()
     return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in pieces if kind != "equal")

@@ -28,7 +28,11 @@ class TooLarge(StorageError):
 
 
 def pack(code: Code) -> bytes:
-    """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`."""
+    """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`.
+
+    Left out are files of other kinds than `KEPT`, and those with passwords by their name or by that of the file to
+    which they are a link. One content gives the same bytes each time.
+    """
     files = {
         s.file: s.data
         for s in code.sources.values()
@@ -57,7 +61,8 @@ def pack(code: Code) -> bytes:
 def unpack(data: bytes) -> dict[str, str]:
     """Return file name -> text from the bytes of `pack`; nothing is written to a folder.
 
-    Names and sizes are checked before anything is read. `StorageError` for what is no such file.
+    Names and sizes are checked before anything is read. `StorageError` for what is no such file. What is not UTF-8 gets
+    replacement characters.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -89,7 +94,7 @@ def unpack(data: bytes) -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
-    """Raise `StorageError` for a name in a snapshot that is no path of a module."""
+    """Raise `StorageError` for a name in a snapshot that is no relative path below the folder where it is put."""
     parts = name.split("/")
     bad = any(part in ("", ".", "..") for part in parts) or any(
         character in name for character in "\\:\0"

@@ -51,12 +51,13 @@ from contrasweep.imports import SITE_FOLDERS, project_file, project_files
 def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
     """Return the commit of the checkout that holds `file`, and whether `files` differ from it.
 
-    Of `files` (path -> content) those in the checkout are compared. The commit is "" without a checkout, without a
-    commit, or where git does not answer.
+    Of `files` (path -> content) those in the checkout are compared; a file that the commit lacks differs. The commit is
+    "" without a checkout, without a commit, or where git does not answer.
     """
     try:
         folder = Path(file).resolve().parent
         top, commit = git(folder, "rev-parse", "--show-toplevel", "HEAD").decode().splitlines()
+        # Path below the checkout's top -> content.
         inside = {}
         for path, data in files.items():
             real = Path(path).resolve()
@@ -69,7 +70,10 @@ def checkout_of(file: str, files: Mapping[str, bytes]) -> tuple[str, bool]:
 
 
 def _blobs(top: Path, names: list[str]) -> dict[str, str]:
-    """Path -> object id of the files below some names at the top of the commit's tree."""
+    """Return path -> object id of the files below some `names` at the top of the commit's tree.
+
+    An entry of git's list is `MODE TYPE OBJECT`, a tabulator, and the path.
+    """
     if not names:
         return {}
     listed = git(
@@ -80,7 +84,10 @@ def _blobs(top: Path, names: list[str]) -> dict[str, str]:
 
 
 def _is_blob(object_id: str, data: bytes) -> bool:
-    """Whether a file is what the commit has, line ends aside (git may have written them for this system)."""
+    """Whether a file is what the commit has, line ends aside (git may have written them for this system).
+
+    Git names a file by the hash of `blob SIZE`, a zero byte and its content; `object_id` "" is no file's.
+    """
     algorithm = hashlib.sha256 if len(object_id) == 64 else hashlib.sha1
     texts = (data, data.replace(b"\r\n", b"\n"))
     return any(
@@ -104,7 +111,10 @@ PACKAGES = (
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Name -> version; `commit` with `+` at its end where the checkout has uncommitted changes."""
+    """Return name -> version of Python and of those of `PACKAGES` that are installed, and contrasweep's `commit`.
+
+    The commit has `+` at its end where the checkout has uncommitted changes, and is left out where it is installed.
+    """
     installed = {package: found for package in PACKAGES if (found := installed_version(package))}
     commit = _commit()
     return {"python": platform.python_version(), **installed} | (
@@ -170,6 +180,10 @@ def _is_text(value: Any) -> bool:
 
 
 def _of_command(words: list[str]) -> Iterator[str]:
+    """Yield the module after `-m` as `MODULE:__main__`, and each word that names a file of the project as `file:WORD`.
+
+    Words with `{` are filled in for each trial, and name no file yet.
+    """
     for before, word in zip(["", *words], words, strict=False):
         if before == "-m":
             yield f"{word}:__main__"
@@ -227,7 +241,9 @@ class Code:
 def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> Code:
     """Return the code that `trainable` (a dotted path or the function) and the dotted `paths` of its config reach.
 
-    Modules are found, read and parsed, never run. Modules that were read are kept for the process, by content.
+    Modules are found, read and parsed, never run. What a source came to is kept for the process, by its content. A
+    dotted path `file:NAME` is a file that a command runs. The commit is that of the trainable's module, of a command
+    that of its first file.
     """
     walk = _Walk()
     with _collection_paused():
@@ -266,7 +282,7 @@ class CurrentCode:
         self._known: dict[tuple[str, ...], Code] = {}
 
     def of(self, trainable: str, config: Config) -> Code:
-        """Return the code of a trial with this trainable and config."""
+        """Return the code of a trial with this trainable (a dotted path) and config."""
         key = (trainable, *sorted(set(dotted_paths(config))))
         if key not in self._known:
             self._known[key] = code_of(self.functions.get(trainable, trainable), key[1:])
@@ -307,11 +323,11 @@ class _Walk:
 
     def __init__(self) -> None:
         PathFinder.invalidate_caches()
-        self.sources: dict[str, Source] = {}
-        self.distributions: dict[str, str] = {}
-        self.found: dict[str, _Module | None] = {}
-        self.seen: set[str] = set()
-        self.queue: deque[str] = deque()  # packages before what is in them
+        self.sources: dict[str, Source] = {}  # by module: what counts by its text
+        self.distributions: dict[str, str] = {}  # name -> version: what counts by its version
+        self.found: dict[str, _Module | None] = {}  # results of `find`
+        self.seen: set[str] = set()  # modules that were queued
+        self.queue: deque[str] = deque()  # modules to follow, packages before what is in them
         self.by_version: set[str] = set()  # packages that an installed distribution holds
 
     def module(self, name: str) -> None:
@@ -328,6 +344,7 @@ class _Walk:
     def function(self, function: Callable[..., Any]) -> None:
         """Follow a function into its module or script; what was defined in a notebook, into its cells."""
         name = function.__module__
+        # A script that runs, a module, or else a notebook; what has no source at all counts by what it runs.
         if (script := _script_of(function)) is not None:
             self._keep(name, f"{name}.py", script.read_bytes(), "", str(script))
         elif name != "__main__" and self.find(name) is not None:
@@ -342,7 +359,10 @@ class _Walk:
             self._keep(label, re.sub(r"\W+", "_", label) + ".py", "\n".join(values).encode(), "")
 
     def file(self, name: str) -> None:
-        """Follow a file that a command runs, and for a script the modules beside it and the files that it names."""
+        """Follow a file that a command runs, and for a script the modules beside it and the files that it names.
+
+        `name` is its path as the command has it. Nothing where there is no such file of the project.
+        """
         path = project_file(name)
         if path is None or f"{FILE}{name}" in self.sources:
             return
@@ -368,13 +388,16 @@ class _Walk:
         """Follow imports until nothing new is reached."""
         while self.queue:
             name = self.queue.popleft()
+            # The platform counts by its version, and is not looked into.
             top, *below = name.split(".", 2)
             if top == "contrasweep" and (not below or below[0] not in METHODS):
                 self.distributions["contrasweep"] = installed_version("contrasweep")
                 continue
+            # Nothing to follow: Python's own, an installed package's, a namespace without a file, or an attribute.
             module = None if top in self.by_version or self._is_pythons(top) else self.find(name)
             if module is None or not module.file:
                 continue
+            # An installed package counts by its distribution's version, where it has one that tells.
             site = next(
                 (parent for parent in Path(module.file).parents if parent.name in SITE_FOLDERS),
                 None,
@@ -396,7 +419,7 @@ class _Walk:
                 name if module.folders else name.rpartition(".")[0],
                 module.file,
             )
-            # it imports each module of its package by name
+            # It looks through the modules of its package, and probably imports each by its name.
             if b"iter_modules" in data or b"walk_packages" in data:
                 for part in pkgutil.iter_modules(module.folders):
                     self.module(f"{name}.{part.name}")
@@ -406,7 +429,8 @@ class _Walk:
     ) -> Sequence[str]:
         """Keep a source, and follow what it imports; return these imports as they are written.
 
-        `file` is its place in the archive of the code, `path` where it lies if that is elsewhere.
+        `name` is the module's, `file` its place in the archive of the code, `package` the one that its relative imports
+        start from ("": none), and `path` where it lies ("": nowhere, as of a notebook).
         """
         digest, imports = parsed(data, _role(name, path or file))
         self.sources[name] = Source(name, file, data, digest, path)
@@ -418,7 +442,7 @@ class _Walk:
         return imports
 
     def digest_here(self, name: str) -> str:
-        """Return the digest of a module, or of the file that a command runs; "" where it cannot be found."""
+        """Return the digest of a module, or of the file that a command runs; "" where it cannot be found or read."""
         try:
             if name.startswith(FILE):
                 path = project_file(name.removeprefix(FILE))
@@ -460,6 +484,7 @@ class _Walk:
 
     def _is_pythons(self, name: str) -> bool:
         """Whether `import name` gives a top-level module of Python's own, not the user's of that name."""
+        # A built-in one comes before every file; a name that Python does not have cannot be its own.
         if name in sys.builtin_module_names or name not in sys.stdlib_module_names:
             return name in sys.builtin_module_names
         loaded = sys.modules.get(name)
@@ -487,7 +512,7 @@ class _Module:
 
 
 def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
-    """Return a module as other finders have it: an editable install may bring one."""
+    """Return a module as other finders have it, such as that of an editable install; None where none knows it."""
     for finder in sys.meta_path:
         kind = finder if isinstance(finder, type) else type(finder)
         if kind.__module__.partition(".")[0] in (
@@ -520,7 +545,7 @@ def _role(name: str, file: str) -> str:
 def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
     """Return the digest of a source without what changes no trial, and its imports as written (`..package.name`).
 
-    `role`: see `_role`. Source that is not Python of this version counts by its bytes.
+    `role`: see `_role`. Source that is not Python of this version counts by its bytes, and imports nothing.
     """
     if role == "bytes":
         return short_digest(source), ()
@@ -530,6 +555,7 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
             tree = ast.parse(source)
         if role != "command":
             _leave_out(tree, role)
+        # Docstrings; comments and layout are in no tree.
         for node in ast.walk(tree):
             if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:]
@@ -541,7 +567,11 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
 
 @functools.lru_cache(4096)
 def named_files(script: bytes) -> tuple[str, ...]:
-    """Return the texts in a Python script that may name files, and the folder of its Hydra configuration."""
+    """Return the texts in a Python script that may name files, and the folder of its Hydra configuration.
+
+    A text that ends as a file of `NAMED` does may be one; a value of `config_path=` in any call is the folder. () for
+    what is not Python.
+    """
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -574,6 +604,7 @@ def _leave_out(tree: ast.Module, role: str) -> None:
             body.append(node)
         elif role == "script":  # here the block runs, and its functions may read what it sets
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
+    # Of the studies at the top of the module those go that no other statement there names.
     studies = [
         n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)
     ]
@@ -592,7 +623,10 @@ def _declares_study(value: ast.expr | None) -> bool:
 
 
 def _names_set(node: ast.stmt) -> set[str]:
-    """The names that a statement at the top of a module sets; `train.settings` for an attribute."""
+    """Return the names that a statement at the top of a module sets; `train.settings` for an attribute.
+
+    A function and a class set their own name alone, whatever they set within.
+    """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -604,9 +638,10 @@ def _names_set(node: ast.stmt) -> set[str]:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield what a module's source imports, as written: `package.name`, `..package`.
+    """Yield what a module's source imports, anywhere in it and as written: `package.name`, `..package`.
 
-    And literal `import_module` calls.
+    Of `from package import name` both `package` and `package.name`, since the name may be a module or not. Calls of
+    `import_module` and `__import__` with a literal name count too.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -614,7 +649,6 @@ def _imports(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             yield base
-            # A module of the package, or an attribute.
             yield from (
                 f"{base}{'.' if node.module else ''}{alias.name}"
                 for alias in node.names
@@ -627,7 +661,10 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _script_of(function: Callable[..., Any]) -> Path | None:
-    """Return the file of the script that runs as `__main__`, if it defines `function`."""
+    """Return the file of the script that runs as `__main__`, if it defines `function`; else None.
+
+    In a notebook `__main__` has no file, or the function was defined in a cell, which is another file's or none.
+    """
     if function.__module__ != "__main__" or not isinstance(function, FunctionType):
         return None
     script = getattr(sys.modules["__main__"], "__file__", None) or ""
@@ -647,6 +684,7 @@ def _cells_of(function: Callable[..., Any]) -> bytes:
     Empty outside a notebook.
     """
     defined: dict[str, ast.stmt] = {}
+    # IPython's texts of all cells in the order in which they were run.
     for cell in getattr(sys.modules.get("__main__"), "_ih", ()):
         try:
             nodes = ast.parse(cell).body
@@ -669,7 +707,11 @@ def _cells_of(function: Callable[..., Any]) -> bytes:
 
 
 def _bytecode(code: Any) -> Any:
-    """What a function without source runs, as plain values. It differs between versions of Python."""
+    """Return what a function without source runs, as plain values: its bytecode, names, and constants.
+
+    Functions within it are constants and go the same way. The values differ between versions of Python. What is no
+    function is its `_plain` text.
+    """
     code = getattr(code, "__code__", code)
     if not isinstance(code, CodeType):
         return _plain(code)
@@ -682,7 +724,10 @@ def _bytecode(code: Any) -> Any:
 
 
 def _closed_over(function: Any, seen: set[int]) -> list[str]:
-    """The values that a function has closed over, and those of the functions among them, one a line."""
+    """Return the values that a function has closed over, and those of the functions among them: `name = value` each.
+
+    `seen` has the ids of functions that were looked at, since functions may close over each other.
+    """
     seen.add(id(function))
     lines = []
     if isinstance(function, FunctionType) and function.__closure__:
@@ -693,7 +738,7 @@ def _closed_over(function: Any, seen: set[int]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as canonical text; where it has none, the name of its function, class or type."""
+    """Return a value as canonical text; where it has none, the name of its function, class or type."""
     try:
         return canonical.dumps(value)
     except SpecError:
@@ -712,6 +757,7 @@ def in_site_folder(file: str) -> bool:
 
 @functools.cache
 def _standard_folders() -> tuple[str, ...]:
+    """Return the folders of the standard library, as they are named and as links lead to them, each with a slash."""
     folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")}
     return tuple(
         f"{folder}/" for folder in folders | {str(Path(folder).resolve()) for folder in folders}
@@ -743,6 +789,7 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
     ]
     # The likely one first: most are called as their package is.
     for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top.lower()):
+        # A wheel lists its files (a line `package/module.py,...`), others the names that they bring to be imported.
         for listing, marks in (
             ("RECORD", (b"\n%b/" % path, b"\n%b." % path)),
             ("top_level.txt", (b"\n%b\n" % top.encode(),)),
@@ -753,6 +800,7 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
                 continue
             if not any(mark in text for mark in marks):
                 break  # it lists its files, and the package is none of them
+            # It is this one's. What was installed from a folder says so in a file of its own.
             try:
                 if "dir_info" in json.loads((info / "direct_url.json").read_bytes()):
                     return None

@@ -88,7 +88,10 @@ class Quiet(Lines):
 
 
 def display_here() -> Display:
-    """The display for this process; on standard error, since results go to standard output."""
+    """Return the display for this process: of a notebook, a terminal, or lines where neither is there.
+
+    All but the notebook's are on standard error, since results go to standard output.
+    """
     ipython = sys.modules.get("IPython")
     if ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell":
         return Notebook()
@@ -125,12 +128,14 @@ class LiveFile:
         self._thread.join(CLOSE_S)
 
     def _begin(self, state: RunState) -> None:
+        """Start the thread that writes `state`, which must not change any more."""
         self._thread = threading.Thread(
             target=self._write, args=(state,), name="live-file", daemon=True
         )
         self._thread.start()
 
     def _write(self, state: RunState) -> None:
+        """Write the state to the study's `live.json`; a storage that fails is no error."""
         # The run itself says that the storage fails; whoever watches sees no sign of life.
         with contextlib.suppress(StorageError):
             LIVE_FILE.write(self.records.store, f"{self.records.study}/{LIVE}", asdict(state))
@@ -143,11 +148,13 @@ class View:
         self.state = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the running trials, the arms that have scores, a bar, and the line of counts; no table without rows."""
         state = self.state
         metric = state.name(state.metric)
         running = list(state.running.values())
         arms = list(state.arms.items())
-        # Rows of running trials get the height that the rows of arms and the lines around them leave.
+        # Rows of running trials get the height that the rows of arms and the 8 lines around them leave: heads of both
+        # tables, empty lines, "and ... more", the bar and the counts.
         room = max(2, min(MAX_RUNNING, options.size.height - min(len(arms), MAX_ARMS) - 8))
         yield Text("")
         if running:
@@ -188,6 +195,7 @@ class View:
         if len(arms) > MAX_ARMS:
             yield Text(f"and {plural(len(arms) - MAX_ARMS, 'more arm')}", style="dim")
         yield Text("")
+        # Without a total, as under a budget, nobody knows which part is done.
         if state.total:
             bar = ProgressBar(
                 state.total,
@@ -214,7 +222,7 @@ class Terminal:
         self.live.update(View(state), refresh=True)
 
     def say(self, text: str) -> None:
-        """Print a line above the tables."""
+        """Print a line above the tables, in the colour of its first word where that tells of trouble."""
         style = next((style for word, style in STYLES.items() if text.startswith(word)), "")
         self.console.print(Text(printable(text), style=style, overflow="fold"), soft_wrap=True)
 
@@ -252,7 +260,7 @@ class Notebook:
 
 
 def to_html(state: RunState, messages: Iterable[str]) -> str:
-    """Return the tables as HTML, below the messages."""
+    """Return the tables as HTML, below the messages: as a terminal of 110 columns and 40 lines shows them."""
     console = Console(file=io.StringIO(), record=True, width=110, height=40, force_jupyter=False)
     console.print(View(state))
     tables = console.export_html(inline_styles=True, code_format=PAGE)
@@ -260,7 +268,11 @@ def to_html(state: RunState, messages: Iterable[str]) -> str:
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return rows under the names of their columns, without columns that are empty."""
+    """Return rows under the names of their columns, without columns that are empty.
+
+    Columns of `TEXTS` are to the left and cut where there is no room; numbers are to the right and whole.
+    """
+    # Each column is its name and then its text in every row.
     columns = [column for column in zip(names, *rows, strict=True) if any(column[1:])]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for name, *_ in columns:

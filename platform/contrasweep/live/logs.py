@@ -15,7 +15,10 @@ KNOWN = 200  # characters by which the place is found again in a log that was sh
 
 
 def find_trial(records: StudyRecords, prefix: str) -> str:
-    """Return the id that begins with `prefix`; `SpecError` where none or several do."""
+    """Return the id of the trial that begins with `prefix`; `SpecError` where none or several do.
+
+    Trials that run and have written nothing yet are known from the driver's `live.json`.
+    """
     folder = f"{records.study}/trials/"
     ids = {key.removeprefix(folder).split("/")[0] for key in records.store.list(folder + prefix)}
     if (live := read_live(records)) is not None:
@@ -32,7 +35,7 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
 
 
 def _listed(records: StudyRecords) -> str:
-    """Some ids of the study's trials, and the command that prints them."""
+    """Return some ids of the study's trials, if it has any, and the command that prints them, as a hint."""
     some = sorted(records.with_files())
     such = (
         f"the study has {plural(len(some), 'trial')}, such as {', '.join(some[:3])}; "
@@ -49,7 +52,10 @@ def read_log(records: StudyRecords, trial_id: str) -> str:
 
 
 def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
-    """Return what is known of a trial besides its log: its status and traceback, or where it was when it hung."""
+    """Return what is known of a trial besides its log: its status and traceback, or where it was when it hung.
+
+    `record` is None while it has none. "" where it has neither a record nor a stack.
+    """
     if record is None:
         stack = _text(records, trial_id, STACK)
         return f"--- it did not report, and was here:\n{stack}" if stack else ""
@@ -59,7 +65,7 @@ def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
 
 
 def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object]) -> None:
-    """Write what a trial prints until it has a record."""
+    """Write what a trial prints until it has a record, then its `ending`; `write` receives what is new, maybe ""."""
     written = ""
     while True:
         record = records.read_one(trial_id)  # before the log, which is whole once there is a record
@@ -73,9 +79,13 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object])
 
 
 def _new(written: str, text: str) -> str:
-    """Return the part of `text` after `written`, also where the middle of the log has been cut out since."""
+    """Return the part of `text` after `written`, also where the middle of the log has been cut out since.
+
+    Where the end of `written` was cut out too, the end of `text`, after a line that says so.
+    """
     if text.startswith(written):
         return text[len(written) :]
+    # The last characters that were written are looked for from the end.
     place = text.rfind(written[-KNOWN:])
     return (
         text[place + len(written[-KNOWN:]) :]
@@ -85,6 +95,7 @@ def _new(written: str, text: str) -> str:
 
 
 def _text(records: StudyRecords, trial_id: str, name: str) -> str:
+    """Return a file of a trial as text, no more than `MAX_LOG` bytes; "" where it is not there."""
     try:
         return records.store.read(records.key(trial_id, name), MAX_LOG).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -58,7 +58,11 @@ def overviews(storage: str) -> Iterator[Overview]:
 
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:
-    """Return one study as its records show it, and what its newest run keeps of itself."""
+    """Return one study as its records show it, and what its newest run keeps of itself.
+
+    `best` is None where no trial has a score. `last_sign` is the newest time that a record, the run or the declaration
+    has.
+    """
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     alive = live is not None and is_living(live)

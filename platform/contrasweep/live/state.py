@@ -94,7 +94,11 @@ class ArmState:
     best_where: Line = ""
 
     def score(self, value: float, where: str, mode: str) -> None:
-        """Count a finished trial's value of the metric."""
+        """Count a finished trial's value of the metric.
+
+        `where` says in words which trial it is, `lr=0.1 seed=1`; `mode` is "max" or "min". The mean is brought up to
+        date.
+        """
         self.scored += 1
         self.mean += (value - self.mean) / self.scored
         if self.best is None or (value > self.best) == (mode == "max"):
@@ -220,7 +224,7 @@ def progress_line(state: RunState) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """Return a time as 0:07, 12:40 or 3:05:12."""
+    """Return a time as 0:07, 12:40 (minutes and seconds) or 3:05:12; one below 0 as 0:00."""
     total = max(0, int(seconds))
     hours, rest = divmod(total, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
@@ -236,16 +240,17 @@ class Pace:
     """The seconds and steps of a trial: the mean over ended trials of its cell, else of its arm, else of all."""
 
     def __init__(self) -> None:
+        # cell, arm or "" (all) -> seconds of each trial that was trained to its end
         self._seconds: defaultdict[Cell | str, list[float]] = defaultdict(list)
         self._any: list[float] = []  # stopped early or not: what a trial of a search takes
-        self._steps: dict[Cell | str, int] = {}
+        self._steps: dict[Cell | str, int] = {}  # cell or arm -> the largest last step
 
     def ended(
         self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False
     ) -> None:
         """Learn from a trial that was trained to its end, or stopped early (`whole` false).
 
-        Of the `first` of a place only its steps are learned, unless it took long.
+        `steps` is its last step. Of the `first` of a place only its steps are learned, unless it took long.
         """
         counts = not first or seconds >= WORTH_S
         if counts:
@@ -277,9 +282,10 @@ class Pace:
         """Return the seconds until the run ends; None where no trial's length is known.
 
         `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
+        `slots` trials run at once; `now` is in unix seconds. 0 where no trial is left.
         """
-        work_left = 0.0
-        longest = 0.0
+        work_left = 0.0  # seconds of all running trials
+        longest = 0.0  # seconds of the one that has most left: the run takes that at least
         lengths = []
         for trial in running:
             spent = now - trial.started
@@ -290,6 +296,7 @@ class Pace:
                 longest = max(longest, length - spent)
         if not (self._any or lengths):
             return None if sum(waiting.values()) or unknown else 0.0
+        # All that is left is shared by the places, of which no more count than there are trials.
         usual = fmean(self._any or lengths)
         ahead = (
             sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
@@ -298,9 +305,10 @@ class Pace:
         return max(longest, (work_left + ahead) / places)
 
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
-        """Return the seconds that a running trial takes in all.
+        """Return the seconds that a running trial takes in all, of which it has `spent` some; None: not known.
 
-        They follow from its steps since its first report where that is a while ago, else from the trials that ended.
+        They follow from its steps since its first report where that is a while ago: the time up to its last report, and
+        the steps that it still has at the seconds a step since the first one. Else from the trials that ended.
         """
         if trial.steps and trial.reported is not None and trial.first_reported is not None:
             span = trial.reported - trial.first_reported
@@ -342,8 +350,8 @@ class Progress:
     ) -> None:
         """Make the state of a run that is not shown yet.
 
-        `planned` are the cells of the trials that wait, by trial id, where they are known; `earlier` are the records
-        there are.
+        `axes` are those whose values are shown. `planned` are the cells of the trials that wait, by trial id, where
+        they are known; `earlier` are the records there are.
         """
         self.state = state
         self.axes = list(axes)
@@ -351,13 +359,14 @@ class Progress:
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
         self.pace = Pace()
         self.planned = dict(planned or {})
-        self.over: dict[str, Status] = {}  # by trial id
-        self._said = list[str]()
-        self._warned = set[str]()
-        self._confirming = False
+        self.over: dict[str, Status] = {}  # by trial id, those that ended in this run
+        self._said = list[str]()  # messages that no display has yet
+        self._warned = set[str]()  # ids of trials that printed warnings
+        self._confirming = False  # whether a search has come to its confirmations
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        # An arm's total is what waits and what has ended; None where what waits is not known.
         planned_of = Counter(arm for arm, _ in self.planned.values())
         for name, counts in state.arms.items():
             counts.total = planned_of[name] or None
@@ -374,7 +383,7 @@ class Progress:
 
     @contextmanager
     def shown(self, slots: float) -> Iterator[None]:
-        """Show the run as long as this is open, while `slots` trials run at once."""
+        """Show the run as long as this is open, while `slots` trials run at once; say at the end how it ended."""
         self.state.slots, self.state.began = slots, time.time()
         self.open()
         try:
@@ -401,6 +410,7 @@ class Progress:
                 self.state.statuses[self.over.pop(trial.id)] -= 1
                 self.state.arms[trial.arm].ended -= 1
             self.planned.pop(trial.id, None)
+            # Its last step is that of ended trials of its cell, else its setting of epochs, else unknown.
             axes = axes_as_text(self.axes, trial.config, trial.data.name)
             epochs = dotted.lookup(trial.config, EPOCHS)
             steps = self.pace.steps(cell_of(trial.arm, axes)) or (
@@ -422,6 +432,7 @@ class Progress:
                 if trial.first_reported is None:
                     trial.first_step = step_of(reports[0])
                     trial.first_reported = float(reports[0]["time"])
+                # The newest report with the metric gives the value that is shown; NaN is none.
                 value = next(
                     (r[self.state.metric] for r in reversed(reports) if self.state.metric in r),
                     math.nan,
@@ -450,6 +461,7 @@ class Progress:
             self.planned.pop(record.trial_id, None)
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
+            # As many as there are places: each of these is taken for the first at its place.
             first = trial is not None and len(self.over) <= self.state.slots
             if record.warnings:
                 if not self._warned:
@@ -468,7 +480,7 @@ class Progress:
             )
 
     def say(self, text: str) -> None:
-        """Say a line to whoever watches; before the run is shown, on standard error."""
+        """Say a line to whoever watches, by displays and the state's events; before it is shown, on standard error."""
         if self._thread is None:
             print(text, file=sys.stderr)
             return
@@ -476,6 +488,7 @@ class Progress:
             self._tell(text)
 
     def _tell(self, text: str) -> None:
+        """Keep a line for the displays and for the state; the lock is held."""
         self.state.event(time.time(), text)
         self._said.append(text)
 
@@ -490,7 +503,7 @@ class Progress:
             display.close(self.state)
 
     def _count(self, record: Record, seconds: float, *, first: bool = False) -> None:
-        """Count a trial's record; `first`: no trial ended at its place before."""
+        """Count a trial's record, which took `seconds` of its place; `first`: no trial ended at its place before."""
         arm = self.state.arms.setdefault(record.arm, ArmState())
         arm.ended += 1
         axes = axes_as_text(self.axes, record.config, record.data.name)
@@ -527,7 +540,7 @@ class Progress:
             display.show(snapshot)
 
     def _estimate(self, now: float) -> None:
-        """Set when the run will probably end."""
+        """Set the seconds that the run will probably still take; None under a budget, which decides what runs."""
         state = self.state
         state.updated = now
         state.eta_s = None
@@ -541,7 +554,11 @@ class Progress:
 
 
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
-    """Return the trial's values of the study's axes, or of its searched settings, as text for people."""
+    """Return the trial's values of the study's axes, or of its searched settings, as text for people.
+
+    Axis -> text, such as `{"optimizer.lr": "0.1"}`. `data` is the name of its dataset, which may be an axis. Axes that
+    the trial has no value of are left out.
+    """
     values = {**config, "data": data}
     by_axis = {axis: dotted.name(dotted.lookup(values, axis)) for axis in axes}
     return {
@@ -612,7 +629,11 @@ class Watched:
         self.silence_told = False
 
     def seen(self, state: RunState, now: float, clock: float) -> RunState:
-        """Return the last written state, with its clocks moved on to now."""
+        """Return the last written state, with its clocks moved on to now, by `SILENT_S` at most.
+
+        `now` is in unix seconds, `clock` monotonic: of one machine, which need not be that of the run.
+        """
+        # A state that was written since the last look: from now on its age is counted by this process's clock.
         if state.updated != self.updated:
             # Of the first state its age is not known but by both clocks; an old one is not a second old.
             age = max(0.0, now - state.updated) if not self.updated and not state.ended else 0.0
