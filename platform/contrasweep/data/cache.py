@@ -26,10 +26,13 @@ from contrasweep.storage.store import LocalStore
 
 log = logging.getLogger(__name__)
 ENTRY = "entry.json"
+"""Of an entry: name -> size and digest of each of its files; its time is when the entry was last used."""
 SEAL = "verified.json"
+"""Of an entry: when its files' digests were last checked, and what `_identity` said of each file then."""
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, StorageError)
 """What reading a damaged or forged entry may raise."""
 REVERIFY_S = 24 * 3600
+"""Seconds after which digests are checked again, although no file has changed."""
 DEFAULT_LIMIT_GIB = 64.0
 
 
@@ -41,19 +44,20 @@ def cache_folder() -> Path:
 
 
 def limit_bytes() -> int:
-    """Return the cache's size limit: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
+    """Return the cache's size limit in bytes: CONTRASWEEP_CACHE_GIB, or 64 GiB."""
     return _bytes("CONTRASWEEP_CACHE_GIB", DEFAULT_LIMIT_GIB)
 
 
 def decoded_limit_bytes() -> int:
-    """Return how large a split's images may be decoded: CONTRASWEEP_DECODED_GIB, or a quarter of the cache.
+    """Return how many bytes a split's images may have decoded: CONTRASWEEP_DECODED_GIB, or a quarter of the cache.
 
     Images of a split that would take more stay encoded.
     """
-    return _bytes("CONTRASWEEP_DECODED_GIB", limit_bytes() / 2**32)
+    return _bytes("CONTRASWEEP_DECODED_GIB", limit_bytes() / 2**32)  # a quarter of the GiB
 
 
 def _bytes(variable: str, default_gib: float) -> int:
+    """Return the GiB that an environment variable says, or the default, in bytes; `DataError` where it is no number."""
     text = os.environ.get(variable, str(default_gib))
     try:
         return int(float(text) * 2**30)
@@ -63,10 +67,14 @@ def _bytes(variable: str, default_gib: float) -> int:
 
 @contextlib.contextmanager
 def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the node-wide lock `name`. Yields whether it is held: always True if `wait`."""
+    """Hold the node-wide lock `name` inside the block. Yields whether it is held: always True if `wait`.
+
+    Without `wait` a lock that another process holds gives False at once.
+    """
     folder = cache_folder() / "locks"
     _make(folder)
     lock = filelock.FileLock(folder / f"{name}.lock")
+    # First without waiting, so that a wait is said.
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -86,26 +94,28 @@ def entry(key: str, what: str, build: Callable[[Path], None]) -> Iterator[Path]:
     """Yield the folder of entry `key`, built by `build(folder)` if it is absent or damaged.
 
     What is opened inside the block stays readable even if the entry is evicted later. `what` names the data in
-    messages.
+    messages. `DataError` where the cache cannot be written or has no space; afterwards others are evicted down to the
+    cache's limit.
     """
     folder = cache_folder() / "splits" / key
     with locked(key):
         if not _is_intact(folder, what):
             _build(folder, what, build)
-        os.utime(folder / ENTRY)
+        os.utime(folder / ENTRY)  # it was used now
         yield folder
     evict(limit_bytes(), keep=key)
 
 
 def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
-    """Build an entry in a hidden folder and rename it into place.
+    """Build an entry in a hidden folder and rename it into place, so that no reader sees half of it.
 
-    Where the disk is full, evict others and try once more.
+    Where the disk is full, evict all others that are not in use and try once more; `DataError` where that fails too.
+    The entry's lock is held.
     """
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
-        # one name: a killed builder's rest is swept here
+        # The name is always the same, so what a killed builder has left is swept away here.
         scratch = folder.parent / f".building-{folder.name}"
         discard(scratch)
         try:
@@ -142,7 +152,7 @@ def _seal(folder: Path) -> None:
 
 
 def _stamp(folder: Path, files: object) -> None:
-    """Note that the files were verified as they are now; a change shows in size, times or inode."""
+    """Note that the files whose names `files` has were verified as they are now; `_identity` shows a change."""
     seal = {"time": time.time(), "files": {name: _identity(folder / name) for name in dict(files)}}  # type: ignore[call-overload]
     scratch = folder / f".{SEAL}-{uuid.uuid4().hex}"
     scratch.write_text(json.dumps(seal))
@@ -150,28 +160,33 @@ def _stamp(folder: Path, files: object) -> None:
 
 
 def _identity(file: Path) -> list[int]:
-    """Return what the kernel changes whenever a file's bytes do; a program can set mtime back, never ctime."""
+    """Return size, times and inode: some of them change whenever a file's bytes do.
+
+    A program can set the time of modification (mtime) back, never that of the inode's change (ctime).
+    """
     at = file.stat()
     return [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino]
 
 
 def _is_intact(folder: Path, what: str) -> bool:
-    """Return whether the entry is there and whole.
+    """Return whether the entry is there and whole; of a damaged one a warning names the data, `what`.
 
     Digests are computed again when a file has changed since they were last verified, and once a day.
     """
     if not folder.is_dir():
         return False
     try:
-        # reads plain files alone: no link, and no pipe, which would not end
+        # A store reads plain files alone: no link, and no pipe, which would not end.
         store = LocalStore(folder)
         files = json.loads(store.read(ENTRY))
+        # A broken seal only means that digests are computed again.
         with contextlib.suppress(*BROKEN):
             seal = json.loads(store.read(SEAL))
             fresh = 0 <= time.time() - seal["time"] < REVERIFY_S
             if fresh and seal["files"] == {name: _identity(folder / name) for name in files}:
                 return True
         for name, stated in files.items():
+            # A forged name could lead out of the folder, and a link to another file.
             plain = is_key(name) and stat.S_ISREG((folder / name).lstat().st_mode)
             if (
                 not plain
@@ -189,7 +204,8 @@ def _is_intact(folder: Path, what: str) -> bool:
 def evict(limit: int, keep: str = "") -> int:
     """Remove the least recently used entries until the cache is within `limit` bytes; returns the bytes removed.
 
-    Entries that a process is just opening are left.
+    Entries that a process is just opening are left, and so is the one of the key `keep` ("": none). So the cache may
+    stay larger, and nothing removed gives 0.
     """
     root = cache_folder() / "splits"
     sizes = {
@@ -230,12 +246,15 @@ def discard(path: Path) -> None:
 
 
 def _last_used(folder: Path) -> float:
+    """Return the unix time at which an entry was last opened; 0 for one without `ENTRY`, which goes first."""
     with contextlib.suppress(OSError):
         return (folder / ENTRY).stat().st_mtime
     return 0.0
 
 
 def _size(folder: Path) -> int:
+    """Return how many bytes an entry takes on the disk; 0 where it is being removed."""
+    # The kernel counts blocks of 512 bytes, whatever the disk's own.
     with contextlib.suppress(OSError):
         return sum(file.stat().st_blocks * 512 for file in folder.iterdir())
     return 0

@@ -27,9 +27,9 @@ Ints = NDArray[np.int64]
 
 
 class ColumnFile(ABC):
-    """A column [n *shape] of a split, in open files.
+    """A column of a split, of n rows, in open files.
 
-    It stays readable after the files are removed, until it is collected.
+    It stays readable after the files are removed, until it is collected. `shape` is [n, *that of a row].
     """
 
     shape: tuple[int, ...]
@@ -40,7 +40,10 @@ class ColumnFile(ABC):
 
     @abstractmethod
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return these rows in this order, in `out` where it is given; safe in several threads at once."""
+        """Return the rows of these indices, [len(rows) ...], in this order; safe in several threads at once.
+
+        They are written to `out`, an array of this shape and of the column's dtype, where it is given.
+        """
 
     def item(self, row: int) -> NDArray[Any]:
         """Return one row, in its own size where rows differ in it."""
@@ -48,14 +51,14 @@ class ColumnFile(ABC):
         return item
 
     def blocks(self, rows: Ints, most: int = 2**23) -> Iterator[Ints]:
-        """Yield `rows` in stretches whose decoded rows have at most so many bytes."""
+        """Yield `rows` in stretches whose decoded rows have at most `most` bytes, each of one row at least."""
         step = max(1, most // max(1, self.dtype.itemsize * math.prod(self.shape[1:])))
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 
 
 class ArrayFile(ColumnFile):
-    """An array of n rows in a .npy file."""
+    """An array of n rows in a .npy file; `ValueError` where the file has none, or not row after row."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -72,8 +75,12 @@ class ArrayFile(ColumnFile):
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return these rows in this order, in `out` where it is given; safe in several threads at once."""
+        """Return these rows in this order, in `out` where it is given; safe in several threads at once.
+
+        `EOFError` where the file ends before one of them.
+        """
         out = np.empty((len(rows), *self.shape[1:]), self.dtype) if out is None else out
+        # Rows that follow each other in the file are read at once, straight into the bytes of `out`.
         flat = memoryview(out.reshape(-1).view(np.uint8).data)
         for first, last in _runs(rows):
             place = first * self._row_bytes
@@ -82,7 +89,7 @@ class ArrayFile(ColumnFile):
         return out
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill the buffer with the file's bytes from `offset` on."""
+        """Fill the buffer with the file's bytes from `offset` on; the kernel may give fewer at a time than asked."""
         done = 0
         while done < len(buffer):
             count = os.preadv(self._file.fileno(), [buffer[done:]], offset + done)
@@ -92,7 +99,7 @@ class ArrayFile(ColumnFile):
 
 
 class ArrayWriter:
-    """Writes a .npy file of a known shape from its first row to its last."""
+    """Writes a .npy file of a known shape [n ...] from its first row to its last; nothing checks that all come."""
 
     def __init__(self, path: Path, dtype: Any, shape: Sequence[int]) -> None:
         self.file = path.open("wb")
@@ -110,7 +117,10 @@ class ArrayWriter:
 
 
 def _runs(rows: Ints) -> list[tuple[int, int]]:
-    """Return places [first, last) in `rows` at which they follow each other, so that each is one read."""
+    """Return places [first, last) in `rows` at which the numbers follow each other, so that each is one read.
+
+    [4, 5, 6, 9] gives (0, 3) and (3, 4).
+    """
     if not len(rows):
         return []
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
@@ -118,8 +128,11 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
 
 
 REMEDY = "train on views of them (view_size: 224), or stage them with --set size=224"
+"""What to do with images of different sizes."""
 BYTES = ".encoded"
+"""The ending of the file with all images, one after the other."""
 OFFSETS = ".offsets"
+"""The ending of the file with the place at which each image ends, as int64."""
 
 
 class EncodedFile(ColumnFile):
@@ -137,7 +150,10 @@ class EncodedFile(ColumnFile):
         self.shape = (len(self._ends), *spec["shape"])
 
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return these rows in this order, [n h w c] uint8; `DataError` names an image that cannot be decoded."""
+        """Return these rows in this order, [n h w c] uint8, in `out` where it is given.
+
+        `DataError` names an image that cannot be decoded, and says so of images that differ in size.
+        """
         if self.shape[1] == ANY_SIDE:
             raise DataError(
                 f"{self._name}: these images differ in size, so they are no array: {REMEDY}"
@@ -147,13 +163,14 @@ class EncodedFile(ColumnFile):
         def decode(place: int) -> None:
             pixels[place] = self.item(int(rows[place]))
 
-        # Pillow decodes without the interpreter's lock
+        # Pillow decodes without the interpreter's lock, so threads help. `list` waits for them and raises their errors.
         list(self._workers.map(decode, range(len(rows))))
         return pixels
 
     def item(self, row: int) -> NDArray[np.uint8]:
         """Return one image [h w c]; `DataError` where it cannot be decoded."""
         try:
+            # An image begins where the one before it ends.
             start = int(self._ends[row - 1]) if row else 0
             encoded = os.pread(self._file.fileno(), int(self._ends[row]) - start, start)
             return images.decode(encoded, self.shape[1:])
@@ -162,11 +179,12 @@ class EncodedFile(ColumnFile):
 
     @cached_property
     def _workers(self) -> ThreadPoolExecutor:
+        """One thread for each processor that this process may use, started with the first read."""
         return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "decode")
 
 
 class EncodedWriter:
-    """Writes what `EncodedFile` reads, from the first row to the last."""
+    """Writes what `EncodedFile` reads, from the first row to the last, beside `path` with other endings."""
 
     def __init__(self, path: Path) -> None:
         self.seen = 0
@@ -176,7 +194,10 @@ class EncodedWriter:
         self._out = path.with_suffix(BYTES).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the next rows as bytes of encoded images; an image without bytes is broken when it is read."""
+        """Write the next rows as bytes of encoded images; an image without bytes is broken when it is read.
+
+        `where` is not used: other writers of columns name it in errors.
+        """
         for value in column:
             self._end += self._out.write(value.as_buffer() or b"")
             self._ends.append(self._end)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # names of datasets are read where nothing else needs it
 
 @dataclass
 class Rejected:
-    """The items that an importer left out: for each reason their number and the first names."""
+    """The items that an importer left out: for each reason their number and the first `NAMES` names."""
 
     NAMES = 20
     counts: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,10 @@ class Content:
 
 @dataclass(frozen=True)
 class Published:
-    """A dataset as its paper describes it: rows of each split, classes, array columns. It is enough to plan with."""
+    """A dataset as its paper describes it: rows of each split, classes, array columns. It is enough to plan with.
+
+    `kind`, `classes`, `columns` and `source` are those of `Content`; `rows` is split -> number.
+    """
 
     kind: str
     rows: Mapping[str, int]

@@ -25,15 +25,16 @@ log = logging.getLogger(__name__)
 VERSION = 1  # of what lies in an entry; part of its key
 ROWS = "rows.arrow"
 BATCH = 4096
+"""Rows of a shard that are held at once, at most."""
 BATCH_BYTES = 8 * 2**20
-"""What is held at once of a shard, and of decoded rows."""
+"""Bytes of a shard that are held at once, and of decoded rows."""
 Ints = NDArray[np.int64]
 
 
 def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
     """Return the image columns of `split` that would take more than `limit` bytes if they were decoded.
 
-    Images of different sizes stay encoded.
+    Images of different sizes stay encoded, whatever the limit.
     """
     return [
         name
@@ -49,7 +50,12 @@ def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
 def decode_split(
     manifest: Manifest, split: str, folder: Path, encoded: Collection[str] = ()
 ) -> None:
-    """Read every shard of `split`, checked against its digest, into `folder`; the columns `encoded` as they are."""
+    """Read every shard of `split`, checked against its digest, into `folder`; the columns `encoded` as they are.
+
+    Array columns become files of their own, all other columns `rows.arrow`. Of a column of several items a row,
+    `rows.arrow` gets the column `<name>.start`, the place of each row's first item. `DataError` where a shard is
+    missing, damaged, or not what the manifest says.
+    """
     rows = manifest.rows(split)
     writers = {
         name: EncodedWriter(folder / f"{name}.npy")
@@ -62,7 +68,7 @@ def decode_split(
         where = f"{manifest.uri}/{shard.file}"
         try:
             others.append(_decode_shard(shard, file, where, manifest.columns, writers))
-        # its digest is right, so somebody wrote it so
+        # Its digest is right, so somebody wrote it so. An error with a number is one of the disk.
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -71,6 +77,7 @@ def decode_split(
                 f"{where} is no Parquet file of rows ({problem}); stage the dataset again"
             ) from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
+    # A column that no shard has was never begun.
     for name, writer in writers.items():
         starts = writer.close() if writer.seen else None
         if starts is not None:
@@ -87,7 +94,11 @@ def _decode_shard(
     specs: Mapping[str, ColumnSpec],
     writers: Mapping[str, "Writer"],
 ) -> pa.Table:
-    """Write the rows of each array column; return the other columns."""
+    """Write the rows of each array column of a shard with its writer; return the other columns.
+
+    `file` is the shard on this machine, `where` what errors call it. `DataError` where it has another number of rows
+    than the manifest says, or a column differs from its spec.
+    """
     with pq.ParquetFile(file, memory_map=False, pre_buffer=False) as opened:
         if opened.metadata.num_rows != shard.rows:
             raise DataError(
@@ -96,8 +107,10 @@ def _decode_shard(
             )
         arrays = [name for name in writers if name in opened.schema_arrow.names]
         others = opened.read(columns=[n for n in opened.schema_arrow.names if n not in arrays])
+        # A table without columns would have no rows.
         if not others.num_columns:
             others = pa.table({"row": np.arange(shard.rows)})
+        # Rows that have about `BATCH_BYTES` in the shard, at most `BATCH`.
         step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
         if arrays:
             for batch in opened.iter_batches(step, columns=arrays):
@@ -110,10 +123,10 @@ def _decode_shard(
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:
-    """Yield each shard with a local file whose digest is right.
+    """Yield each shard with a local file whose digest is right: its own in a folder, else a copy in `scratch`.
 
-    A store's copy is fetched again once if it is not, since it may have been damaged on the way; then `DataError` names
-    the object.
+    The copy is deleted once the next shard is asked for. A store's copy is fetched again once if it is not, since it
+    may have been damaged on the way; then `DataError` names the object.
     """
     store = open_store(manifest.uri)
     for shard in manifest.splits[split]:
@@ -150,7 +163,7 @@ class _Array:
         self.out: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write a shard's column; images are decoded."""
+        """Write the next rows; images are decoded. `where` names the shard and column in errors."""
         if self.out is None:
             self.out = ArrayWriter(self.path, self.spec["dtype"], (self.rows, *self.spec["shape"]))
         if self.spec.get("encoding") == "image":
@@ -178,6 +191,7 @@ class _Array:
                     self.out.write(pixels)
 
     def close(self) -> Ints | None:
+        """Finish the file; a row has one item, so there are no starts to return."""
         self.out.close()
         return None
 
@@ -194,7 +208,10 @@ class _Ragged:
         self.raw: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the items of a shard's column one after another, and keep how many each row has."""
+        """Write the items of the next rows one after another, and keep how many each row has.
+
+        They go to a hidden file without a header, because their number is known only at the end.
+        """
         if self.raw is None:
             self.raw = (self.path.parent / f".{self.path.name}").open("w+b")
         self.raw.write(
@@ -218,8 +235,9 @@ class _Ragged:
 def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
     """Return an order of rows in which every part of every fold is one contiguous stretch, and where each fold begins.
 
-    The order is fold by fold, then again all but the last. Fold i's training part is what follows its test part, of
-    length n minus the fold's, so that no trial ever copies a fold.
+    `folds` [n] is the fold of each row, 0 to `count` - 1; the starts [count + 1] end with n. The order is fold by fold,
+    then again all but the last. Fold i's training part is what follows its test part, of length n minus the fold's, so
+    that no trial ever copies a fold. Of three folds it is 0 1 2 0 1: fold 1 tests on 1 and trains on 2 0.
     """
     order = np.argsort(folds, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])
@@ -227,7 +245,10 @@ def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
 
 
 def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) -> None:
-    """The arrays of `base`, by column, in `order`."""
+    """Write the rows `order` of each array of `base` (column -> file), in this order, to <column>.npy in `folder`.
+
+    An index may come more than once. Without any array it writes an empty file: an entry of the cache has one.
+    """
     for name, array in base.items():
         out = ArrayWriter(folder / f"{name}.npy", array.dtype, (len(order), *array.shape[1:]))
         for rows in array.blocks(order):
@@ -238,4 +259,4 @@ def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) ->
 
 
 Writer = _Array | _Ragged | EncodedWriter
-"""Takes a column batch by batch, and is closed."""
+"""Takes a column batch by batch, and is closed; then it says where each row begins, or None where rows are items."""

@@ -23,8 +23,10 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """Return the fold, 0 to count-1, of every row.
 
     `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `own_folds` [n] integers, those
-    of the data itself, or None.
-    `SpecError` when a fold would be empty, or when `folds.count` is not the number of folds in `own_folds`.
+    of the data itself, or None. `folds` says how many there are, by which of `RULES`, and with which seed.
+
+    `SpecError` where there is no such rule or it lacks its column, when a fold would be empty, or when `folds.count` is
+    not the number of folds in `own_folds`.
     """
     check(folds, len(labels), None)
     check_known(folds.rule, "rules", RULES, "there is no such fold rule", place="folds.rule")
@@ -34,14 +36,14 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
     """Return the fold of every row in a repeat of the partition.
 
-    Repeat 0 is that of `assign`; each other has a seed of its own. `SpecError` where the rule leaves no choice, so that
-    a repeat would be the same partition again.
+    Repeat 0 is that of `assign`, whose arguments are these; each other has a seed of its own. `SpecError` where the
+    rule leaves no choice, so that a repeat would be the same partition again.
     """
     first = assign(labels, groups, own_folds, folds)
     if repeat == 0:
         return first
     again = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
-    # up to the numbers of the folds
+    # Each fold of the one is a fold of the other, perhaps under another number, if there are only so many pairs.
     if len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count:
         raise SpecError(
             f"the rule {folds.rule!r} partitions these rows in one way only",
@@ -53,7 +55,7 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
 
 
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Shuffle each class and deal its rows to the folds in turns.
+    """Return the fold of every row: each class is shuffled, and its rows are dealt to the folds in turns.
 
     The next class goes on where the last one stopped, so that folds differ by at most one row, in total and in every
     class.
@@ -69,16 +71,22 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Assign whole groups, the largest first, each to the fold where class counts then come closest to equal shares."""
+    """Return the fold of every row, with each group whole in one fold.
+
+    Groups are assigned the largest first (of equals by the seed), each to the fold where class counts then come closest
+    to equal shares. `SpecError` where the data have no groups, or fewer than folds.
+    """
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
     group = _numbered(groups)
     _, label = np.unique(labels, return_inverse=True)
+    # Rows of each class in each group [groups, classes].
     members = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(members, (group, label), 1)
     check(folds, len(labels), len(members))
     shuffled = np.random.RandomState(folds.seed).permutation(len(members))
     order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
+    # What a fold should have of each class, and what each has so far [folds, classes].
     share = members.sum(axis=0) / folds.count
     held = np.zeros((folds.count, members.shape[1]))
     fold_of = np.empty(len(members), np.int64)
@@ -87,6 +95,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
         cost = (((held + members[g] - share) / share) ** 2 - ((held - share) / share) ** 2).sum(
             axis=1
         )
+        # Once there are only as many groups left as empty folds, each goes to an empty one.
         empty = held.sum(axis=1) == 0
         if empty.sum() >= len(order) - position:
             cost[~empty] = np.inf
@@ -96,7 +105,7 @@ def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def _numbered(groups: Any) -> Ints:
-    """Return a number for the group of each row, from 0."""
+    """Return a number for the group of each row, from 0; each row without a group has one of its own."""
     groups = np.asarray(groups)
     has_name = np.array([group not in NAMELESS for group in groups.tolist()])
     number = np.empty(len(groups), np.int64)
@@ -106,7 +115,7 @@ def _numbered(groups: Any) -> Ints:
 
 
 def as_given(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Return the data's own folds: their values must be exactly 0 to count-1."""
+    """Return the data's own folds of the rows; `SpecError` where there are none, or not exactly 0 to count-1."""
     if own_folds is None:
         raise SpecError("given folds need a fold column", place="folds.rule", value="given")
     assigned = np.asarray(own_folds, dtype=np.int64)
@@ -125,7 +134,10 @@ RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
 
 
 def check(folds: Folds, rows: int, groups: int | None) -> None:
-    """Raise the `SpecError` of `assign` as far as numbers of rows and groups tell, since a plan has no rows."""
+    """Raise the `SpecError` of `assign` as far as numbers of rows and groups tell, since a plan has no rows.
+
+    `groups` is None where their number is not known; it counts for the rule `grouped` alone.
+    """
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
     fill, noun = (
@@ -147,9 +159,10 @@ USUAL = 5
 
 
 def class_notes(data: Manifest, count: int | None = None) -> list[str]:
-    """Return sentences on what stands out in the classes and images of a dataset, over so many folds.
+    """Return sentences on what stands out in the classes and images of a dataset, over `count` folds.
 
-    Default: the folds that it has.
+    None: over the folds that it has, if any. They are classes with fewer rows than folds or without any, one class
+    alone, and images that come twice. [] where nothing stands out.
     """
     rows: list[int] = data.counts.get("train", {}).get("classes", [])
     count = count or (data.folds.count if data.folds else 0)
@@ -182,6 +195,7 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
 
 
 def _named(classes: Mapping[str, int]) -> str:
+    """Return `cat (3), dog (0) and 4 classes more`, with their numbers of rows."""
     first = ", ".join(f"{name} ({n})" for name, n in list(classes.items())[:MOST_NAMED])
     return first + (
         f" and {len(classes) - MOST_NAMED} classes more" if len(classes) > MOST_NAMED else ""

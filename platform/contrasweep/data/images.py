@@ -11,7 +11,9 @@ from PIL import Image, TiffImagePlugin
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
+"""An image of more is not decoded: a small file may announce gigabytes."""
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Number of channels -> Pillow's name of it."""
 
 
 class BrokenImage(ValueError):
@@ -30,10 +32,11 @@ class DeepImage(BrokenImage):
 
 
 def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
-    """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if the bytes are no image.
+    """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if the bytes are no image that can be decoded.
 
-    With `shape` the image is scaled to cover it (bicubic, antialiased) and cut about its centre, if it is of another
-    size; a height of 0 leaves it as it is.
+    With `shape` [h w c] the image is scaled to cover it (bicubic, antialiased) and cut about its centre, if it is of
+    another size; a height of 0 leaves its size, and c says the channels. Without it, grey images have one channel and
+    all others three.
     """
     with _opened(data) as image:
         channels = shape[2] if shape else 1 if image.mode in ("1", "L") else 3
@@ -50,7 +53,10 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
 def scaled_down(
     pixels: NDArray[np.uint8], longest: int, data: bytes
 ) -> tuple[bytes, NDArray[np.uint8]]:
-    """Return an image with its longer side scaled to `longest`: encoded, as JPEG where `data` is, and its pixels."""
+    """Return an image with its longer side scaled to `longest` pixels: encoded anew, and its pixels [h w c].
+
+    `pixels` are those of the encoded image `data`. It becomes a JPEG where `data` is one, else a PNG.
+    """
     height, width = (
         max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2]
     )
@@ -63,7 +69,7 @@ def scaled_down(
 
 
 def read(file: Path) -> NDArray[np.uint8] | str:
-    """Return the decoded image, or the reason why it cannot be decoded, which can be kept."""
+    """Return the decoded image, or as text the reason why it cannot be decoded, which a cache can keep as well."""
     try:
         return decode(file.read_bytes())
     except BrokenImage as error:
@@ -73,7 +79,7 @@ def read(file: Path) -> NDArray[np.uint8] | str:
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """[h w c] -> [height width c], bicubic with antialiasing, stretched if the aspect differs."""
+    """Return pixels [h w c] as [height width c], bicubic with antialiasing, stretched if the aspect differs."""
     if pixels.shape[:2] == (height, width):
         return pixels
     resized = picture(pixels).resize((width, height), Image.Resampling.BICUBIC)
@@ -86,7 +92,7 @@ def picture(pixels: NDArray[np.uint8]) -> Image.Image:
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Scale an image until it covers height and width, and cut what stands out on both sides equally."""
+    """Return an image, scaled until it covers height and width, without what stands out on both sides equally."""
     scale = max(height / image.height, width / image.width)
     size = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     scaled = image.resize(size, Image.Resampling.BICUBIC)
@@ -99,7 +105,7 @@ def _opened(data: bytes) -> Image.Image:
     """Return an image whose header was read; `BrokenImage` where it is none or too large, `DeepImage` above 8 bits."""
     try:
         with warnings.catch_warnings():
-            # Pillow warns from 89 million pixels on; ours is an error
+            # Pillow warns from 89 million pixels on; here an image of fewer is an error already.
             warnings.simplefilter("ignore")
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception as error:
@@ -116,7 +122,7 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _deep(image: Image.Image) -> str:
-    """Return a text if `image` has more than 8 bits a channel; else "".
+    """Return in words how an image is stored that has more than 8 bits a channel; "" for any other.
 
     Pillow's mode tells it of one channel only: it opens the others as 8 bit, and how they are stored shows in a TIFF's
     tag or in a PNG's tile.

@@ -18,14 +18,17 @@ DatasetRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """An object that differs from its manifest, and the difference."""
+    """An object of a storage, by its address, that differs from its manifest, and the difference in words."""
 
     object: str
     problem: str
 
 
 def known() -> list[DatasetRow]:
-    """Return every dataset that can be staged; `needs` is what --source must be, "" for nothing."""
+    """Return a row for every dataset that can be staged by its name.
+
+    `about` is a line on it, `needs` what --source must be ("": nothing), `licence` that of the data.
+    """
     from contrasweep.data.importers import DATASETS
 
     return [
@@ -69,7 +72,7 @@ def show(manifest: Manifest) -> DatasetRow:
 
 
 def verify(manifest: Manifest) -> list[Finding]:
-    """Fetch every shard and compare bytes, rows and content with the manifest; empty if all is as it should be."""
+    """Fetch every shard and compare bytes, rows and content with the manifest; [] if all is as it should be."""
     store = open_store(manifest.uri)
     findings = []
     with tempfile.TemporaryDirectory(prefix="contrasweep-verify-") as scratch:
@@ -81,7 +84,10 @@ def verify(manifest: Manifest) -> list[Finding]:
 
 
 def _problem(store: Store, shard: Shard, name: str, file: Path) -> str:
-    """Fetch a shard and return in words how it differs from its manifest; "" where it does not."""
+    """Fetch a shard to `file` and return in words how it differs from its manifest; "" where it does not.
+
+    `name` is its address, which the words leave out.
+    """
     try:
         store.get_file(shard.file, file)
         shard.check(file, name)

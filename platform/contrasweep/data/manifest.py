@@ -22,7 +22,8 @@ MANIFEST = "manifest.json"
 NO_DATA = "none"
 """The name and kind of the data of a study whose programs bring their own."""
 REMEDY = "stage the dataset again"
-MAX_ITEM = 2**40  # numbers of one item of an array column
+MAX_ITEM = 2**40
+"""An item of an array column has at most so many numbers."""
 
 DTYPES = (
     "bool",
@@ -58,7 +59,11 @@ class Shard:
     content: Label = ""
 
     def check(self, file: Path, name: str) -> None:
-        """Raise `DataError`, naming the object, if `file` differs by a byte from what the manifest records."""
+        """Raise `DataError` if `file` differs by a byte from what the manifest records.
+
+        `name` is the shard's address, for the error. `FileNotFoundError` where there is no file.
+        """
+        # The size first: it costs nothing, and tells a truncated file.
         if (size := file.stat().st_size) != self.bytes:
             raise DataError(
                 f"{name} has {size:,} bytes, its manifest says {self.bytes:,}: it is truncated or was replaced; "
@@ -75,7 +80,8 @@ class Folds:
     """How rows of the training split are assigned to `count` folds: part of the manifest and its digest.
 
     `rule`: `stratified` (by label), `grouped` (stratified, and a group never crosses), `given` (a column
-    `fold` of the data). The assignment itself is a pure function of the data and this rule (`data.folds`).
+    `fold` of the data); `none` where a program partitions its own data. The assignment itself is a pure function of the
+    data and this rule (`data.folds`).
     """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
@@ -113,7 +119,8 @@ class SplitCounts(TypedDict, total=False):
 class Manifest:
     """A staged dataset.
 
-    `uri`, `name` and `source` say where it is and are no part of its digest.
+    `uri`, `name` and `source` say where it is and are no part of its digest. `counts`, by split, follow from its rows
+    and are none either.
 
     `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, or what its importer calls it);
     `columns` says how each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source`
@@ -133,7 +140,10 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over what a trial could see: schema, shards in order, classes, folds. 64 hex digits."""
+        """Return the SHA-256 of what a trial could see, 64 hexadecimal digits: schema, shards in order, classes, folds.
+
+        Of a shard it is the content, or where that is not recorded the bytes.
+        """
         shards = {
             split: [[s.rows, s.content or s.sha256] for s in shards]
             for split, shards in self.splits.items()
@@ -180,7 +190,10 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: str | bytes, uri: str) -> "Manifest":
-        """Read `manifest.json` as found at `uri`; `DataError` when it is not one or its digest is not its own."""
+        """Return the manifest in the text of a `manifest.json` as found at `uri`, the dataset's folder or address.
+
+        `DataError` when it is not one, or its digest is not its own.
+        """
         data = data.encode() if isinstance(data, str) else data
         file = f"{uri}/{MANIFEST}"
         try:

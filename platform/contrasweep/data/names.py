@@ -15,20 +15,23 @@ from contrasweep.imports import import_from_here, import_path, installed, path_o
 
 @dataclass(frozen=True)
 class Name:
-    """The name of a dataset and its given parameters, sorted by name."""
+    """The name of a dataset, short or dotted, and its given parameters, sorted by name."""
 
     name: str
     settings: Config
 
     @property
     def text(self) -> str:
-        """Return the name as a study has it."""
+        """Return the name as a study has it: `digits-lt?imbalance_factor=50`."""
         query = "&".join(f"{key}={value}" for key, value in self.settings.items())
         return f"{self.name}?{query}" if query else self.name
 
     @property
     def folder(self) -> str:
-        """The folder's name below `datasets/`; no `=`, which readers of Parquet folders take for a partition."""
+        """Return the folder's name below `datasets/`: `digits-lt-imbalance_factor-50`.
+
+        It has no `=`, which readers of Parquet folders take for a partition.
+        """
         return (
             "-".join([self.name, *(f"{key}-{value}" for key, value in self.settings.items())])
             .replace("/", "_")
@@ -36,7 +39,10 @@ class Name:
         )
 
     def checked(self) -> Any:
-        """Return the importer's settings object; `SpecError` naming the dataset on an unknown or wrong one."""
+        """Return the importer's settings object with these parameters, defaults for the others.
+
+        `SpecError` naming the dataset on an unknown or wrong parameter, `DataError` for an unknown dataset.
+        """
         try:
             return importer(self).settings(**self.settings)
         except SpecError as error:
@@ -44,7 +50,11 @@ class Name:
 
 
 def parse(text: str, settings: Config | None = None) -> Name:
-    """Read `name?key=value&key=value`; values are read as YAML, so 50 is a number and `true` a truth value."""
+    """Return the name in `name?key=value&key=value`; values are read as YAML: 50 is a number, `true` a truth value.
+
+    `settings` are further parameters, which win. `SpecError` where a value is no YAML; whether there is such a dataset
+    is not looked at.
+    """
     name, _, query = text.partition("?")
     settings_in_name = {
         key: read_yaml(value, f"{name}.{key}", "a dataset's parameter is not YAML")
@@ -54,7 +64,10 @@ def parse(text: str, settings: Config | None = None) -> Name:
 
 
 def importer(wanted: Name) -> Importer:
-    """Return the dataset's importer; `DataError` listing the known ones."""
+    """Return the importer of a shipped dataset, of one of an installed package, or at the dotted path.
+
+    `DataError` lists the known ones where there is none; `SpecError` where a dotted path leads to none.
+    """
     from contrasweep.data.importers import DATASETS  # its modules import scikit-learn
 
     if wanted.name in DATASETS:
@@ -101,6 +114,7 @@ def own_importer(path: str) -> Importer:
             )
         return content
 
+    # The first line of its docstring says what it is.
     about = (inspect.getdoc(target) or path).splitlines()[0]
     settings = getattr(target, "settings", NoSettings)
     return Importer(

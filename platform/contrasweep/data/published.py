@@ -14,7 +14,10 @@ from contrasweep.data.names import importer, parse
 
 
 class _Images(NamedTuple):
-    """An image dataset as its paper describes it: images for training and tests, classes, and storage."""
+    """An image dataset as its paper describes it: numbers of images for training and tests and of classes, and storage.
+
+    `side` is in pixels, `columns` the names of the columns with images. 0 for `test`: there is no such split.
+    """
 
     train: int
     test: int
@@ -43,7 +46,7 @@ def described(name: str) -> Manifest | None:
     """Return a manifest, without files, of a dataset as its paper describes it; None where no paper does.
 
     It has rows, classes and image sizes, which are enough to plan a study. Its digest, and so the ids of its trials,
-    differ from those of the staged dataset.
+    differ from those of the staged dataset. `name` may have parameters; `SpecError` where one of them is wrong.
     """
     parsed = parse(name)
     settings = parsed.checked()
@@ -64,13 +67,14 @@ def described(name: str) -> Manifest | None:
 
 
 def _of_images(name: str, settings: Any) -> Published:
-    """Return what the paper says of a dataset of images, under these settings: an image size, a long tail."""
+    """Return what the paper says of the dataset `name` of `_IMAGES` under these settings: image size, long tail."""
     facts = _IMAGES[name]
     train = facts.train
     side = getattr(settings, "size", None) or facts.side
     columns: Mapping[str, ColumnSpec] = {
         name: spec("uint8", (side, side, facts.channels)) for name in facts.columns
     }
+    # A long-tailed CIFAR is drawn from the balanced one; the lists' images stay encoded.
     if isinstance(settings, LongTailed):
         train = sum(
             long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor)

@@ -39,6 +39,7 @@ class Ragged:
     lengths: Ints
 
     def __getitem__(self, row: int) -> NDArray[Any]:
+        """Return the items of a row, [m ...]: a view."""
         start = self.starts[row]
         return self.values[start : start + self.lengths[row]]
 
@@ -100,15 +101,22 @@ class Dataset:
 
 
 class Split:
-    """One split in the node's cache."""
+    """One split in the node's cache, which it is fetched and decoded to as this is made.
+
+    `mapped` are the decoded array columns, `files` all array columns as files, `table` the other columns, `encoded` the
+    names of image columns that stay encoded; `key` is that of its entry of the cache.
+    """
 
     def __init__(self, manifest: Manifest, name: str) -> None:
         self.manifest = manifest
         self.name = name
         self.rows = manifest.rows(name)
-        # by repeat: folds of rows, order, starts of folds
+        # By repeat of the partition: the fold of each row, and what `decoding.fold_order` gives of these: an order of
+        # rows,
+        # and where in it each fold starts.
         self._fold_orders: dict[int, tuple[Ints, Ints, Ints]] = {}
         self._laid_out: dict[int, dict[str, NDArray[Any]]] = {}  # by repeat
+        # The key has all that decides what lies in the entry, and nothing of where the data come from.
         content = [[shard.rows, shard.content or shard.sha256] for shard in manifest.splits[name]]
         self.encoded = decoding.stays_encoded(manifest, name, cache.decoded_limit_bytes())
         identity = {"version": decoding.VERSION, "rows": content, "columns": manifest.columns}
@@ -133,7 +141,10 @@ class Split:
 
     @cached_property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Every array column, mapped; what stays encoded is decoded for it, once per node."""
+        """Every array column, mapped; what stays encoded is decoded for it, once per node.
+
+        `DataError` where an encoded image is broken, or images differ in size.
+        """
         if not self.encoded:
             return self.mapped
         files = {name: self.files[name] for name in self.encoded}
@@ -156,7 +167,7 @@ class Split:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of columns, sorted, without those that only describe an array."""
+        """Return the names of columns, sorted, without those that only describe an array, as `features.start` does."""
         return sorted(
             {*self.manifest.columns, *(n for n in self.table.column_names if "." not in n)}
         )
@@ -174,7 +185,10 @@ class Split:
         return folds.repeated(labels, groups, own_folds, self.manifest.folds, repeat)
 
     def _in_fold_order(self, repeat: int) -> "dict[str, NDArray[Any]]":
-        """Return the arrays laid out in fold order, once per node, when a part's array is asked for."""
+        """Return the arrays laid out in the fold order of a repeat, once per node; columns of several items are not.
+
+        It is called when an array of a part is first asked for, since rows can be read without it.
+        """
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
             numbers, order, _ = self._fold_orders[repeat]
@@ -192,13 +206,18 @@ class Split:
         return self._laid_out[repeat]
 
     def parts(self, fold: int) -> "tuple[Part, Part]":
-        """Return the training and the test part of a fold, the rows outside and inside it: views of arrays."""
+        """Return the training and the test part of a fold, the rows outside and inside it: views of arrays.
+
+        Fold numbers from the count on are of further partitions; see `Dataset.parts`.
+        """
         assert self.manifest.folds is not None
-        repeat, fold = divmod(fold, count := self.manifest.folds.count)
+        count = self.manifest.folds.count
+        repeat, fold = divmod(fold, count)
         if repeat not in self._fold_orders:
             numbers = self._partition(repeat)
             self._fold_orders[repeat] = numbers, *decoding.fold_order(numbers, count)
         _, order, starts = self._fold_orders[repeat]
+        # In this order a fold's rows are one stretch, and what follows it, around to where it starts, are all others.
         low = starts[fold]
         high = starts[fold + 1]
         test = slice(low, high)
@@ -225,13 +244,17 @@ class Part:
 
     @cached_property
     def _arrays(self) -> dict[str, NDArray[Any]]:
+        """The array columns of these rows, which are laid out on the first use."""
         return self._mapped()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def array(self, name: str) -> NDArray[Any]:
-        """Return all rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made."""
+        """Return all rows of an array column, [n *shape], for example images uint8 [n h w c]; no copy is made.
+
+        `DataError` lists the array columns where there is no such one.
+        """
         if name not in self._arrays:
             hint = choose_from("array columns", list(self._arrays), name)
             raise DataError(
@@ -242,7 +265,7 @@ class Part:
     def file(self, name: str) -> ColumnFile:
         """Return an array column of the whole split as a file; its rows of this part are `rows`.
 
-        Images that stay encoded are decoded as they are read.
+        Images that stay encoded are decoded as they are read. `DataError` lists the columns where there is no such one.
         """
         if name not in self.split.files:
             hint = choose_from("array columns", list(self.split.files), name)
@@ -252,16 +275,22 @@ class Part:
         return self.split.files[name]
 
     def read(self, name: str, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return rows of an array column; row 0 is the first of this part. See `ArrayFile.read`."""
+        """Return the rows of these indices of an array column, [len(rows) ...], in this order; 0 is this part's first.
+
+        They are written to `out`, an array of this shape, where it is given.
+        """
         return self.file(name).read(self.rows[rows], out)
 
     def blocks(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield all rows of an array column, some MiB of them at a time."""
+        """Yield all rows of an array column in order, at most 8 MiB of them at a time."""
         file = self.file(name)
         return (file.read(rows) for rows in file.blocks(self.rows))
 
     def once_per_node(self, what: str, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """Return an array that follows from this part's rows alone, computed by the first who asks and then cached."""
+        """Return an array that follows from this part's rows alone, computed by the first who asks and then cached.
+
+        `what` names it, and with the rows is its key: two arrays of one part must have different names.
+        """
         rows = hashlib.sha256(np.ascontiguousarray(self.rows).tobytes()).hexdigest()
         key = canonical.digest({"of": self.split.key, "rows": rows, "what": what}, 32)
         name = f"{self.split.manifest.name} ({what})"
@@ -272,18 +301,22 @@ class Part:
         return values
 
     def ragged(self, name: str) -> Ragged:
-        """Return an array column with several items a row, for example region features float16 [items 2048]."""
+        """Return an array column with several items a row, for example region features float16 [items 2048].
+
+        `DataError` where there is no such column. The values are those of the whole split, mapped.
+        """
         if f"{name}.start" not in self.split.table.column_names:
             raise DataError(
                 f"split {self.split.name!r} has no column {name!r} of several items a row"
             )
         starts = self.split.table[f"{name}.start"].to_numpy()
+        # A row of the split ends where the next one starts.
         ends = np.append(starts[1:], len(self.split.mapped[name]))
         return Ragged(self.split.mapped[name], starts[self.rows], (ends - starts)[self.rows])
 
     @property
     def labels(self) -> Ints:
-        """Class indices [n] int64."""
+        """Class indices [n] int64; `DataError` if the split has no labels."""
         return self.split.labels[self.rows]
 
     @property
@@ -299,7 +332,10 @@ class Part:
         return {}
 
     def column(self, name: str) -> pa.Array:
-        """Return a column that is no array (text, numbers, lists), as an Arrow array of n values."""
+        """Return a column that is no array (text, numbers, lists), as an Arrow array of n values, one for each row.
+
+        `DataError` lists the columns where there is no such one.
+        """
         table = self.split.table
         if name not in table.column_names:
             raise DataError(
@@ -307,34 +343,38 @@ class Part:
                 + choose_from("columns", self.split.names, name)
             )
         column = table[name].combine_chunks()
-        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-        is_contiguous = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
-        return column if is_contiguous else column.take(pa.array(self.rows))
+        # A part of all rows in their order is the column itself, and needs no copy.
+        is_whole = len(self.rows) == len(column) and bool((np.diff(self.rows) == 1).all())
+        return column if is_whole else column.take(pa.array(self.rows))
 
     def batches(
         self, size: int, *, seed: int, epoch: int, drop_last: bool = False
     ) -> Iterator[Ints]:
-        """Yield the row indices of this part in the order of an epoch: a function of seed and epoch alone."""
+        """Yield the row indices of this part, `size` at a time, in an epoch's order, which seed and epoch alone decide.
+
+        The last batch may be smaller; with `drop_last` it is left out then.
+        """
         order = shuffled(len(self), seed, epoch)
+        # With `drop_last` no batch may start with fewer than `size` rows left.
         for start in range(0, len(order) - (size - 1 if drop_last else 0), size):
             yield order[start : start + size]
 
 
 def shuffled(n: int, seed: int, epoch: int) -> Ints:
-    """Return a permutation of n rows that depends on seed and epoch alone, so on neither arm nor node."""
+    """Return a permutation [n] of 0 to n - 1 that depends on seed and epoch alone, so on neither arm nor node."""
     return np.random.RandomState(
         np.random.MT19937(np.random.SeedSequence([seed, epoch]))
     ).permutation(n)
 
 
 def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an entry, mapped copy-on-write.
+    """Return column -> array of the .npy files of an entry, mapped copy-on-write.
 
     Pages are shared until somebody writes, and torch takes the arrays without a warning.
     """
     arrays = {}
     for file in sorted(folder.glob("*.npy")):
-        # What has no items cannot be mapped.
+        # What has no items cannot be mapped; only a small file may be so, and is looked into.
         is_small = file.stat().st_size < 4096
         empty = is_small and np.load(file, allow_pickle=False).size == 0
         mode: Any = None if empty else "c"
@@ -343,4 +383,5 @@ def _open_arrays(folder: Path) -> dict[str, NDArray[Any]]:
 
 
 def _sliced(arrays: dict[str, NDArray[Any]], rows: slice) -> dict[str, NDArray[Any]]:
+    """Return column -> these rows of its array, as views."""
     return {name: array[rows] for name, array in arrays.items()}

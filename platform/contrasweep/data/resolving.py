@@ -25,8 +25,8 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
     `name` is a folder or s3:// address with a manifest, or a dataset's name with optional parameters. A name
     is looked for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA; a dataset that comes with the
     package is staged on demand: into the node's cache, and with `write` into the storage, where other nodes
-    reach it. The digest is the same either way. `NotStagedError` names the command that would stage it;
-    `SpecError` if it cannot have so many folds.
+    reach it. For `none`, data that programs bring, the manifest has no rows. The digest is the same either way.
+    `NotStagedError` names the command that would stage it; `SpecError` if it cannot have so many folds.
     """
     manifest = find(name, storage=storage, write=write)
     if manifest.kind == NO_DATA:
@@ -35,7 +35,10 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
-    """Return the manifest of `name` as it was staged, of `none` one without rows; see `resolve`."""
+    """Return the manifest of `name` as it was staged, whatever folds a study asks for; see `resolve`.
+
+    Of `none` it is one without rows.
+    """
     if name == NO_DATA:
         return Manifest(NO_DATA, "", NO_DATA, {})
     manifest = _read(name)
@@ -44,13 +47,15 @@ def find(name: str, *, storage: str, write: bool = False) -> Manifest:
 
 def storage_of(data: Manifest) -> str:
     """Return the storage that `data` lies in, so that `resolve` and `find` look for other datasets beside it."""
+    # <storage>/datasets/<name>
     return data.uri.rstrip("/").rpartition("/")[0].removesuffix("/datasets")
 
 
 def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
-    """Return the manifest at `uri`; None where no file is there.
+    """Return the manifest of the dataset at `uri`, a folder or address; None where it has none.
 
-    Raises `StorageError` if it cannot be read, `SpecError` at `place` if there can be no such path.
+    Raises `DataError` if it is broken, `StorageError` if it cannot be read, `SpecError` at `place` if there can be no
+    such path.
     """
     store = open_store(uri, place=place)
     try:
@@ -60,9 +65,9 @@ def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
 
 
 def _read(name: str) -> Manifest | None:
-    """Return the manifest at the address `name`, None for a plain name.
+    """Return the manifest at the folder or address `name`; None for a plain name without one in the current folder.
 
-    An address with a scheme must hold a dataset.
+    What can only be a path or an address (`s3://...`, `./...`, `/...`, `~...`) must hold a dataset: else `DataError`.
     """
     manifest = read_manifest(name, "data")
     if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
@@ -74,7 +79,9 @@ def _read(name: str) -> Manifest | None:
 
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
-    """Return the manifest of a dataset that was staged, or of a bundled one; with `write` that is staged as well.
+    """Return the manifest of a dataset that was staged, else of one that comes with the package.
+
+    With `write` the latter is copied into the storage; else it stays in the node's cache.
 
     Raises `NotStagedError` with the command that stages it, and `DataError` where no such dataset is known.
     """
@@ -91,6 +98,7 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
     except DataError as error:
         raise DataError(f"{error}; {_where_looked(wanted, storage, places)}") from None
     wanted.checked()
+    # It needs published files, which only the user can name.
     if chosen.source:
         settings = [f"{key}={value}" for key, value in wanted.settings.items()]
         command = command_line("data stage", wanted.name, source="PATH", set=settings, to=places[0])
@@ -98,7 +106,7 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
-    # a machine that only plans and submits lacks what stages datasets
+    # A machine that only plans and submits lacks what stages datasets; a copy that another machine made will do.
     except ModuleNotFoundError as error:
         copies = [manifest for manifest in staged_in(storage) if manifest.name == wanted.text]
         if len(copies) == 1:
@@ -111,16 +119,20 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
 
 
 def _bundled(wanted: Name) -> Manifest:
-    """Return a dataset that comes with the package, staged once into this node's cache by each version of it."""
+    """Return a dataset that comes with the package, staged once into this node's cache by each version of the package.
+
+    `ModuleNotFoundError` where what stages it is not installed.
+    """
     folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
     if (manifest := _whole(folder)) is not None:
         return manifest
+    # Another process may have staged it while this one waited for the lock.
     with locked(f"bundled-{wanted.folder}"):
         return _whole(folder) or staging.stage(wanted.text, str(folder))
 
 
 def _whole(folder: Path) -> Manifest | None:
-    """Return the manifest in `folder` if its shards have the recorded sizes.
+    """Return the manifest in `folder` if its shards have the recorded sizes; else None, and other files are deleted.
 
     Digests are checked when shards are read.
     """
@@ -128,13 +140,13 @@ def _whole(folder: Path) -> Manifest | None:
     for shard in manifest.shards if manifest else ():
         file = folder / shard.file
         if file.is_symlink() or not file.is_file() or file.stat().st_size != shard.bytes:
-            discard(file)  # staging skips what is there
+            discard(file)  # staging would take what is there for the shard
             manifest = None
     return manifest
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
-    """Return the places that a name was looked for in, what is staged there, and which of these may have been meant."""
+    """Return in words where a name was looked for, what is staged there, and which of these may have been meant."""
     names = sorted({manifest.name for manifest in staged_in(storage)})
     near = difflib.get_close_matches(wanted.name, names, n=1)
     meant = f"did you mean the staged {near[0]!r}? " if near else ""
@@ -142,7 +154,10 @@ def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
 
 
 def with_folds(manifest: Manifest, count: int | None) -> Manifest:
-    """Return `manifest` with `count` folds (None: its own two splits); `SpecError`: it cannot have so many."""
+    """Return `manifest` with `count` folds (None: its own two splits); `SpecError` where it cannot have these.
+
+    The rule and seed are those that it was staged with, by default stratified and 0.
+    """
     staged = manifest.folds
     if count is None:
         if not manifest.rows("test") and manifest.labelled:
@@ -169,12 +184,15 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
 def default_place(
     name: str, settings: dict[str, object] | None = None, storage: str = STORAGE
 ) -> str:
-    """Return where `data stage` puts a dataset by default, and where `resolve` looks for it."""
+    """Return where `data stage` puts a dataset by default, and `resolve` looks for it: `<storage>/datasets/<folder>`.
+
+    `name` may have parameters, and `settings` has further ones.
+    """
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 
 
 def staged_in(storage: str) -> list[Manifest]:
-    """Return all datasets staged below `<storage>/datasets` and CONTRASWEEP_DATA, by name."""
+    """Return all datasets below `<storage>/datasets` and CONTRASWEEP_DATA, by name; `DataError` for a broken one."""
     bases = [f"{storage.rstrip('/')}/datasets", *filter(None, [os.environ.get("CONTRASWEEP_DATA")])]
     manifests = []
     for base in bases:

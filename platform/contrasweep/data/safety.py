@@ -12,6 +12,7 @@ from contrasweep.code.snapshot import UNPACKED_IN_PARTS
 from contrasweep.errors import DataError
 
 _NUMPY = {"_reconstruct", "scalar", "_frombuffer", "ndarray", "dtype"}
+# What a pickle of arrays asks for: (module, name), of NumPy before and from version 2.
 _ALLOWED = {
     (f"numpy.{module}", name)
     for module in ("core.multiarray", "_core.multiarray", "_core.numeric", "core.numeric")
@@ -23,15 +24,20 @@ class _Plain(pickle.Unpickler):
     """Builds arrays, numbers, bytes, text, lists and dicts. Whatever else a pickle asks for is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return what a pickle calls `module.name`; `UnpicklingError` where that is not allowed."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         if module == "_codecs":
             return _latin1
+        # NumPy 2 has these in `_core`.
         return super().find_class(module.replace("numpy.core.", "numpy._core."), name)
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Return how Python 3 pickles bytes under protocol 2; other codecs are no data."""
+    """Return the bytes that a pickle has as text of Latin-1, as Python 3 writes them under protocol 2.
+
+    `UnpicklingError` for other codecs, which are no data.
+    """
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
     return text.encode("latin1")
@@ -40,7 +46,8 @@ def _latin1(text: str, encoding: str) -> bytes:
 def unpickle(data: bytes, name: str) -> Any:
     """Return the plain value pickled in `data`.
 
-    `DataError` if it holds anything but arrays, numbers, text, lists and dicts.
+    `DataError`, with the `name` of the file, if it holds anything but arrays, numbers, bytes, text, lists and dicts, or
+    is broken. Text of Python 2 is read as bytes.
     """
     try:
         value = _Plain(io.BytesIO(data), encoding="bytes").load()
@@ -54,6 +61,7 @@ def unpickle(data: bytes, name: str) -> Any:
 
 
 def _has_objects(value: Any) -> bool:
+    """Whether an array of Python objects is in `value`, however deep in lists and dicts."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.hasobject)
     if isinstance(value, dict):
@@ -62,7 +70,11 @@ def _has_objects(value: Any) -> bool:
 
 
 def check_member(name: str, archive: str) -> str:
-    """Return `name` of an archive's member, if it stays below the folder it is unpacked to; otherwise `DataError`."""
+    """Return a member's name with `/` between folders, if it stays below the folder that it is unpacked to.
+
+    Otherwise `DataError` with `archive`, the name of the file that has it.
+    """
+    # Windows' separators count too, and so do its drives, such as `C:`.
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
         raise DataError(f"{archive}: member {name!r} points outside the archive; it is not read")
@@ -70,9 +82,10 @@ def check_member(name: str, archive: str) -> str:
 
 
 def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
-    """Open a zip member to read, of at most `limit` bytes: a member that expands further is a bomb, not data.
+    """Return the zip member `name` open to read, of at most `limit` bytes: one that expands further is a bomb.
 
-    No more is ever read than the size that the archive states.
+    `DataError` for such a one, for a name that leads out of the archive, and for other packing than deflate. No more is
+    ever read than the size that the archive states.
     """
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
@@ -88,6 +101,6 @@ def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Return the bytes of a zip member, at most `limit`."""
+    """Return the bytes of a zip member, at most `limit`; `DataError` as `open_member`."""
     with open_member(archive, name, limit) as file:
         return file.read()

@@ -29,7 +29,9 @@ from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20
+"""About what the rows of a shard have in memory."""
 ROW_GROUP_BYTES = 24 * 2**20
+"""The same of a row group, which is the least that is read of a shard."""
 Progress = Callable[[str, int], None]
 """Called with a split and the rows of it staged so far."""
 
@@ -42,7 +44,7 @@ def stage(
     settings: Config | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Turn a dataset's published format into Parquet shards and a manifest. Staging again is harmless.
+    """Turn a dataset's published format into Parquet shards and a manifest. To stage it again is harmless.
 
     Args:
         name: a dataset, with parameters as in `digits-lt?imbalance_factor=50`.
@@ -55,7 +57,8 @@ def stage(
         The manifest. The same input gives the same digest.
 
     Raises:
-        DataError: another dataset lies at `to`, or `source` is missing or broken.
+        DataError: there is no such dataset, another one lies at `to`, or `source` is missing or broken.
+        SpecError: a parameter is wrong.
     """
     dataset = parse(name, settings)
     chosen = importer(dataset)
@@ -67,6 +70,7 @@ def stage(
         counts = {}
         try:
             content = chosen.read(place, dataset.checked())
+            # Tables are read one by one, so that a dataset larger than memory passes through.
             for split, tables in content.splits.items():
                 writer = _Split(store, split, Path(scratch), len(content.classes), progress)
                 splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
@@ -111,7 +115,7 @@ def stage(
 
 
 def publish(manifest: Manifest, store: Store) -> Manifest:
-    """Write `manifest` unless it is there; `DataError` if another dataset's is."""
+    """Write `manifest.json` unless one is there; return the one there. `DataError`: it is another dataset's."""
     if not store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
         present = Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
         if present.digest != manifest.digest:
@@ -124,7 +128,10 @@ def publish(manifest: Manifest, store: Store) -> Manifest:
 
 
 def copy(manifest: Manifest, to: str) -> Manifest:
-    """Return the staged dataset `manifest` also at `to`; nothing is written where it lies already."""
+    """Copy the staged dataset `manifest` to `to`, a folder or address; return its manifest there.
+
+    Nothing is written where it lies already; `DataError` where another dataset does, or a shard is damaged.
+    """
     source = open_store(manifest.uri)
     store = open_store(to)
     if store.exists(MANIFEST):
@@ -139,9 +146,9 @@ def copy(manifest: Manifest, to: str) -> Manifest:
 
 
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
-    """Return where the published files lie: `source`, or a download into `scratch`.
+    """Return where the published files lie: `source`, or a download into `scratch`; of a bundled dataset `scratch`.
 
-    `DataError` where there is neither.
+    `DataError` where `source` does not exist, or without it the dataset cannot be downloaded.
     """
     chosen = importer(wanted)
     if source is not None:
@@ -166,9 +173,10 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
 
 
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows cut every so many, a number that depends on the data alone.
+    """Yield the same rows in tables of equally many, the last one shorter: a shard each.
 
-    Where the importer's tables end must not show in the digest.
+    Their number follows from the data alone, `SHARD_BYTES` at the row size of the first table, because where the
+    importer's tables end must not show in the digest. Without any row it yields nothing.
     """
     waiting: list[pa.Table] = []
     rows = step = 0
@@ -197,10 +205,10 @@ class _Split:
         self.split = split
         self.scratch = scratch
         self.progress = progress
-        self.classes = np.zeros(classes, np.int64)
-        self.groups: set[Any] | None = None
+        self.classes = np.zeros(classes, np.int64)  # rows of each class
+        self.groups: set[Any] | None = None  # names of groups; None: rows have none
         self.nameless = 0  # rows that are groups of their own
-        self.written = self.rows = 0
+        self.written = self.rows = 0  # shards, and rows in them
 
     def write(self, rows: pa.Table) -> Shard:
         """Write the rows as the next shard, unless the storage has it already; return its entry of the manifest."""
@@ -234,6 +242,7 @@ class _Split:
             self.nameless += sum(name in NAMELESS for name in names)
 
     def counts(self) -> SplitCounts:
+        """Return the rows of each class, if any has a label, and the number of groups, if there is such a column."""
         counts: SplitCounts = {"classes": self.classes.tolist()} if self.classes.any() else {}
         if self.groups is not None:
             counts["groups"] = len(self.groups) + self.nameless
@@ -241,9 +250,10 @@ class _Split:
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
-    """Write one shard.
+    """Write one shard, all other columns compressed by zstd but lists of features.
 
-    Feature lists stay uncompressed: they do not shrink, and are read several times faster.
+    These do not shrink, and are read several times faster as they are. Statistics and dictionaries are written of plain
+    columns alone: of images and features they would be large and tell nothing.
     """
     features = [
         f
@@ -270,5 +280,5 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
 
 
 def _leaf(field: pa.Field) -> str:
-    """Parquet's own path of a column: a list's values lie one level down."""
+    """Return Parquet's own path of a column: a list's values lie two levels down."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)

@@ -14,14 +14,18 @@ MAX_NODES = 50_000
 """Values in a file, those that aliases repeat counted each time."""
 MAX_DEPTH = 40
 MAX_SCALAR = 20_000
+"""Characters of one value."""
 MAX_BITS = 63
 
-# twenty times as fast where PyYAML was built with it
+# PyYAML's loader in C is twenty times as fast, where it was built.
 _Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
-    """Return the value of `text`; `SpecError` at `place` where it is not YAML, or larger than any study."""
+    """Return the value of `text`; `SpecError` at `place` where it is no YAML (`rule` says so) or larger than any study.
+
+    So too for a key that stands twice, and for a number that is too long or not finite.
+    """
     try:
         _check_size(text, place)
         value = yaml.load(text, Loader)
@@ -31,9 +35,9 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
         raise SpecError(
             "a mapping has each key once", place=place, value=error.key, hint=error.where
         ) from None
-    # ValueError of a version or an escape that is too large, among others
+    # PyYAML raises a ValueError of a version or an escape that is too large, and others.
     except Exception as error:
-        # of PyYAML from 6.0.4 on, whose scanner runs ahead of its events
+        # PyYAML from 6.0.4 on says so itself, before the events that are counted above.
         if "maximum nesting depth" in str(error):
             raise _too_deep(place) from None
         raise SpecError(
@@ -47,7 +51,10 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
 
 
 def _check_size(text: str, place: str) -> None:
-    """Count the values that the text expands to, event by event, before any of them is built."""
+    """Raise `SpecError` where the text expands to too many values, counted event by event before any is built.
+
+    So too where it, or a value of it, is too long, or values are nested too deeply.
+    """
     if len(text) > MAX_CHARACTERS:
         raise SpecError(
             "a study file is too long",
@@ -55,8 +62,10 @@ def _check_size(text: str, place: str) -> None:
             value=len(text),
             hint=f"at most {MAX_CHARACTERS}",
         )
-    sizes: dict[str, int] = {}  # of what has an anchor and is whole
-    opened: list[tuple[str | None, int]] = []  # anchor and nodes before it
+    # Anchor -> nodes of its value, once that is whole; an alias counts as many again.
+    sizes: dict[str, int] = {}
+    # Of each collection that is open, the outermost first: its anchor, and the nodes before it.
+    opened: list[tuple[str | None, int]] = []
     nodes = 0
     for event in yaml.parse(text, Loader=_Events):
         if isinstance(event, yaml.AliasEvent):
@@ -94,13 +103,14 @@ def _check_size(text: str, place: str) -> None:
 
 
 def _too_deep(place: str) -> SpecError:
+    """Return (not raise) the error at `place` for values that are nested too deeply."""
     return SpecError(
         "values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels"
     )
 
 
 def _check_numbers(value: Any, place: str) -> None:
-    """Raise `SpecError` for a number, however deep, that is too long or not finite."""
+    """Raise `SpecError` at `place` for a number in `value`, however deep, that is too long or not finite."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise SpecError(
             f"whole numbers have at most {MAX_BITS} bits",
@@ -109,6 +119,7 @@ def _check_numbers(value: Any, place: str) -> None:
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError("numbers are finite", place=place, value=value)
+    # A mapping's keys may be numbers too.
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     for item in value if isinstance(value, list) else ():

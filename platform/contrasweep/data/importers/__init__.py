@@ -30,6 +30,7 @@ _PATHS = {
 
 
 def _importer(path: str) -> Importer:
+    """Return the importer at `module:IMPORTER` of this package."""
     module, _, name = path.partition(":")
     importer = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     assert isinstance(importer, Importer), path

@@ -30,6 +30,7 @@ CLASSES10 = (
     "ship",
     "truck",
 )
+# Number of classes -> split -> names of its published files.
 PARTS = {
     10: {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]},
     100: {"train": ["train"], "test": ["test"]},
@@ -46,7 +47,11 @@ class LongTailed:
 
 
 def _read(classes: int, source: Path, settings: Any) -> Content:
-    """Return the images of an .npz or of the published pickles, long-tailed where the settings say so."""
+    """Return the images of CIFAR with so many classes, 10 or 100, from an .npz or the published pickles.
+
+    The training split is long-tailed where the settings are `LongTailed`. Classes of an .npz of CIFAR-100 have numbers
+    for names.
+    """
     if source.suffix == ".npz":
         splits = labelled_images.splits_of_npz(source)
         names = CLASSES10 if classes == 10 else tuple(map(str, range(100)))
@@ -60,13 +65,17 @@ def _read(classes: int, source: Path, settings: Any) -> Content:
 
 
 def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, ...]]:
-    """Return images and labels of each split from the published pickles, and the names of the classes."""
+    """Return images [n 32 32 3] and labels of each split from the published pickles, and the names of the classes.
+
+    `source` is the archive or its folder, `classes` their number. `DataError` where a file is missing or is another.
+    """
     read = partial(_read_file, source, FOLDERS[classes])
     splits = {}
     for split, parts in PARTS[classes].items():
         batches = [safety.unpickle(read(part), f"{source}: {part}") for part in parts]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
+            # A published row has the red pixels, then the green, then the blue ones.
             images = (
                 np.concatenate([batch[b"data"] for batch in batches])
                 .reshape(-1, 3, 32, 32)
@@ -87,7 +96,10 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
 
 
 def _read_file(source: Path, folder: str, name: str) -> bytes:
-    """Return the bytes of a file of the published tar, or of the folder it unpacks to; nothing is unpacked to disk."""
+    """Return the bytes of the file `name` of the published tar, or of the folder it unpacks to, in it or around it.
+
+    Nothing is unpacked to disk. `DataError` where the folder has no such file.
+    """
     if source.is_file():
         with tarfile.open(source) as archive:
             return archive.extractfile(f"{folder}/{name}").read()  # type: ignore[union-attr]
@@ -98,7 +110,7 @@ def _read_file(source: Path, folder: str, name: str) -> bytes:
 
 
 def _fetch(name: str, folder: Path) -> Path:
-    """Download the archive, checked by torchvision's digest, into the folder, and return its path.
+    """Download the archive of torchvision's dataset `name`, checked by its digest, into the folder; return its path.
 
     Torchvision itself would unpack it and load its pickles.
     """
@@ -114,6 +126,7 @@ _LICENCE = "free for research, cite Krizhevsky 2009"
 
 
 def _importer(classes: int, settings: Any, about: str) -> Importer:
+    """Return the importer of CIFAR with so many classes, the class of its settings, and a line on it."""
     source = f"{FOLDERS[classes]} (folder or the published tar.gz), or an npz with x_train, y_train, x_test, y_test"
     return Importer(
         partial(_read, classes),

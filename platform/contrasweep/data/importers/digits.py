@@ -29,7 +29,11 @@ class LongTailed:
 
 
 def _read(source: Path, settings: Any) -> Content:
-    """Return scikit-learn's digits as bytes [n 8 8 1]; the first images of each class are the test split."""
+    """Return scikit-learn's digits as bytes [n 8 8 1]; the first images of each class are the test split.
+
+    They come with the package, so `source` is not used. The training split is long-tailed where the settings are
+    `LongTailed`.
+    """
     values, labels = _published()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     labels = labels.astype(np.int64)
@@ -44,7 +48,10 @@ def _read(source: Path, settings: Any) -> Content:
 
 
 def _published() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values [n 64] and labels [n], from scikit-learn's file where it is, since importing that takes a second."""
+    """Return values [n 64], 0 to 16, and labels [n], from scikit-learn's file: to import scikit-learn takes a second.
+
+    It is imported only where the file is not in its usual place.
+    """
     package = importlib.util.find_spec("sklearn")
     file = Path((package and package.origin) or "").parent / "datasets" / "data" / "digits.csv.gz"
     if file.is_file():

@@ -22,7 +22,9 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
 BATCH = 256
+"""Images that are read at once, and rows of a table, at most."""
 CHANNELS = 3
+"""All images are decoded to colours, grey ones too."""
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("test", "testing"), "test"),
@@ -48,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded image: its bytes or its file, its name in the dataset, and its class (None: it has none).
+    """An encoded image: its bytes or its file, its name in the dataset, and its class index (None: it has none).
 
     `captions` are texts that describe it; of a dataset, either all images have some or none has.
     """
@@ -61,13 +63,16 @@ class Encoded:
 
 @dataclass
 class Copies:
-    """Images that are equal byte for byte to one that came before, counted by where that was."""
+    """Images that are equal byte for byte to one that came before, counted by where that was.
+
+    `counts` has the keys of `Content.copies`; `seen` is digest -> split and class of the first such image.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     seen: dict[bytes, tuple[str, int | None]] = field(default_factory=dict)
 
     def add(self, data: bytes, split: str, label: int | None) -> str:
-        """Count an image; return the digest of its bytes."""
+        """Count an image of a split and class; return the digest of its bytes, 24 hexadecimal digits."""
         digest = hashlib.sha256(data).digest()[:12]
         if digest in self.seen:
             other, alike = self.seen[digest]
@@ -84,7 +89,10 @@ def readable(name: str) -> str:
 
 
 def numbered(most: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
-    """Return numbers as names of the classes 0 to `most`, the largest label of so many samples."""
+    """Return numbers as names of the classes 0 to `most`, the largest label of so many samples.
+
+    `DataError` for a label that is so large that it must be something else; it names `where` and the `remedy`.
+    """
     if most >= max(MOST_CLASSES, samples):
         raise DataError(
             f"{where}: a label is {most:,}, of {samples:,} samples; labels are class numbers from 0: {remedy}"
@@ -93,7 +101,7 @@ def numbered(most: int, samples: int, where: object, remedy: str) -> tuple[str, 
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
-    """Return the column's spec; without a `size` that of the images, which `content` then fills in."""
+    """Return the spec of the column `image`: a square of side `size`; None: no shape yet, `content` fills it in."""
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
@@ -108,9 +116,11 @@ def content(
 ) -> Content:
     """Return the columns `image` (encoded), `label` (where images have one), `path`, and `captions` of `image-text`.
 
-    Missing, broken and oversized files are left out and counted by name. Without a `size`, images keep their bytes and
-    their own sizes, but that those with a longer side than `longest_side` are scaled down to it. Equal files are
-    counted, and with `together` they are a group each, which folds do not part.
+    `splits` has the images by split, which are read when the content's tables are; `classes` are names by label, `kind`
+    is `image` or `image-text`. What an importer has left out already is in `rejected`. Missing, broken and oversized
+    files are left out and counted by name. Without a `size`, images keep their bytes and their own sizes, but that
+    those with a longer side than `longest_side` are scaled down to it. Equal files are counted, and with `together`
+    they are a group each, which folds do not part.
     """
     specs = spec(settings.size)
     rejected = rejected or Rejected()
@@ -130,6 +140,7 @@ def content(
                     if problem:
                         rejected.add(problem, readable(file.name))
                         continue
+                    # The first image sets the shape; the first one that differs says that each has its own.
                     if not settings.size and specs["image"].setdefault("shape", shape) != shape:
                         specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
                     items.append((data, file, copies.add(data, split, file.label)))
@@ -148,7 +159,10 @@ def content(
 
 
 def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[str, pa.Array]:
-    """Return the columns of images, each with its bytes and the digest of these."""
+    """Return the columns of these images, each with its bytes and the digest of these; `together` makes it the group.
+
+    A column that an image lacks a value of is left out: all images of a dataset have labels, or none has.
+    """
     images, files, digests = zip(*items, strict=True)
     labels = [file.label for file in files]
     captions = [file.captions for file in files]
@@ -163,7 +177,10 @@ def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[st
 
 
 def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
-    """Return the bytes and the shape of the image, or why it is left out."""
+    """Return the bytes and the shape [h w c] of an image, and "" or the reason why it is left out.
+
+    One with a side longer than `longest` pixels (None: any) is scaled down to it.
+    """
     try:
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
         pixels = images.decode(data)
@@ -177,7 +194,7 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
 
 
 def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
-    """Return the files of each split below `source` in the order of their names.
+    """Return the files of each split, `train` and perhaps `test`, below `source` in the order of their names.
 
     `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files; where no name says so, all are. A
     validation split is the test split unless there is one of that name. Others are left out, which is said. `DataError`
@@ -200,6 +217,7 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
         raise DataError(
             f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_name)))} and none of train"
         )
+    # Files of validation beside files of test are left out, and so are those that name no split.
     test = by_name.get("test", by_name.get("val", []))
     chosen = {*by_name["train"], *test}
     if left_out := [file.name for file in files if file not in chosen]:
@@ -208,7 +226,7 @@ def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
 
 
 def say_left_out(source: Path, names: list[str]) -> None:
-    """Say that files or folders of a dataset are of neither split."""
+    """Log a warning that these files or folders of a dataset are of neither split; the first five are named."""
     first = ", ".join(map(readable, names[:5]))
     log.warning(
         "%s: left out %d that are neither of train nor of test: %s", source, len(names), first

@@ -19,6 +19,7 @@ from contrasweep.errors import DataError, choose_from
 from contrasweep.schema import checked
 
 BATCH = 64
+"""Rows of a file that are held at once."""
 
 
 @checked
@@ -53,7 +54,11 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
-    """Return the name of the column of images; `DataError` where `wanted` is none, or several could be meant."""
+    """Return the name of the column of images, `wanted`, or where that is "" the only one.
+
+    `DataError` where `wanted` is no such column, and where there is none or several could be meant.
+    """
+    # `datasets` writes a struct with the bytes and the path of an image; others write the bytes alone.
     columns = [
         f.name
         for f in schema
@@ -66,7 +71,10 @@ def _image(schema: pa.Schema, wanted: str, source: Path) -> str:
 
 
 def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
-    """Return the name of the column of captions, "" for none; `DataError` where `wanted` holds no texts."""
+    """Return `wanted`, the name of the column of captions ("": none), if it holds texts or lists of texts.
+
+    `DataError` where it does not.
+    """
     texts = [
         f.name
         for f in schema
@@ -79,7 +87,11 @@ def _caption(schema: pa.Schema, wanted: str, source: Path) -> str:
 
 
 def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
-    """Return the name of the column of class numbers, "" for none; `DataError` where it is not clear."""
+    """Return the name of the column of class numbers, `wanted` if it is given; "" where that is `none`.
+
+    By default it is the only one with class names, else `label`. `DataError` where neither is there, or `wanted` holds
+    no whole numbers.
+    """
     if wanted == "none":
         return ""
     labels = list(_names(schema))
@@ -95,7 +107,7 @@ def _label(schema: pa.Schema, wanted: str, source: Path) -> str:
 
 
 def _names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Column -> names of its classes, as `datasets` writes them into the schema."""
+    """Return column -> names of its classes, as `datasets` writes them into the schema; {} where it did not."""
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
             "features"
@@ -110,7 +122,10 @@ def _names(schema: pa.Schema) -> dict[str, list[str]]:
 
 
 def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str) -> list[str]:
-    """Return the names of the classes, the same in each file that has some; numbers where none has."""
+    """Return the names of the classes, by label: the same in each file that has some, numbers where none has.
+
+    [] without a column of labels. `DataError` where a file lacks one of the columns, or has other names.
+    """
     every = [file for parts in files.values() for file in parts]
     names = list[str]()
     first = Path()
@@ -140,6 +155,7 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
     rows = 0
     for file in every:
         column = pq.read_table(file, columns=[label])[label]
+        # A file of nulls has no largest label; a file with rows has at least class 0.
         most = max(most, pc.max(column).as_py() or -1, 0 if len(column) else -1)
         rows = rows + len(column)
     return list(
@@ -152,7 +168,11 @@ def _classes(files: dict[str, list[Path]], image: str, label: str, caption: str)
 def _members(
     files: list[Path], image: str, label: str, caption: str, classes: int
 ) -> Iterator[Encoded]:
-    """Yield each row of the files as an encoded image; `DataError` where it lacks its label or its captions."""
+    """Yield each row of the files as an encoded image, called `<file>/<number of the row>`.
+
+    `image`, `label` and `caption` are names of columns, the last two "" where there is none; `classes` is the number of
+    classes. `DataError` where a row lacks its label or its captions, or its label is no class.
+    """
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as opened:
             row = 0

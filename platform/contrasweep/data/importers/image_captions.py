@@ -20,11 +20,16 @@ from contrasweep.errors import DataError
 TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 """The last two are what Hugging Face's image folders have."""
 FILES = ("file", "file_name", "image", "filepath")
+"""Columns that may hold an image's path: the first one with a value counts."""
 CAPTIONS = ("caption", "captions", "text")
+"""Columns that may hold captions, likewise."""
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the images that have captions, still encoded; `DataError` if `source` has none."""
+    """Return the images that have captions, still encoded; `DataError` if a split of `source` has none.
+
+    Images without captions are passed over.
+    """
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images and captions")
     captions = {split: _captions(folder) for split, folder in split_folders(source).items()}
@@ -40,7 +45,11 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _captions(folder: Path) -> dict[Path, list[str]]:
-    """Return the captions of each image below `folder`, in the order of the table, or of the files' names."""
+    """Return file -> captions of each image below `folder`, in the order of the table, or of the files' names.
+
+    Without a table, an image without a text file is passed over. {} where there is neither; `DataError` where an image
+    has empty captions alone, or the table names a file outside `folder`.
+    """
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
     by_file: dict[Path, list[str]] = {}
     # Without a table of captions each image has a text file of its own name.
@@ -61,7 +70,7 @@ def _captions(folder: Path) -> dict[Path, list[str]]:
 
 
 def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield number, file and captions of each row of a table; `DataError` where a row lacks one of them."""
+    """Yield number (from 1), file and captions of each row of a .csv or .jsonl; `DataError` where a row lacks them."""
     with table.open(newline="", encoding="utf-8-sig") as opened:
         rows = (
             csv.DictReader(opened)

@@ -50,10 +50,11 @@ def read(source: Path, settings: FolderSettings) -> Content:
 
 
 def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) -> dict[str, Path]:
-    """Return the folder of each split; without one that is called `train`, all of `source` is for training.
+    """Return split -> folder, of `train` and perhaps `test`; without a folder of train, `source` is for training.
 
-    `Training` and `TEST` are names of splits too. A validation split is the test split unless there is one of that
-    name; folders beside them are left out, which is said. `DataError` where there is a test split alone, or two.
+    Only folders of which `is_split` holds count as splits, since a class may be called `test`. `Training` and `TEST`
+    are names of splits too. A validation split is the test split unless there is one of that name; folders beside them
+    are left out, which is said. `DataError` where there is a test split alone, or two.
     """
     by_name: dict[str, Path] = {}
     children = _folders(source)
@@ -79,7 +80,10 @@ def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) 
 
 
 def _root(source: Path) -> Path:
-    """Return the folder in which splits or classes stand: of folders with nothing but a folder of folders, the last."""
+    """Return the folder in which splits or classes stand: of folders with nothing but a folder of folders, the last.
+
+    An archive often unpacks to such a folder. A split, or a folder with images in it, is not gone into.
+    """
     while len(children := _folders(source)) == 1 and not _images(source):
         if (
             children[0].name.lower() in encoded_images.SPLITS
@@ -101,15 +105,17 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
+    """Return the visible folders in a folder, by name."""
     return [path for path in _visible(folder) if path.is_dir()]
 
 
 def _images(folder: Path) -> list[Path]:
+    """Return the visible image files in a folder itself, by name."""
     return [p for p in _visible(folder) if p.suffix.lower() in SUFFIXES and not p.is_dir()]
 
 
 def _class_folders(folder: Path) -> dict[str, list[Path]]:
-    """Return the folders of each class: names that differ in the form of an accent alone, as a Mac's do, are one."""
+    """Return class -> its folders: names that differ in the form of an accent alone, as a Mac's do, are one class."""
     folders: dict[str, list[Path]] = {}
     for child in _folders(folder):
         folders.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
@@ -117,7 +123,10 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
 
 
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
-    """Raise `DataError` where the folders of a level are no classes, or a class of test is one of train misspelt."""
+    """Raise `DataError` where the folders of a level are no classes, or a class of test is one of train misspelt.
+
+    `found` is split -> class -> its folders.
+    """
     train = found["train"]
     # The same folders in each "class" mean that the level below has the classes: cameras/cat, cameras/dog, ...
     inner = [
@@ -142,7 +151,10 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
 def _files(
     split: Path, folders: Mapping[str, list[Path]], classes: list[str], rejected: Rejected
 ) -> list[Encoded]:
-    """Return the images of a split's class folders; those beside the folders are counted as rejected."""
+    """Return the images of a split's class folders, class by class; those beside the folders are counted as rejected.
+
+    `folders` is class -> its folders in the folder `split`; the index of a class in `classes` is its label.
+    """
     for path in _images(split):
         rejected.add("image beside the class folders", readable(path.name))
     return [
@@ -154,7 +166,11 @@ def _files(
 
 
 def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
-    """Yield the image files below a folder in order, also behind links; others are counted, but texts."""
+    """Yield the image files below a folder in the order of their paths, also behind links.
+
+    Hidden images and folders and files of other kinds are counted in `rejected`, by their path below `within`; texts
+    and other hidden files are passed over.
+    """
     seen: set[str] = set()
     below: list[Path] = []
     for place, folders, files in os.walk(folder, followlinks=True):
@@ -165,6 +181,7 @@ def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
             rejected.add(
                 "hidden folder", readable((folder_path / name).relative_to(within).as_posix())
             )
+        # os.walk goes into what is left in `folders`. A folder that links lead back to is not read again.
         folders[:] = [] if real in seen else visible
         for path in [] if real in seen else map(folder_path.joinpath, files):
             suffix = path.suffix.lower()
@@ -183,7 +200,7 @@ def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
 
 
 def read_unlabelled(source: Path, settings: Settings) -> Content:
-    """Return all image files below `source`, without labels."""
+    """Return all image files below `source`, without labels, as the training split; `DataError` if it is no folder."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
     rejected = Rejected()

@@ -30,8 +30,11 @@ Colours = dict[tuple[str, str], NDArray[np.float64]]
 """Group and side -> sums [3, c] over its pixels."""
 SIDES = ("pre", "post")
 BATCH = 512
+"""Pairs of a table, at most."""
 NUMBERS = ("x", "y", "size", "fold")
+"""Columns whose cells are whole numbers, or empty."""
 LIMIT = 2**31
+"""Such a number fits 32 bits."""
 MEAN = 128.0
 """Mean of normalised colours."""
 DEVIATION = 42.0
@@ -69,13 +72,17 @@ class Settings:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the pairs that the CSV lists, split by split; `DataError` if none of its rows is for training."""
+    """Return the pairs that the CSV lists, split by split, with their images cut while tables are read.
+
+    `source` is the CSV, or with `settings.csv` a folder with it. `DataError` if none of its rows is for training, or
+    one cannot be used; pairs whose images cannot be read are left out and counted.
+    """
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
     return of_rows(path, list_rows(path), settings)
 
 
 def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
-    """Return the pairs of these rows of the list at `path`; see `read`.
+    """Return the pairs of these rows of the list at `path`, which folders of images are relative to; see `read`.
 
     `DataError` as there, and where groups are asked for that rows do not have.
     """
@@ -90,6 +97,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
     classes, labels = _classes(path, rows, settings.classes)
     specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
+    # Training first, then the others by name.
     names = sorted({row.split for row in rows}, key=lambda name: (name != "train", name))
     if names[0] != "train":
         raise DataError(
@@ -113,7 +121,11 @@ def pair_tables(
     specs: Mapping[str, ColumnSpec],
     columns_of: Callable[[list[T]], Mapping[str, object]],
 ) -> Iterator[pa.Table]:
-    """Yield tables with the columns `pre` and `post`, and those that `columns_of` makes of the pairs' rows."""
+    """Yield tables with the columns `pre` and `post`, and those that `columns_of` makes of the pairs' rows.
+
+    A pair is its row, whatever that is, and the images before and after [h w c], all of one shape. `specs` says how the
+    image columns are stored.
+    """
     waiting = iter(pairs)
     while batch := list(islice(waiting, BATCH)):
         rows, before, after = zip(*batch, strict=True)
@@ -125,7 +137,10 @@ def pair_tables(
 
 
 def list_rows(path: Path) -> list[Row]:
-    """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used."""
+    """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used.
+
+    Empty lines are passed over. Images are not looked for.
+    """
     # Excel begins UTF-8 with a byte-order mark.
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
@@ -141,7 +156,11 @@ def list_rows(path: Path) -> list[Row]:
 
 
 def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
-    """Return a row's cells by column; `DataError` if a row of this split cannot do with them."""
+    """Return the row of the list at `path` that ends on `line`: its `cells` by the columns `names`.
+
+    `DataError` if a row of this split cannot do with them: it lacks its label or fold, a number is none, or a crop is
+    not whole.
+    """
     place = f"{path}, line {line}"
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise DataError(
@@ -176,7 +195,10 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
 
 
 def _number(place: str, name: str, text: str) -> str:
-    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits."""
+    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits.
+
+    `DataError` at `place`, with the column's `name`, if it is neither.
+    """
     text = text.strip()
     with contextlib.suppress(ValueError):
         if not text or -LIMIT <= int(text) < LIMIT:
@@ -187,11 +209,16 @@ def _number(place: str, name: str, text: str) -> str:
 def _classes(
     path: Path, rows: list[Row], names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[int]]:
-    """Return the class names and the index of each row's. Labels that are numbers keep them; others are sorted."""
+    """Return the class names and the index of each row's; `names` are those of the settings, in order (None: none).
+
+    Labels that are all numbers are the indices themselves; `names` name them, else their digits do. Other labels are
+    names, in the order of `names`, else sorted. `DataError` for a label without a name, and for numbers with a gap.
+    """
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
         values = sorted(set(labels))
+        # A label from `count` on has no name, or a smaller number has no row.
         count = len(names or values)
         if (at := next((i for i, label in enumerate(labels) if label >= count), None)) is not None:
             place = f"{path}, line {rows[at].line}"
@@ -214,7 +241,10 @@ def _classes(
 
 
 def _hold_out_groups(path: Path, rows: list[Row]) -> None:
-    """Number the training rows' folds by group, in the order of the list."""
+    """Set the column `fold` of all rows: for training the number of their group, in the order of the list; else "".
+
+    `DataError` where there is one group alone.
+    """
     number: dict[str, int] = {}
     for row in rows:
         row["fold"] = (
@@ -229,12 +259,12 @@ def _hold_out_groups(path: Path, rows: list[Row]) -> None:
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
     """Return the folds of a list: its column `fold`, else five by group, else None.
 
-    `DataError` where a group is in two.
+    `DataError` where a group is in two of them, or their numbers have a gap.
     """
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
     listed = [row for row in rows if row.split == "train"]
-    held_in: dict[str, Row] = {}
+    held_in: dict[str, Row] = {}  # group -> its first row
     for row in listed:
         first = held_in.setdefault(row["group"], row) if row.get("group") else row
         if first["fold"] != row["fold"]:
@@ -257,13 +287,19 @@ def _pairs(
     rejected: Rejected,
     colours: Colours | None,
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
-    """Yield the rows whose images can be read, with both; `specs` gets the shape of the first."""
+    """Yield the rows whose images can be read, with their labels, and both images; `specs` gets the first one's shape.
+
+    `rows` are those of one split with their labels, `size` the side to bring images to (None: as they are), and
+    `colours` what `_group_colours` gives (None: colours stay). Others are counted in `rejected`. `DataError` where
+    images have different shapes.
+    """
     # Neighbouring rows crop the same pair, so that few images are open at a time.
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))
     for row, label in rows:
         try:
             pre, post = (_crop(open_image(row[side]), row, size) for side in SIDES)
         except images.BrokenImage as error:
+            # The reason without what only this image has, so that equal reasons are counted together.
             rejected.add(str(error).split(" (")[0], f"{row['pre']} | {row['post']}")
             continue
         # The first pair that can be read says which shape all others must have.
@@ -287,7 +323,10 @@ def _pairs(
 
 
 def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
-    """Return the columns beside the images, from the rows and their labels."""
+    """Return the columns beside the images, from the rows and their labels: those that the list has.
+
+    The paths `pre` and `post` become `pre_path` and `post_path`. An empty number is null.
+    """
     arrays = {"label": pa.array([label for _, label in rows], pa.int32())}
     for name in ("pre", "post", "x", "y", "group", "fold", "id"):
         if name in rows[0][0]:
@@ -300,11 +339,15 @@ def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
 
 
 def _open(root: Path, name: str) -> Image | str:
+    """Return the image `name` below `root`, or why it cannot be read; `DataError` where the path leads outside."""
     return images.read(root / safety.check_member(name, str(root)))
 
 
 def _crop(image: Image | str, row: Row, size: int | None) -> Image:
-    """Return the row's part of the image at the wanted size; `BrokenImage` where it lies outside."""
+    """Return the row's part of the image, or all of it, scaled to a side of `size` (None: as it is).
+
+    `BrokenImage` where the part lies outside, or where `image` is the reason why there is none.
+    """
     if isinstance(image, str):
         raise images.BrokenImage(image)
     if row.get("size"):
@@ -320,7 +363,8 @@ def _crop(image: Image | str, row: Row, size: int | None) -> Image:
 def _group_colours(path: Path, rows: list[Row], size: int | None) -> Colours:
     """Return number of pixels, sum and sum of squares of each channel over the crops of each group and side.
 
-    Broken images count nowhere.
+    They are the three rows of each array [3 c]. Images are read for it once before they are stored. Broken images count
+    nowhere.
     """
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))
     colours: Colours = {}
@@ -344,6 +388,7 @@ def _normalised(image: Image, sums: NDArray[np.float64]) -> Image:
     what differs within the group stays. No label is read, so a group that is held out may be treated so too, once its
     images are there. A channel that never varies in the group is `MEAN` everywhere.
     """
+    # Variance is the mean of squares less the square of the mean; rounding may leave it below 0.
     count, total, squares = sums
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))

@@ -30,11 +30,15 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 def content(
     splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...], origin: str
 ) -> Content:
-    """Return columns `image` (raw uint8) and `label` (int32); `DataError` names `origin` where arrays do not fit."""
+    """Return the columns `image` (raw uint8) and `label` (int32) of images and labels by split.
+
+    Images are [n h w] or [n h w c]; `classes` are names by label. `DataError` names `origin` where arrays do not fit
+    together.
+    """
     shape: tuple[int, ...] | None = None
     shaped = {}
     for split, (images, labels) in splits.items():
-        images = images[..., None] if images.ndim == 3 else images
+        images = images[..., None] if images.ndim == 3 else images  # grey images have one channel
         if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels):
             raise DataError(
                 f"{origin}: {split} must be uint8 images [n h w] or [n h w c] with n labels, "
@@ -44,6 +48,7 @@ def content(
             raise DataError(
                 f"{origin}: {split} has a label outside 0 to {len(classes) - 1}: {labels.min()} to {labels.max()}"
             )
+        # All splits have the shape of the first.
         shape = shape or images.shape[1:]
         if images.shape[1:] != shape:
             raise DataError(
@@ -59,7 +64,7 @@ def content(
 
 
 def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[Any]:
-    """Yield the images with their labels, some thousand rows a table."""
+    """Yield tables of the images with their labels, `BATCH` rows each at most."""
     for start in range(0, len(labels), BATCH):
         rows = slice(start, start + BATCH)
         yield columns.table(
@@ -69,7 +74,10 @@ def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> 
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return all arrays of a NumPy archive; pickled objects in it are refused, never loaded."""
+    """Return name -> array of a NumPy archive; pickled objects in it are refused, never loaded.
+
+    `DataError` for these, for what is no archive, and for an array beyond `MOST_BYTES`.
+    """
     arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -87,7 +95,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
-    """Return the images and labels of an archive with the arrays x_train, y_train, x_test and y_test."""
+    """Return images and labels of `train` and `test` from an archive with x_train, y_train, x_test and y_test.
+
+    Other arrays are passed over; `DataError` where one of these is missing, or has no numbers.
+    """
     arrays = read_npz(path)
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
@@ -114,11 +125,13 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
 def long_tailed(labels: Labels, classes: int, imbalance_factor: float) -> Labels:
     """Return the indices of the long-tailed subset of `labels` [n], class by class as the reference code has them.
 
-    Of each class the first n_i remain after the classes are shuffled one after another from numpy's legacy seed 0.
+    Of each class the first n_i (see `long_tail`) remain after the classes are shuffled one after another from numpy's
+    legacy seed 0. `SpecError` where a class has fewer.
     n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is already long-tailed,
     which is kept whole and in its order if it has this very profile.
     """
     counts = np.bincount(labels, minlength=classes)
+    # Nearly balanced: no class is twice as large as another.
     balanced = counts.min() * 2 > counts.max()
     targets = long_tail(int(counts.min() if balanced else counts.max()), classes, imbalance_factor)
     if targets == counts.tolist():

@@ -29,7 +29,11 @@ class Settings:
 
 
 def _read(names: dict[str, str], classes: int, source: Path, settings: Settings) -> Content:
-    """Return the images that the lists name, `names` by split, still encoded; `DataError` where a list is missing."""
+    """Return the images that the lists name, still encoded and in squares of the settings' size.
+
+    `names` is split -> name of its list, `classes` their number, `source` the folder that the lists' paths start from.
+    `DataError` where a list is missing.
+    """
     lists = local_path(settings.lists, "lists") if settings.lists else source
     if missing := [name for name in names.values() if not (lists / name).is_file()]:
         raise DataError(
@@ -41,11 +45,14 @@ def _read(names: dict[str, str], classes: int, source: Path, settings: Settings)
 
 
 def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
-    """Yield the images that a list names, a path and a class a line; `DataError` names a line that is none."""
+    """Yield the images below `root` that a list names, a path and a class a line; `DataError` for a line that is none.
+
+    Whether the image is there is seen when it is read. Empty lines are passed over.
+    """
     for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
-        name, _, label = line.rpartition(" ")
+        name, _, label = line.rpartition(" ")  # the path may have blanks
         if not (name and label.isdecimal() and int(label) < classes):
             raise DataError(
                 f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}"
@@ -54,6 +61,7 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
 
 
 def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:
+    """Return the importer of a dataset by its lists, `names` by split, with a line on it and its licence."""
     source = f"the folder that the lists' paths start from, with {' and '.join(names.values())}"
     return Importer(partial(_read, names, classes), about, licence, source, Settings)
 

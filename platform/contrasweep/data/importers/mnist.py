@@ -34,9 +34,13 @@ FASHION = (
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Return the array of an idx file of unsigned bytes: zeros, type 8, number of axes, big-endian sizes, bytes."""
+    """Return the array of an idx file of unsigned bytes, perhaps gzipped; `DataError` where it is none, or is cut.
+
+    The file has two zero bytes, the type (8), the number of axes, the size of each axis in four bytes, the highest
+    first, and then the array's bytes.
+    """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        data = file.read(labelled_images.MOST_BYTES)
+        data = file.read(labelled_images.MOST_BYTES)  # a small gzip may hold far more
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(f"{path} is not an idx file of unsigned bytes")
     shape = struct.unpack_from(f">{data[3]}I", data, 4) if len(data) >= 4 + 4 * data[3] else ()
@@ -49,7 +53,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _find(folder: Path, name: str) -> Path:
-    """Return the file `name`, also gzipped and below MNIST/raw as torchvision stores it."""
+    """Return the file `name`, also gzipped and below MNIST/raw as torchvision stores it; `DataError`: there is none."""
     for place in (
         folder,
         folder / "raw",
@@ -63,7 +67,10 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(classes: tuple[str, ...], look: str, source: Path, settings: Any) -> Content:
-    """Return the images of an .npz or of the published idx files; `look` is what they are to augmentations."""
+    """Return the images of an .npz or of the published idx files in the folder `source`.
+
+    `classes` are names by label; `look`, `glyphs` or `photos`, is what the images are to augmentations.
+    """
     if source.suffix == ".npz":
         splits = labelled_images.splits_of_npz(source)
     else:
@@ -79,7 +86,7 @@ def _read(classes: tuple[str, ...], look: str, source: Path, settings: Any) -> C
 
 
 def _fetch(name: str, folder: Path) -> Path:
-    """Download torchvision's dataset `name`, checked by its digests, into the folder, and return that."""
+    """Download torchvision's dataset `name`, checked by its digests, into the folder, and return the folder."""
     from torchvision import datasets
 
     getattr(datasets, name)(folder, download=True)

@@ -37,14 +37,15 @@ class Settings:
 
 
 def _read(source: Path, settings: Settings) -> Content:
-    """Return the pairs of OMBRIA's list.
+    """Return the pairs of OMBRIA's list in the folder `source`.
 
-    With other `events` than blocks each event is a group, and every other one is for test.
+    With `events` other than `blocks` each event is a group, and so a fold; with `split` every other one is for test.
     """
     path = source / f"pairs_{settings.classes}class.csv"
     rows = image_pairs.list_rows(path)
     if settings.events != "blocks":
         for row in rows:
+            # Events alternate between training and test: the odd ones are for test.
             event = _event(path, row)
             row["group"] = f"event-{event}"
             if settings.events == "split" and event % 2:
@@ -60,7 +61,10 @@ def _read(source: Path, settings: Settings) -> Content:
 
 
 def _event(path: Path, row: image_pairs.Row) -> int:
-    """Return the event, from 0, that the tile of `row` is of, by the number at the end of its name."""
+    """Return the event, from 0, that the tile of `row` is of, by the number at the end of its name.
+
+    `DataError`, with `path` and line, where the name has none.
+    """
     number = re.search(r"(\d+)\.png$", row["pre"])
     if number is None:
         raise DataError(
@@ -70,7 +74,7 @@ def _event(path: Path, row: image_pairs.Row) -> int:
 
 
 def _published(settings: Settings) -> Published:
-    """Return the pairs of the lists; tiles of odd events are the test split of `split`."""
+    """Return the numbers of pairs in the lists; tiles of odd events are the test split of `split`."""
     train, test = {4: (2_047, 1_349), 5: (1_538, 1_000)}[settings.classes]
     rows = {"train": train, "test": test} if settings.events == "split" else {"train": train + test}
     sides = {side: columns.spec("uint8", (64, 64, 3)) for side in ("pre", "post")}

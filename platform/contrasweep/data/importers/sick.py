@@ -11,6 +11,7 @@ from contrasweep.data.content import Content, Importer, Published
 from contrasweep.errors import DataError
 
 SPLITS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
+"""Split -> its name in the column `SemEval_set`."""
 CLASSES = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
 COLUMNS = (
     "pair_ID",
@@ -23,7 +24,10 @@ COLUMNS = (
 
 
 def read(source: Path, settings: Any) -> Content:
-    """Return the three splits of SICK.txt; `DataError` if a column is missing or a row malformed."""
+    """Return the three splits of SICK.txt, the file or the folder `source`; it has no settings.
+
+    `DataError` if a column is missing or a row malformed.
+    """
     path = source / "SICK.txt" if source.is_dir() else source
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -40,7 +44,10 @@ def read(source: Path, settings: Any) -> Content:
 
 
 def _table(rows: list[dict[str, str]]) -> pa.Table:
-    """Return the columns `premise`, `hypothesis`, `label`, `relatedness` (1 to 5), `pair_id`."""
+    """Return the columns `premise`, `hypothesis`, `label` (index in `CLASSES`), `relatedness` (1 to 5), `pair_id`.
+
+    `ValueError` where a cell is no number or class, `TypeError` where it is missing.
+    """
     return columns.table(
         {
             "pair_id": pa.array([int(row["pair_ID"]) for row in rows], pa.int32()),

@@ -31,7 +31,10 @@ Field = NDArray[np.float64]
 
 @checked
 class Planted:
-    """Settings; `pairs`: pairs for training, equally many of each class; `size`: side of an image in pixels."""
+    """Settings; `pairs`: pairs for training, equally many of each class; `size`: side of an image in pixels.
+
+    `seed` is that of all draws.
+    """
 
     pairs: Annotated[int, pydantic.Field(ge=5)] = 500
     size: Annotated[int, pydantic.Field(ge=8)] = 32
@@ -39,10 +42,11 @@ class Planted:
 
 
 def _read(source: Path, settings: Planted) -> Content:
-    """Draw the pairs of both splits from the settings' seed."""
+    """Return pairs of both splits, drawn from the settings' seed; `source` is not used."""
     random = np.random.default_rng(settings.seed)
     shape = settings.size, settings.size, 3
     specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
+    # The test split has one pair of each class at least.
     counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
     tables = {
         split: [_table(random, count, settings.size, specs)] for split, count in counts.items()
@@ -53,7 +57,7 @@ def _read(source: Path, settings: Planted) -> Content:
 def _table(
     random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]
 ) -> pa.Table:
-    """Return a table of `count` pairs with equally many of each class, in random order."""
+    """Return a table of `count` pairs of side `size`, equally many of each class (or one more), in random order."""
     labels = random.permutation(np.arange(count) % len(SHARES))
     shares = list(SHARES.values())
     pairs = [_pair(random, size, shares[label]) for label in labels]
@@ -68,13 +72,15 @@ def _table(
 def _pair(
     random: np.random.Generator, size: int, share: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the images of a place before and after, of which the `share` is newly flooded."""
+    # A flood covers no lake: there its field is lowest.
     lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
     flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), share)
     return _image(random, lakes), _image(random, lakes | flood)
 
 
 def _smooth(random: np.random.Generator, size: int) -> Field:
-    """Return noise of low frequencies [size size]."""
+    """Return noise of low frequencies [size size]: white noise, damped by exp(-(f/3)^2) at f waves an image."""
     frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.fftfreq(size)) * size
     waves = np.fft.fft2(random.standard_normal((size, size))) * np.exp(-((frequency / 3) ** 2))
     field: Field = np.fft.ifft2(waves).real
@@ -82,13 +88,14 @@ def _smooth(random: np.random.Generator, size: int) -> Field:
 
 
 def _highest(field: Field, share: float) -> NDArray[np.bool_]:
-    """Return the places of this share of all pixels where `field` is highest."""
+    """Return which pixels [h w] are the `share` (0 to 1) of all where `field` is highest."""
     mask = np.zeros(field.size, bool)
     mask[np.argsort(field, axis=None)[field.size - round(share * field.size) :]] = True
     return mask.reshape(field.shape)
 
 
 def _image(random: np.random.Generator, water: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Return an image [h w 3] of water and land, with a texture and a brightness of its own."""
     colours = np.where(water[..., None], WATER, LAND) + random.normal(0, TEXTURE, (*water.shape, 1))
     image: NDArray[np.uint8] = (colours * random.uniform(0.8, 1.2)).clip(0, 255).astype(np.uint8)
     return image

@@ -30,7 +30,11 @@ class Settings(encoded_images.Settings):
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the images of each sample, still encoded. The tars are read twice, the first time for the labels alone."""
+    """Return the images of each sample, still encoded.
+
+    `source` is a folder of tars by split, or one tar. With labels the tars are read twice, the first time for the
+    largest label alone. `DataError` where a tar is broken or a sample has no label.
+    """
     tars = files_by_split(source, ".tar")
     classes: tuple[str, ...] = ()
     if settings.label != "none":
@@ -50,7 +54,10 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
-    """Return the names in classes.txt, one a line, or numbers."""
+    """Return the names in the folder's classes.txt, one a line; numbers where there is none.
+
+    `most` is the largest label of so many `samples`. `DataError` where it has too few names, or the label is too large.
+    """
     file = source / CLASSES
     names = file.read_text("utf-8-sig").split("\n") if source.is_dir() and file.is_file() else []
     names = [name.strip() for name in names if name.strip()]
@@ -62,7 +69,11 @@ def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield key and members, by extension, of each sample: neighbours with names alike up to the first dot."""
+    """Yield key and members of each sample of a tar: neighbours with names alike up to the first dot.
+
+    Members are extension -> bytes, of the extensions `wanted` (in small letters) and at most `MOST_BYTES`; a sample
+    without any is passed over. `DataError` where the tar is broken or cut.
+    """
     key = ""
     members: dict[str, bytes] = {}
     try:
@@ -90,7 +101,10 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
 
 
 def _check_end(archive: tarfile.TarFile, file: Path) -> None:
-    """Raise `DataError` where a tar is cut: what follows its last member is two blocks of zeros, and only zeros."""
+    """Raise `DataError` where a tar is cut or goes on: after its last member come two blocks of zeros, and only zeros.
+
+    Python's reader takes any end for the end.
+    """
     assert archive.fileobj is not None
     archive.fileobj.seek(archive.offset)
     end = archive.fileobj.read(2 * tarfile.BLOCKSIZE)
@@ -106,7 +120,10 @@ def _check_end(archive: tarfile.TarFile, file: Path) -> None:
 
 
 def _members(files: list[Path], label: str) -> Iterator[Encoded]:
-    """Yield the image of each sample of the tars, with its class number unless `label` is none."""
+    """Yield the image of each sample of the tars, with its class number unless `label` is `none`.
+
+    A sample without an image is passed over.
+    """
     for file in files:
         for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
             image = next((data for extension, data in members.items() if extension in IMAGES), None)
@@ -116,7 +133,10 @@ def _members(files: list[Path], label: str) -> Iterator[Encoded]:
 
 
 def _label(members: dict[str, bytes], label: str, where: str) -> int:
-    """Return the class number of a sample: the member `label`, or with `KIND:FIELD` a field of its JSON."""
+    """Return the class number of a sample: its member `label`, or of `json:FIELD` a field of its JSON.
+
+    `DataError`, with `where` it stands, if there is none, or it is no whole number from 0.
+    """
     kind, _, field = label.partition(":")
     try:
         number = int(json.loads(members[kind])[field] if field else members[kind])

@@ -28,6 +28,7 @@ from contrasweep.schema import checked
 
 CLASSES = ("no-damage", "minor-damage", "major-damage", "destroyed")
 PAPER_COUNTS = (47_305, 7_456, 8_791, 4_230)
+"""LOCAL's number of training crops of each class."""
 MOMENTS = ("pre", "post")
 SPLITS = ("train", "tier3", "test", "hold")
 _NUMBER = r"(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
@@ -95,7 +96,10 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator[Building]:
-    """Yield the labelled buildings of a folder, tile by tile; those left out are counted with the reason."""
+    """Yield the labelled buildings of a split's folder, tile by tile; those left out are counted with the reason.
+
+    Other features than buildings are passed over. `DataError` where a label file is none.
+    """
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
         before = {
@@ -126,7 +130,7 @@ Feature = dict[str, Any]
 
 
 def _features(path: Path) -> list[Feature]:
-    """Return the labelled features of a tile, in pixels; `DataError` where the file is no label file of xBD."""
+    """Return the labelled features of a tile, with places in pixels; `DataError` where it is no label file of xBD."""
     try:
         features = json.loads(path.read_text(encoding="utf-8"))["features"]["xy"]
         if not all(isinstance(feature["properties"], dict) for feature in features):
@@ -137,7 +141,10 @@ def _features(path: Path) -> list[Feature]:
 
 
 def bounds(wkt: str) -> tuple[float, float, float, float] | None:
-    """Left, top, right, bottom of a WKT polygon in pixels; None if it has fewer than three points."""
+    """Return left, top, right and bottom of a polygon in pixels; None if it has fewer than three points.
+
+    `wkt` is its text, `POLYGON ((x y, x y, ...))`.
+    """
     points = [(float(x), float(y)) for x, y in POINT.findall(wkt)]
     if len(points) < 3:
         return None
@@ -148,7 +155,11 @@ def bounds(wkt: str) -> tuple[float, float, float, float] | None:
 def crop_box(
     box: tuple[float, float, float, float], context: float, width: int, height: int
 ) -> tuple[int, int, int, int]:
-    """Return the square about `box`, `context` of its side wider on each side, clipped to the tile, in whole pixels."""
+    """Return left, top, right, bottom of the square about `box`, clipped to the tile, in whole pixels.
+
+    It has the box's centre and longer side, widened by `context` of that side on each side. `width` and `height` are
+    those of the tile. A box outside the tile gives a square without area.
+    """
     half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
     x = (box[0] + box[2]) / 2
     y = (box[1] + box[3]) / 2
@@ -158,9 +169,10 @@ def crop_box(
 
 
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
-    """Return at most the paper's number of each class, drawn by `seed`, in their order.
+    """Return at most the paper's number of buildings of each class, drawn by `seed`, in their order.
 
-    A building without its images is not drawn, since it would be missing from that number.
+    A building without its images is not drawn, since it would be missing from that number. Those beyond the number are
+    counted in `rejected`.
     """
     random = np.random.RandomState(seed)
     tiles = dict.fromkeys((building.folder, building.tile) for building in buildings)
@@ -181,13 +193,14 @@ def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list
 
 
 def _image(folder: Path, tile: str, moment: str) -> Path:
+    """Return the file of a tile's image at a moment, `pre` or `post`."""
     return folder / "images" / f"{tile}_{moment}_disaster.png"
 
 
 def _crops(
     buildings: list[Building], settings: Settings, rejected: Rejected
 ) -> Iterator[tuple[Building, Image, Image]]:
-    """Yield the buildings whose images can be read, with the crops before and after."""
+    """Yield the buildings whose images can be read, with the crops before and after; the others are counted."""
     open_tile = lru_cache(4)(images.read)  # a tile's buildings follow one another
     for building in buildings:
         try:
@@ -207,7 +220,10 @@ def _crops(
 
 
 def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
-    """Return the building's crop of the image of this `moment`; `BrokenImage` where its box lies outside the tile."""
+    """Return the building's crop of the image of this `moment`, [size size 3].
+
+    `BrokenImage` where its box lies outside the tile, or where `image` is the reason why there is none.
+    """
     if isinstance(image, str):
         raise images.BrokenImage(f"{image} ({moment})")
     box_left, top, right, bottom = crop_box(
@@ -219,7 +235,8 @@ def _cut(image: Image | str, moment: str, building: Building, settings: Settings
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
-    """Return the columns beside the images; `group` says whether tiles or disasters stay in one fold."""
+    """Return the columns beside the images; `group`, `tile` or `disaster`, says which of these stays in one fold."""
+    # A tile is called <disaster>_<8 digits>.
     disasters = [building.tile.rsplit("_", 1)[0] for building in buildings]
     tiles = [building.tile for building in buildings]
     return {
