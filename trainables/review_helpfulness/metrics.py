@@ -139,8 +139,8 @@ def token_distances(
 def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Tensor, " b"]]:
     """Return the distances of each relation of `RELATIONS` per sample, means over its two pairs of sequences.
 
-    `features` has the four sequences `text_p`, `text_r`, `roi_p`, `roi_r`. Names are `cs_intra_modal` (1 - cosine),
-    `l2_intra_modal` (Euclidean), and so on.
+    `features` has the four sequences `text_p`, `text_r`, `roi_p`, `roi_r`. Names are `cs_RELATION` (1 - cosine) and
+    `l2_RELATION` (Euclidean), with `intra_modal`, `inter_modal` or `intra_review`.
     """
     distances = {}
     for relation, pairs in RELATIONS.items():

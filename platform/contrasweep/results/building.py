@@ -308,7 +308,7 @@ def _evidence(
                 lost_a, lost_b = (int(column["lost"][at].sum()) for at in own_rows_of)
                 apart = unpaired_evidence(runs[0], runs[1], (lost_a, lost_b), rule.mode)
                 if apart is not None:
-                    yield _Found(context, a, b, apart, True)
+                    yield _Found(context, a, b, apart, stands=True)
             elif result is not None:
                 # Finished trials that are in no pair have no partner.
                 finished = sum(map(len, runs))
