@@ -97,7 +97,10 @@ class ClusterHosts(Hosts):
         return seen
 
     def may_grow(self) -> bool:
-        """Return whether more hosts may come: one joined lately, or an autoscaler may still be starting some."""
+        """Return whether more hosts may come: one joined lately, or an autoscaler may still be starting some.
+
+        That is for `JOIN_QUIET_S` after the last one joined, with an autoscaler for `HOST_TIMEOUT_S`.
+        """
         return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
 
     def request(self, footprints: Iterable[Footprint]) -> None:

@@ -56,7 +56,10 @@ unless it is told otherwise."""
 
 @dataclass(frozen=True)
 class Gpu:
-    """A type of GPU. `memory_gib` 0 means unknown: such a GPU is given out whole. `speed` is relative."""
+    """A type of GPU, with what a process can allocate on it in GiB; 0 means unknown: such a GPU is given out whole.
+
+    `speed` is relative: a trial on a GPU of speed 2 takes half the time that it takes on one of speed 1.
+    """
 
     type: str
     memory_gib: float = 0.0
@@ -65,7 +68,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Node:
-    """`count` equal hosts, each with `cpus` cores, `memory_gib` and `gpus` GPUs of one type; cost for each one."""
+    """`count` equal hosts, each with `cpus` cores, `memory_gib` GiB of memory and `gpus` GPUs of one type.
+
+    `gpu` is None where they have none. `cost_per_hour` is that of each, in any currency; `name` is for people.
+    """
 
     cpus: float
     memory_gib: float
@@ -340,6 +346,7 @@ def _label(labels: Mapping[str, str], name: str) -> float:
 
 def _cgroup_memory() -> float:
     """Return the bytes that this container may use, infinite outside one: by the files of cgroup v2, else of v1."""
+    # A file that is there decides; v2 writes "max" where nothing is limited, v1 a number that no machine has.
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = Path(path).read_text().strip()

@@ -74,7 +74,11 @@ JobAnswer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """A job that the cluster at `address`, `http://HEAD:8265`, has accepted."""
+    """A job that the cluster at `address`, `http://HEAD:8265`, has accepted.
+
+    Its methods ask the dashboard there, and raise `SubmissionError` where that does not answer, or not as Ray does,
+    `JobNotFoundError` where it does not know the job.
+    """
 
     id: str
     address: str
@@ -161,7 +165,7 @@ class Job:
 
 
 class Dashboard:
-    """The REST API at `address`, `http://HEAD:8265`."""
+    """The REST API at `address`, `http://HEAD:8265`; no answer, or none that Ray gives, is a `SubmissionError`."""
 
     def __init__(self, address: str) -> None:
         self.address = normal_address(address)
@@ -187,7 +191,7 @@ class Dashboard:
         return self.read(listed, "GET", "/api/v0/nodes")
 
     def jobs(self) -> list[JobRow]:
-        """Return the studies' jobs that the cluster remembers, the newest first."""
+        """Return the studies' jobs that the cluster remembers, the newest first; jobs of others and probes left out."""
         listed = self.read(
             lambda answer: [_row(job) for job in answer if _is_ours(job)], "GET", "/api/jobs/"
         )
@@ -370,7 +374,10 @@ def _is_ours(job: JobAnswer) -> bool:
 
 
 def _row(job: JobAnswer) -> JobRow:
-    """Return a job of Ray's answer, whose times are in milliseconds, as a row in seconds."""
+    """Return a job of Ray's answer, whose times are in milliseconds, as a row in seconds.
+
+    `submit` has put the names of the study and of its storage into the job's metadata.
+    """
     start, end = (
         None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time")
     )

@@ -218,9 +218,11 @@ def count(
         with fake_tensors() if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
+            # Of what is trained: frozen weights have neither gradients nor states, and are not counted.
             parameters = sum(
                 p.numel() * p.element_size() for p in model.parameters() if p.requires_grad
             )
+            # In full precision it is off, and its type plays no part.
             autocast = torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None)
             with _saved_storages(model) as saved, autocast, counted_work() as work:
                 output = model(*arguments)

@@ -25,7 +25,8 @@ class Footprint:
     either asks for (`contrasweep.cluster.packing.share`), so `gpus=1` means a whole one whatever its memory, and more
     than 1 must be whole. `gpu_busy` is the fraction of its time for which the trial, alone on the GPU, keeps
     it computing (0: not measured), `gpu_types` the types it may run on (empty: any), and `margin` what its
-    GPU memory is multiplied by before it is packed, because an estimate may be short.
+    GPU memory is multiplied by before it is packed, because an estimate may be short. `FootprintError` for what no host
+    could have.
     """
 
     gpu_memory_gib: float = 0.0
@@ -105,7 +106,10 @@ NO_SHARE = Fraction(0)
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of a trial: type of GPU (None: no GPU), share of it, cores, host memory."""
+    """The place of a trial: type of GPU (None: no GPU), share of it, cores, host memory in GiB.
+
+    The share is 1/n, or the number of whole GPUs; 0 without a GPU.
+    """
 
     gpu: str | None
     share: Fraction
@@ -260,7 +264,7 @@ class Packing:
         return [i for i, placement in enumerate(self.placements) if placement is None]
 
     def summary(self) -> list[PackingRow]:
-        """Return one row for each kind of placement, most trials first."""
+        """Return one row for each kind of placement, most trials first; trials that fit no host are in none."""
         counted = Counter(placement for placement in self.placements if placement)
         return [
             {

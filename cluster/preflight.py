@@ -184,7 +184,10 @@ def check_nodes() -> None:
 def compare_versions(
     mine: Mapping[str, str], nodes: Iterable[tuple[str, Mapping[str, str]]]
 ) -> None:
-    """Raise `SubmissionError` for the first of `nodes` (name, versions) that differs from `mine`."""
+    """Raise `SubmissionError` for the first of `nodes` (name, versions) that differs from `mine`, the driver's.
+
+    What only a node has is not compared.
+    """
     for node, theirs in nodes:
         for name, version in mine.items():
             if theirs.get(name) != version:

@@ -111,6 +111,8 @@ class _Kind:
 
 @dataclass
 class _Simulation:
+    """The state of a simulation at the time `now`, in seconds since its start; hosts and trials go by their indices."""
+
     packing: Packing
     seconds: Sequence[float]
     start_s: float
@@ -162,7 +164,7 @@ class _Simulation:
         return self.kinds[placement]
 
     def _end_one(self) -> None:
-        """Move the clock to the next end of a trial, and give its host back what it held."""
+        """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""
         self.now, _, h, kind, where = heapq.heappop(self.ends)
         host = self.hosts[h]
         host.cpus += kind.cpus
@@ -174,6 +176,8 @@ class _Simulation:
 
     def _fill(self, h: int) -> None:
         """Start on host `h` all that fits, the longest waiting first."""
+        # Trials of one kind wait in the order of the plan, so that kinds go by their first one. What does not fit is
+        # overtaken by the next kind.
         host = self.hosts[h]
         fitting = [
             kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes
@@ -186,7 +190,7 @@ class _Simulation:
                 self._start(kind.waiting.popleft(), h, kind, where)
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
-        """Start trial `i` on host `h`, on its GPUs `where`, and enter its end."""
+        """Start trial `i` on host `h`, on its GPUs `where` (indices), and enter its end; it takes its own place."""
         host = self.hosts[h]
         host.cpus -= kind.cpus
         host.memory_gib -= kind.memory_gib

@@ -52,7 +52,10 @@ def overloads(operation: Any) -> Any:
 
 
 def storage_key(storage: "torch.UntypedStorage") -> int:
-    """Return a number that identifies a storage while it lives. A fake storage has no address."""
+    """Return a number that identifies a storage while it lives; a fake one too, which has no address.
+
+    `ClusterError` where this torch gives none.
+    """
     try:
         return int(storage._cdata)
     except AttributeError:

@@ -46,9 +46,10 @@ class Meter:
         self._exact = False  # whether Linux's peak of this process is that since `start`
 
     def start(self) -> "Meter":
-        """Begin sampling; once for each Meter."""
+        """Begin sampling and return this Meter; `RuntimeError` where it was started before."""
         if self._thread is not None:
             raise RuntimeError("this Meter has been started already; make a new one for each trial")
+        # The peaks that Linux and torch keep begin anew, so that they are this trial's.
         self._nvml = _Nvml.open()
         self._exact = _reset_peak()
         if (cuda := _torch_cuda()) is not None:
@@ -111,7 +112,10 @@ class Meter:
                 self._add_row()
 
     def _add_row(self) -> None:
-        """Add a row with the use since the last row, of the host (`cpu_utilization_percentage`) and of this process."""
+        """Add a row with the use since the last row, of the host (`cpu_utilization_percentage`) and of this process.
+
+        Memory is as it is now, in GiB; both kinds of GPU figures are left out where there are none.
+        """
         with self._lock:
             busy = self._utilisations[self._rows_busy :]
             self._rows_busy = len(self._utilisations)

@@ -7,7 +7,7 @@ import yaml
 
 
 class KeyTwiceError(yaml.YAMLError):
-    """A mapping has a key twice, of which PyYAML would take the last."""
+    """A mapping has a key twice, of which PyYAML would take the last; `where` says in which lines."""
 
     def __init__(self, key: str, where: str) -> None:
         super().__init__(f"a mapping has each key once, got {key!r}; {where}")

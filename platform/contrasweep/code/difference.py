@@ -14,7 +14,8 @@ _NAMED = 3  # files that the line of a difference names
 class Change:
     """One file whose meaning differs.
 
-    `lines` counts its lines that differ. Where a piece was replaced, the longer of its two sides counts.
+    `kind` is `added`, `removed` or `changed`. `lines` counts its lines that differ. Where a piece was replaced, the
+    longer of its two sides counts.
     """
 
     file: str
@@ -27,13 +28,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """The files that differ, and both texts of each as a unified diff."""
+    """The files that differ, by name, and all of them as one unified diff, as text; "" where none differs."""
 
     changes: tuple[Change, ...]
     diff: str
 
     def __str__(self) -> str:
-        """Return `mythesis/method.py changed (12 lines)`, or "no difference"."""
+        """Return `mythesis/method.py changed (12 lines)`, or "no difference"; of many files the first three by name."""
         if not self.changes:
             return "no difference"
         first_changes = ", ".join(map(str, self.changes[:_NAMED]))

@@ -232,7 +232,7 @@ class CodeVersion:
 
 @dataclass(frozen=True)
 class Code:
-    """The code of a trainable with its sources, by module."""
+    """The code of a trainable: its digest and versions, and module -> source of all that the digest is made of."""
 
     version: CodeVersion
     sources: Mapping[str, Source]
@@ -259,6 +259,7 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
         walk.follow()
     sources = dict(sorted(walk.sources.items()))
     modules = {name: source.digest for name, source in sources.items()}
+    # The source whose checkout is asked for its commit.
     main = sources.get(trainable.__module__ if callable(trainable) else module_of(trainable))
     main = main or next((source for name, source in sources.items() if name.startswith(FILE)), None)
     commit, dirty = "", False
@@ -290,12 +291,12 @@ class CurrentCode:
 
 
 def digest_of(modules: Mapping[str, str]) -> str:
-    """Return the digest of code from the digests of its modules."""
+    """Return the digest of code from the digests of its modules, name -> digest: 16 hexadecimal digits."""
     return short_digest("\n".join(f"{name} {modules[name]}" for name in sorted(modules)).encode())
 
 
 def short_digest(data: bytes) -> str:
-    """The digits of the SHA-256 of `data` that name a module's or a study's code."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of `data`, by which code is named."""
     return hashlib.sha256(data).hexdigest()[:DIGEST_DIGITS]
 
 
@@ -331,7 +332,10 @@ class _Walk:
         self.by_version: set[str] = set()  # packages that an installed distribution holds
 
     def module(self, name: str) -> None:
-        """Follow a module, if there is one of this name, and the packages on the way to it."""
+        """Queue a module, if there is one of this name, and the packages on the way to it: importing it runs those too.
+
+        Nothing below a package that counts by its version is queued.
+        """
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             prefix = ".".join(parts[:end])
@@ -531,7 +535,10 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
 
 
 def _role(name: str, file: str) -> str:
-    """Return how a source counts: "command" whole, "script" by what runs, "module" by what is imported, or "bytes"."""
+    """Return how a source counts: "command" whole, "script" by what runs, "module" by what is imported, or "bytes".
+
+    `name` is the module's, or `file:` and the name of a file that a command runs, and `file` its path.
+    """
     if name.startswith(FILE):
         return "command" if file.endswith(".py") else "bytes"
     if file.endswith((*EXTENSION_SUFFIXES, *BYTECODE_SUFFIXES)):

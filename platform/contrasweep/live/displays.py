@@ -120,7 +120,7 @@ class LiveFile:
         """Do nothing: the state has the messages already."""
 
     def close(self, state: RunState) -> None:
-        """Write how it ended."""
+        """Write how it ended, after what is being written; waits `CLOSE_S` seconds for each at most."""
         if self._thread is not None:
             self._thread.join(CLOSE_S)
         self._begin(state)
@@ -241,7 +241,7 @@ class Notebook:
         self.messages: list[str] = []
 
     def show(self, state: RunState) -> None:
-        """Draw the state."""
+        """Draw the state: the first time as a new display of the cell, from then on in its place."""
         from IPython.display import HTML, display
 
         page = HTML(to_html(state, self.messages))

@@ -14,7 +14,12 @@ from contrasweep.storage.study_document import StudyDocument
 
 @dataclass(frozen=True)
 class Overview:
-    """A study as its storage has it. Times are unix seconds; `running` counts the trials of a living driver."""
+    """A study as its storage has it. Times are unix seconds.
+
+    `statuses` counts the trials that have ended by their status. `running` counts the trials of a living driver, and
+    `alive` says whether there is one. `started` is when the study was declared. `best` is the best score of a trial and
+    `best_arm` its arm; None and "" where no trial has a score.
+    """
 
     study: str
     metric: str
@@ -31,7 +36,11 @@ class Overview:
 
     @property
     def state(self) -> str:
-        """The study's state: `running`, `complete`, `failures` or `stopped`."""
+        """The study's state: `running`, `complete`, `failures` or `stopped`.
+
+        Without a driver it is complete once as many trials have ended as were planned, with failures where any of them
+        failed, and stopped before. A study under a budget, of which no number was planned, is stopped.
+        """
         if self.alive:
             return "running"
         finished = sum(self.statuses.values())
@@ -50,7 +59,7 @@ def study_names(storage: str) -> list[str]:
 
 
 def overviews(storage: str) -> Iterator[Overview]:
-    """Yield all studies of a storage."""
+    """Yield all studies of a storage, sorted by name."""
     for name in study_names(storage):
         records = StudyRecords(storage, name)
         if (document := records.document()) is not None:

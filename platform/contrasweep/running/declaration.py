@@ -79,7 +79,7 @@ def redeclare(
     # The same study again, or one whose metric could not be read and is now named right: nothing to enter.
     family = earlier.family or earlier.arms
     no_arm_added = set(declared.arms) <= set(family)
-    verdict = [name for name in changed if name in VERDICT]
+    verdict = [name for name in changed if name in VERDICT]  # what differs and decides verdicts
     if declared.plan_digest == earlier.plan_digest and not verdict and (no_arm_added or not spend):
         return replace(earlier, description=declared.description, spec=spec)
     if _metric_was_mended(plan, earlier, recorded):

@@ -251,6 +251,7 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
 
 def _content(checkpoint: Path) -> str:
     """Return the digest of a checkpoint's files and their names, 16 digits; `SpecError` where they cannot be read."""
+    # Names are below the checkpoint's own folder, so that the place of the checkpoint plays no part.
     files = (
         sorted(path for path in checkpoint.rglob("*") if path.is_file())
         if checkpoint.is_dir()

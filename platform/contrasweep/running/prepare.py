@@ -67,8 +67,8 @@ class CodeChanged(ContrasweepError):
 class Prepared:
     """The trials of a plan that an earlier run has finished, and those that it has not.
 
-    `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records of
-    those that fitted no host so far, which are not `finished`. `document` is study.json as it is now.
+    `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records, by
+    trial id, of those that fitted no host so far, which are not `finished`. `document` is study.json as it is now.
     """
 
     finished: set[str]
@@ -406,7 +406,7 @@ def new_searches(
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
-    """Return the records of the plan's own trials."""
+    """Return trial id -> record of the plan's own trials, those of its search too; arms that are not in it left out."""
     etags = records.etags()
     belonging = plan.belonging(etags)
     records_by_id = compact.read_records(records, etags, only=belonging)

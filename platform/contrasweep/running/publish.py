@@ -202,6 +202,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         if rest.startswith("checkpoint/"):
             sizes.setdefault(trial_id, {})[key] = size
     table = results.trial_records
+    # Trials whose checkpoints stay: with "none" nobody's.
     stay: set[str] = set()
     if keep == "best_of_arm":
         stay = {r.trial_id for r in _best(results)}
@@ -212,6 +213,7 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     searched = (
         {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
     )
+    # By trial id: what was trained and has a checkpoint, but for arms whose search goes on.
     over = {
         i: r
         for i, r in finished.items()

@@ -57,7 +57,11 @@ class RayTrial(Protocol):
 
 
 class StepResult(TypedDict, total=False):
-    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys where there is news."""
+    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys where there is news.
+
+    `seconds` are those of training so far. With the trial's end come `done`, its status and its `record` as bytes. The
+    last key says why no trial of this study may run in the process.
+    """
 
     id: str
     reports: list[Row]
@@ -72,8 +76,10 @@ class StepResult(TypedDict, total=False):
 class RunContext:
     """What all trials of a run share. Each worker receives it once.
 
-    Reports go to the driver in chunks of `chunk_s` seconds (0: one by one, where a pruner decides). `functions` are
-    unpickled only when they are called, so that a worker sees which modules an arm's function imports.
+    `study` is its name, `datasets` are by digest, and `retention` says which checkpoints stay. Reports go to the driver
+    in chunks of `chunk_s` seconds (0: one by one, where a pruner decides). `functions`, by dotted path, are trainables
+    that the study declared as functions; they are unpickled only when they are called, so that a worker sees which
+    modules an arm's function imports.
     """
 
     storage: str

@@ -28,6 +28,7 @@ def session(*, of_process: bool = False) -> Iterator[None]:
         True
     """
     with ExitStack() as block:
+        # Ray ends with the outermost block, or with the process.
         kept = KEPT.get() or (_PROCESS if of_process else block)
         before = KEPT.set(kept)
         try:

@@ -132,9 +132,10 @@ def _attend(told: int) -> None:
         # `requested` is set by the handler: from then on the main thread has the longer time. Without a signal this
         # waits for ever.
         until = first + (UNDO_S if interruption.requested else STUCK_S)
-        if not select.select([told], [], [], max(0.0, until - time.monotonic()) if first else None)[
-            0
-        ]:
+        wait_s = max(0.0, until - time.monotonic()) if first else None
+        readable, _, _ = select.select([told], [], [], wait_s)
+        # The time is over, unless the handler has run meanwhile and the main thread has the longer one.
+        if not readable:
             if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
                 break
             continue

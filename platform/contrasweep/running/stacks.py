@@ -117,6 +117,9 @@ def innermost(stack: str) -> str:
 
 
 def frames_of(stack: str) -> list[re.Match[str]]:
-    """Return the frames of the main thread, the innermost first, from the output of py-spy."""
+    """Return the frames of the main thread, the innermost first, from the output of py-spy.
+
+    Each has the groups `function` and `place`, `/path/method.py:12`. A text without a main thread is taken as a whole.
+    """
     main = stack.partition('"MainThread"')[2] or stack
     return [match for line in main.splitlines() if (match := FRAME.match(line))]

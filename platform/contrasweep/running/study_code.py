@@ -79,7 +79,7 @@ def code_of_study(study: Study) -> CodeVersion:
 
 
 def write_submitted(study: Study, file: Path) -> None:
-    """Write which code the study has here, for `check_submitted`."""
+    """Write which code the study has here into `file`, for `check_submitted`: this host, and module -> digest."""
     modules = dict(code_of_study(study).modules)
     file.write_text(json.dumps({"host": socket.gethostname(), "modules": modules}))
 

@@ -147,7 +147,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verification:
-    """The files that were read, the broken ones, and the archive with what was repaired ("" where there is none)."""
+    """How many files were read and of how many trials, which are broken, and what became of these.
+
+    `repaired`: what can be mended was. `archived` is the archive that it was moved to; "" where nothing was moved.
+    """
 
     study: str
     files: int
@@ -158,7 +161,7 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """Return whether no broken file is left."""
+        """Return whether no broken file is left: there was none, or each was repaired and had a remedy."""
         return all(self.repaired and finding.repair for finding in self.findings)
 
 
@@ -309,7 +312,10 @@ def _check_code(records: StudyRecords, digest: str) -> None:
 
 
 def _check_checkpoint(records: StudyRecords, folder: str) -> None:
-    """Raise an error where a checkpoint's marker or one of its files is broken."""
+    """Raise an error where a checkpoint's marker or one of its files is broken.
+
+    `folder` is its key in the storage. `FileNotFoundError` where there is no marker, and so no checkpoint.
+    """
     marker = f"{folder}/latest.json"
     MARKER_FILE.read(records.store, marker)
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as scratch:

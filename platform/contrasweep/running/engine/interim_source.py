@@ -74,6 +74,7 @@ class InterimSource(Source):
             self._advance()
         if not self.waiting:
             return Finished()
+        # Replicates after the first stage; those of a sweep confirm its best configurations.
         trial = self.waiting.popleft()
         self.running.add(trial.id)
         return Next(

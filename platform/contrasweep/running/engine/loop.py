@@ -246,7 +246,10 @@ class TrialLoop:
             active.record = self.records.parsed(trial_id, data)
 
     def ended(self, trial_id: str) -> None:
-        """End a trial that the engine is done with: it has its record, or was stopped early."""
+        """End a trial that the engine is done with: it has its record, or was stopped early.
+
+        One with neither goes on later, such as when Tune ended by a fault.
+        """
         if (active := self.accounts.active.get(trial_id)) is None:
             return
         if (record := self._recorded(active)) is not None:

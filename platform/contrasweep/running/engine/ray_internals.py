@@ -117,7 +117,10 @@ TRIAL_NAMES = (
 
 
 def lacking() -> Iterator[str]:
-    """Yield a line for each feature that is off because Ray lacks its names. Ray must be connected."""
+    """Yield a line for each feature that is off because Ray lacks its names. Ray must be connected.
+
+    Attributes of a trial are there only on a trial, so one is made and looked at.
+    """
     for feature in FEATURES:
         if gone := [name for name in feature.names if not _has(name)]:
             yield f"Ray {ray.__version__} has no {gone[0]}: {feature.without}"

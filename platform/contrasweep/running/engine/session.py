@@ -72,7 +72,7 @@ class RayWatch:
 
     def unreachable(self, address: str) -> bool:
         """Try to connect to `address` (`host:port`); return whether it has taken no connection for `GCS_PATIENCE_S`."""
-        host, _, port = address.rpartition(":")
+        host, _, port = address.rpartition(":")  # an address of IPv6 stands in brackets
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_S).close()
         except OSError:

@@ -102,10 +102,11 @@ class TuneEngine:
     ) -> None:
         """Make the engine of one run.
 
-        `max_failures`: how often a trial, or Tune, may fail in a row without getting further. `own_process`: each trial
-        has a process of its own, where otherwise one trains many, one after the other.
+        `context` is what each worker receives. `max_failures`: how often a trial, or Tune, may fail in a row without
+        getting further. `max_concurrent`: trials at once, at most (None: as many as fit). `own_process`: each trial has
+        a process of its own, where otherwise one trains many, one after the other.
         """
-        self.context = context  # what each worker receives
+        self.context = context
         self.loop = loop
         self.own_process = own_process
         self.max_failures = max_failures
@@ -138,6 +139,7 @@ class TuneEngine:
             if not accounts.active or accounts.closing():
                 return
             # Tune ends once the source has no more. What was queued again only then is no fault of Tune.
+            # A trial that has ended since begins the count anew.
             if not requeued:
                 faults = 1 if accounts.ended > ended else faults + 1
         for trial_id in list(accounts.active):

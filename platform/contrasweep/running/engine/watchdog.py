@@ -47,7 +47,10 @@ class Watchdog:
         self._asking: set[str] = set()  # arms of which it was said that a trial waits for a task
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
-        """Look at the running trials, if it is time to."""
+        """Look at the running trials, if it is time to: end those out of time, say silent ones, call late ones.
+
+        `tune_trials` are all of Tune's.
+        """
         if (now := time.monotonic()) < self.due:
             return
         # This process stood still for a while, so that what was seen before says nothing of the workers.

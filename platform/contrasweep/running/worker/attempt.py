@@ -68,7 +68,9 @@ class TrialAttempt:
     ) -> None:
         """Claim the trial and fetch its checkpoint into the folder `scratch`; `retention`: which ones stay.
 
-        With `no_prior_state`, the trial is known to have no checkpoint.
+        `notes` and `code` are for its record. With `no_prior_state`, the trial is known to have no checkpoint. A
+        checkpoint is of no use where the reports up to it are broken, or where the network that the trial started from
+        was trained again: then it starts over.
         """
         self.retention = retention
         self.claim = Attempt(records, trial, no_prior_state=no_prior_state)
@@ -219,7 +221,7 @@ class CheckpointWriter:
             raise self._error
 
     def drain(self) -> None:
-        """Return when all is stored, or raise what has failed."""
+        """Return when all is stored, which begins at once, or raise what has failed."""
         with self._changed:
             self._urgent = True
             self._changed.notify_all()

@@ -195,7 +195,10 @@ class Execution:
         return record
 
     def close(self) -> None:
-        """Stop the generator, whose `finally` cleans up, and delete the scratch folder."""
+        """Close all that the trial has opened: its generator, whose `finally` cleans up, checkpoints, log, folder.
+
+        A second call does nothing.
+        """
         self.finished = True
         self.opened.close()
 

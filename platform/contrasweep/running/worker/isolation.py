@@ -57,7 +57,10 @@ Values = dict[str, Any]
 
 
 class State(NamedTuple):
-    """A global state of the process. It is read or set only once `library` has been imported."""
+    """A global state of the process, with the functions that read and set it; messages have its `name`.
+
+    It is read or set only once `library` has been imported. "sys" stands for none.
+    """
 
     name: str
     read: Callable[[], Any]
@@ -66,7 +69,7 @@ class State(NamedTuple):
 
 
 def _calls(name: str, library: str, read: str, write: str) -> State:
-    """Return the state that two functions of a library read and write."""
+    """Return the state that two functions of a library, `read` and `write` by their names, get and set."""
     return State(
         name,
         lambda: getattr(sys.modules[library], read)(),
@@ -277,9 +280,8 @@ class Isolation:
 
     def __init__(self) -> None:
         self._reference = _read()  # the states before any trial
-        self._imports: dict[
-            str, Values
-        ] = {}  # by a trainable's module, the states that its import changed
+        # by a trainable's module, the states that its import changed
+        self._imports: dict[str, Values] = {}
         self._set_by_import = ""  # the first state that any of these imports has changed
         self._expected: Values = {}  # the states that the present trial began with; empty before the first one
         self._own: dict[str, Values] = {}  # by the user's module, what is in it: see `_contents`
@@ -358,7 +360,7 @@ class Isolation:
         These have `GRACE_S` seconds to end. Those that were there before the trial do not count.
         """
         until = time.monotonic() + GRACE_S
-        for attempt in range(1000):
+        for attempt in range(1000):  # more turns than there is time for
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
             children_left = {
                 child
@@ -639,6 +641,8 @@ class _Sum:
 
 
 class _Pickler(pickle.Pickler):
+    """Writes a value so that its digest tells whether it has changed, without the content of large arrays."""
+
     def reducer_override(self, value: Any) -> Any:
         """Pickle a tensor as its version number and a large array as its identity, so that neither is copied.
 

@@ -132,7 +132,10 @@ class Output:
                 self.path.unlink()
 
     def _run(self) -> None:
-        """Shorten the log, and send it to the storage from time to time."""
+        """Shorten the log, and send it to the storage from time to time, until the log closes.
+
+        What fails is tried again. A local storage needs no sending.
+        """
         while not self._stopping.wait(CHECK_S):
             with contextlib.suppress(OSError):
                 self._shorten()
