@@ -154,6 +154,7 @@ class Campaign:
     type: Literal["campaign"] = "campaign"
 
     def __post_init__(self) -> None:
+        """Raise `SpecError` where fields break a rule together."""
         check_metric(self.metric)
         if self.incumbent.space:
             raise SpecError(
@@ -167,7 +168,7 @@ class Campaign:
                 place="smallest_difference",
                 hint="for example smallest_difference: 0.01",
             )
-        self.rule()
+        self.rule()  # checks the seeds
 
     @property
     def datasets(self) -> list[str]:
@@ -205,6 +206,7 @@ class Campaign:
 
     def declared(self) -> MutableConfig:
         """Return the fields that may not change while the campaign goes on: all but budgets, noise and description."""
+        # The incumbent's trainable is told by its path, so that a function and its path are one declaration.
         fields = {
             k: v
             for k, v in to_plain(self).items()
@@ -341,6 +343,7 @@ class Referee:
     candidate: Arm | None = None
 
     def __post_init__(self) -> None:
+        """Read the ledger, and compare what it declares, field by field, with the campaign."""
         self.ledger = Ledger(self.storage, self.campaign.name).read()
         if self.ledger.began is None:
             return
@@ -425,24 +428,24 @@ class Referee:
             )
             screening = rule.screens()[2] * a_seed * (1 if is_trained else 2)
             confirmation = self._compared(incumbent) * most * a_seed
-        # GPU-hours and cost are those of the campaign's trials so far, at the same length.
+        # Taken as if each trial spends what the campaign's trials have spent so far, on average.
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
         expected = Outlook(
-            self.campaign.name,
-            name,
-            digest,
-            called(ledger, incumbent),
-            decided,
-            screening,
-            confirmation,
-            takes.gpu_hours if takes else None,
-            takes.cost if takes else None,
-            level,
-            self._left("trials"),
-            self._left("gpu_hours"),
+            campaign=self.campaign.name,
+            candidate=name,
+            digest=digest,
+            incumbent=called(ledger, incumbent),
+            decided=decided,
+            screening_trials=screening,
+            confirmation_trials=confirmation,
+            gpu_hours=takes.gpu_hours if takes else None,
+            cost=takes.cost if takes else None,
+            level=level,
+            trials_left=self._left("trials"),
+            gpu_hours_left=self._left("gpu_hours"),
             # The level is one-sided, and `detectable` takes one of two sides; at worst, as runs that share nothing.
-            noise.detectable(most, 2 * level)[1] if noise and level else None,
+            detects=noise.detectable(most, 2 * level)[1] if noise and level else None,
         )
         if decided is None:
             self._check(expected, takes)

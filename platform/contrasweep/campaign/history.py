@@ -86,7 +86,11 @@ class History:
 
     @property
     def summary(self) -> str:
-        """The campaign in a line."""
+        """The campaign in a line: its candidates and keeps, its incumbent, what is spent, and its level.
+
+        For example `speed: 3 candidates, 1 kept; ocl is the incumbent; 36 trials, 0.4 hours of a GPU or slot; alpha
+        0.05 holds for any false keep, 0.025 for the next confirmation`.
+        """
         keeps = sum(bool(row.decision and row.decision.kept) for row in self.rows)
         held = "any false keep" if self.error == "family" else "false ones of what is kept"
         return (
@@ -108,6 +112,7 @@ class History:
 
     def to_html(self) -> bytes:
         """Return a page with the figure and the table, whose studies are links where they are in MLflow."""
+        # Name of a study -> its page. The texts of the table are escaped by the template, the links are not.
         links = {name: url for row in self.rows for name, url in row.studies.items() if url}
         link = Markup('<a href="{}">{}</a>')
         rows = [list[str](row) for row in self.table[1:]]
@@ -214,14 +219,14 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
     """Return what a ledger, as it was last read, says of a campaign that decides by this metric and rule."""
     rows = [
         Line(
-            i,
-            entry.candidate,
-            entry.digest,
-            entry.by,
-            entry.why,
-            datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="seconds"),
-            decision_of(ledger, i, metric),
-            {
+            number=i,
+            candidate=entry.candidate,
+            digest=entry.digest,
+            by=entry.by,
+            why=entry.why,
+            asked=datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="seconds"),
+            decision=decision_of(ledger, i, metric),
+            studies={
                 name: read_links(StudyRecords(ledger.storage, name)).study
                 for name in ledger.studies_of(i)
             },
@@ -232,12 +237,12 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
     incumbent = ledger.incumbent
     called = f"the first {INCUMBENT}" if incumbent == FIRST else ledger.asked(incumbent).candidate
     return History(
-        ledger.campaign,
-        metric,
-        rule.alpha,
-        rule.error,
-        called,
-        rule.granted(confirmations(ledger)),
+        campaign=ledger.campaign,
+        metric=metric,
+        alpha=rule.alpha,
+        error=rule.error,
+        incumbent=called,
+        next_level=rule.granted(confirmations(ledger)),
         **asdict(ledger.spent),
         rows=tuple(rows),
     )
@@ -336,16 +341,16 @@ def comparisons_of(storage: str) -> Comparisons:
             context = ", ".join(f"{factor} {value}" for factor, value in pair.context)
             rows.append(
                 ComparisonLine(
-                    results.name,
-                    datetime.fromtimestamp(ended, UTC).date().isoformat(),
-                    pair.a,
-                    pair.b,
-                    pair.metric,
-                    context,
-                    comparison.verdict,
-                    p,
-                    level,
-                    p <= level and comparison.decided,
+                    study=results.name,
+                    at=datetime.fromtimestamp(ended, UTC).date().isoformat(),
+                    a=pair.a,
+                    b=pair.b,
+                    metric=pair.metric,
+                    context=context,
+                    verdict=comparison.verdict,
+                    p=p,
+                    level=level,
+                    remains=p <= level and comparison.decided,
                 )
             )
     return Comparisons(tuple(rows), tuple(skipped))

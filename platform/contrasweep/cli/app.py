@@ -397,6 +397,7 @@ def list_(
     """
     from contrasweep.cli import catalogue
 
+    # Studies have no settings: their name is that of a package whose studies are listed.
     if name is None or kind == "studies":
         entries = catalogue.descriptions(kind, name or catalogue.STUDIES)
         if json:

@@ -159,6 +159,7 @@ def ledger(
         else:
             write(("\n".join(comparisons.lines(width() or WIDTH)) + "\n").encode(), output)
         return
+    # What is declared names the campaign, whose history lies in the storage.
     history = stored_history(
         load_campaign(campaign).name if is_declaration(campaign) else campaign, storage
     )

@@ -508,7 +508,7 @@ def _of_python(found: Found, file: Path, text: str) -> None:
 
     def value(node: ast.expr) -> Any:
         """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
-        node = named.get(ast.unparse(node), node)
+        node = named.get(ast.unparse(node), node)  # what was assigned to the name, if it is one
         # Of `a if smoke_test else b`, b is what the search runs.
         node = node.orelse if isinstance(node, ast.IfExp) else node
         if isinstance(node, ast.Dict):

@@ -85,6 +85,7 @@ def list_(
     else:
         if not known:
             rows = [{**r, "rows": _counts(r["rows"]), "digest": r["digest"][:12]} for r in rows]
+        # The head has the names of the columns, which are those of the rows.
         cells = [list(rows[0]), *(list(map(str, row.values())) for row in rows)]
         print_table(cells)
 

@@ -55,7 +55,7 @@ def _versions() -> str:
 
 
 def _hosts() -> str:
-    """Return this machine's cores, memory and GPUs in a line."""
+    """Return this machine's cores, memory and GPUs in a line: `8 cores, 62 GiB of memory, 1 x H200 with 139 GiB`."""
     from contrasweep.cluster.inventory import this_machine
 
     machine = this_machine()

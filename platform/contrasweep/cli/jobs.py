@@ -193,6 +193,7 @@ def logs(
         if follow:
             trial_logs.follow(records, trial_id, _write)
             return
+        # What it has printed, then how it ended, if it has.
         _write(trial_logs.read_log(records, trial_id))
         _write(trial_logs.ending(records, trial_id, records.read_one(trial_id)))
         return

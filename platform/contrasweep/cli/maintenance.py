@@ -57,6 +57,7 @@ def code(
         ]
         print_json("code", {"code": rows, "archived": archived})
         return
+    # Two lines a code: its trials and when these ended; below its digest the commit and some of its modules.
     for row in rows:
         print(
             f"{row['digest'] or 'not recorded':<16}  {plural(row['trials'], 'trial')}, {row['from']} to {row['to']}"
@@ -161,6 +162,7 @@ def remove(
     from contrasweep.running import upkeep
 
     records = known_study(name(study), storage)
+    # Without --arm and --status all trials are chosen.
     chosen = upkeep.removable(records, arm, status)
     if chosen:
         _ask(f"Remove {plural(len(chosen), 'trial')} of {records.study}?", yes)
@@ -192,6 +194,7 @@ def restore(
     from contrasweep.storage.archive import find_archived
 
     records = known_study(name(study), storage)
+    # Found before the question is asked, and by that name again, so that what is restored is what was shown.
     part = find_archived(records, when)
     _ask(
         f"Restore {plural(len(part.trial_ids), 'trial')} of {records.study} as they were before {part.when}?",
@@ -296,7 +299,7 @@ def _print_difference(
     """Print what differs between two codes; `pair` names each by its digest, a beginning of it, or `NOW`."""
     from contrasweep.code import difference
 
-    a, b = pair
+    a, b = pair  # each is told of the other, by which `now` knows whose trials are meant
     changes = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), pair)
     if json:
         print_json("code", {"a": a, "b": b, "changes": changes.changes, "diff": changes.diff})

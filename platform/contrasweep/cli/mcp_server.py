@@ -129,6 +129,7 @@ class Tools:
 
     def list_studies(self) -> Answer:
         """List the studies of the storage with how far each is, and the study files of the folder."""
+        # A link that leads out of the folder is no file of it.
         files = (
             file
             for file in self.folder.glob("*.y*ml")
@@ -177,7 +178,10 @@ class Tools:
         return {"trial_id": trial_id, "log": text[-MAX_LOG:], "ending": ending[-MAX_LOG:]}
 
     def failures(self, study: str) -> Answer:
-        """Return the trials of a study that failed, with cause and the last line of the error of each."""
+        """Return the trials of a study that failed or fit no host, with cause and the last line of the error of each.
+
+        `broken` names the files that cannot be read, whose trials are not known.
+        """
         records = known_study(self._study(study), self.storage)
         broken = list[Any]()
         rows = [
@@ -404,9 +408,10 @@ class Tools:
         return self._declared(study)
 
     def _declared(self, study: str) -> str:
-        """Return a name of the folder, a .yaml file or module:NAME, as a command takes it.
+        """Return a name of the folder, a .yaml file (relative to it) or module:NAME, as a command takes it.
 
-        `SpecError` for what leads out of it.
+        Of a module it is only known that its top-level package lies in the folder: the code is imported by the command.
+        `SpecError` for what leads out of the folder, and what is not there.
         """
         hint = "a .yaml file of the study folder, or module:NAME of a module in it"
         if module := _MODULE.fullmatch(study):
@@ -530,7 +535,10 @@ def make_server(tools: Tools) -> Any:
     from mcp_types import ToolAnnotations
 
     def guarded(tool: Callable[..., Answer]) -> Callable[..., Answer]:
-        """Return the tool with bounded answers, whose errors are documents that a program can read."""
+        """Return the tool with bounded answers, whose errors are documents that a program can read.
+
+        It has the tool's name, arguments and docstring, which the client is shown.
+        """
 
         @functools.wraps(tool)
         def call(**arguments: Any) -> Answer:
@@ -543,6 +551,7 @@ def make_server(tools: Tools) -> Any:
                 if isinstance(error, _CommandError):
                     document = error.document
                 raise ToolError(json.dumps(bounded(document, cut))) from None
+            # The client is told what is missing. Many short texts can still be too much together.
             answer |= {"cut": cut} if cut else {}
             if len(json.dumps(answer)) > MAX_ANSWER:
                 raise ToolError(

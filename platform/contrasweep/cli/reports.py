@@ -93,6 +93,7 @@ def report(
         columns=columns,
         metric=metric,
         output=output,
+        # A terminal has its own width, a file the usual one.
         width=(width() if output is None else None) or WIDTH,
         style=TableStyle(spread, digits, percent, caption, label, cell=cell, wide=wide),
     )
@@ -145,6 +146,7 @@ def compare(
     from contrasweep.study.file import parse_set
 
     requirement = Requirement.parse(require) if require else None
+    # `batch_size=8`, as --set takes it, gives the axis and the value.
     fixed = {path[0]: value for path, value in map(parse_set, at or [])}
     versus = load(study, storage).versus(arm_a, arm_b, metric, fixed)
     outcome = requirement.of([versus.overall]) if requirement else None
@@ -203,6 +205,7 @@ def bundle(
 
     from contrasweep.reporting.bundle import VERIFIER, pack_bundle
 
+    # The digests, told by another way than the file, show that it is this one and that its verifier is ours.
     results = load(study, storage)
     content = pack_bundle(results, (dumps("report", summary(results)) + "\n").encode())
     write(content, output)

@@ -137,7 +137,7 @@ def print_polled(
 
 
 def print_overview(entry: "Overview") -> None:
-    """Print a study in a few lines: trials by status, when it began, its best."""
+    """Print a study in a few lines: its state, trials by status, when it began, its last sign of life, its best."""
     rows = [
         [
             "state",

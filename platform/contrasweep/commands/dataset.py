@@ -92,7 +92,10 @@ def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
 
 
 def _write(manifest: Manifest, fold: int | None, folder: Path) -> None:
-    """Write both parts: array columns and labels as .npy, all other columns as Parquet."""
+    """Write both parts: array columns and labels as .npy, all other columns as Parquet.
+
+    A column of lists, whose rows differ in length, is no array and is left out.
+    """
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):
         for column, spec in manifest.columns.items():
             if not spec.get("list"):

@@ -108,6 +108,7 @@ def generator(function: Callable[..., Any]) -> Trainable:
                 function(trial, resume=resume)
             except Stopped:
                 pass
+            # Also SystemExit, of a script's `sys.exit`: the trial has failed.
             except BaseException as error:
                 reports.items.put(error)
             reports.items.put(None)

@@ -45,6 +45,7 @@ class Pattern:
     """
 
     def __init__(self, text: str) -> None:
+        # A text gives its names while it is made an expression; an expression has them as its groups.
         self.names: list[str] = []
         try:
             self.expression = re.compile(text if "(?P<" in text else self._expression(text))
@@ -320,7 +321,10 @@ class Metrics:
         return folder
 
     def _existing(self, name: Any) -> Path:
-        """Return a path that the command names, below its folder of checkpoints; `SpecError` where nothing is there."""
+        """Return a path that the command names, as relative to its folder of checkpoints; an absolute one as it is.
+
+        `SpecError` where nothing is there.
+        """
         path = self.checkpoints / str(name)
         if not path.exists():
             raise self._wrong(

@@ -78,6 +78,7 @@ class _Command:
     command: list[str]
 
     def __post_init__(self) -> None:
+        # pydantic keeps the other settings as attributes, beside some of its own.
         config = {
             key: value
             for key, value in vars(self).items()
@@ -186,7 +187,7 @@ def filled(
     values = {**config, **trial}
 
     def text(match: "re.Match[str]") -> str:
-        """Return the value of a placeholder as text."""
+        """Return the value of a placeholder as text; one with a dot is a setting, any other the trial's own first."""
         name = match[1]
         form = match[2] or ""
         if name == "args":
@@ -237,7 +238,7 @@ def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
 
 
 def _hydra(value: Any) -> str:
-    """Return a value as Hydra's command line takes it, quoted where it has signs of that language."""
+    """Return a value as Hydra's command line takes it, quoted where it has signs of that language: `['a b',{x:2}]`."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_hydra, value))}]"
     if isinstance(value, Mapping):
@@ -285,7 +286,10 @@ def scripts(words: Sequence[str]) -> list[str]:
 
 
 def _check_program(words: Sequence[str]) -> None:
-    """Raise `SpecError` where the command's program, module or script is not on this machine."""
+    """Raise `SpecError` where the command's program, module or script is not on this machine.
+
+    What is named by a placeholder, or by an absolute path, is not looked for.
+    """
     program, *script_words = scripts(words)
     # An absolute path may be that of another machine.
     if not Path(program).is_absolute() and _program(program) is None:

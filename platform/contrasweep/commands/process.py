@@ -130,8 +130,9 @@ class Process:
 
         That is after `supervisor.GRACE_S` at most. When this returns, nothing of it is left.
         """
-        if self._control < 0:
+        if self._control < 0:  # it was stopped before
             return
+        # At this sign the supervisor ends the command.
         os.close(self._control)
         self._control = -1
         self.ended(supervisor.GRACE_S + 5.0)
@@ -146,6 +147,7 @@ class Process:
             return int(word[1])
         os.close(self._control)
         os.close(self._status)
+        # The message is `refused ERRNO`, or there is none.
         number = int(word[1]) if word else 0
         raise OSError(
             number, os.strerror(number) if word else "its supervisor was killed", self.words[0]

@@ -172,7 +172,7 @@ def find_archived(records: StudyRecords, when: str | None = None) -> ArchivedTri
     by_name = {archived.when: archived for archived in list_archived(records)}
     if not by_name:
         raise SpecError("nothing of this study was archived", place="restore", value=records.study)
-    when = when or max(by_name)
+    when = when or max(by_name)  # names are times, so that the largest is the newest
     check_known(when, "names", by_name, "nothing was archived under this name", place="restore")
     return by_name[when]
 

@@ -57,15 +57,15 @@ class BegunTrial:
         data = DatasetRef.of(trial.data)
         config = dict(trial.config)
         return cls(
-            trial.id,
-            trial.study,
-            trial.arm,
-            trial.trainable,
-            config,
-            data,
-            trial.fold,
-            trial.seed,
-            trial.start,
+            id=trial.id,
+            study=trial.study,
+            arm=trial.arm,
+            trainable=trial.trainable,
+            config=config,
+            data=data,
+            fold=trial.fold,
+            seed=trial.seed,
+            start=trial.start,
         )
 
 
@@ -109,7 +109,12 @@ class Attempt:
         before = None if no_prior_state else read_owner(records, trial.id)
         count = 1 if before is None else before.attempts + 1
         self.owner = Owner(
-            uuid.uuid4().hex, socket.gethostname(), os.getpid(), unix_time(), count, begun
+            token=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            since=unix_time(),
+            attempts=count,
+            trial=begun,
         )
         OWNER_FILE.write(records.store, self.key, asdict(self.owner))
         # When it was last known that the claim stands: it was written just now. `check` asks again after `ASK_AFTER_S`.

@@ -168,6 +168,7 @@ class Lease:
 
     def _keys(self) -> list[str]:
         """Return the keys of all leases in the folder, the oldest first; files of any other name are left out."""
+        # The name is eight digits and `.json`.
         numbered = (
             key
             for key in self.store.list(self.folder)

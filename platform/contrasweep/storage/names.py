@@ -25,7 +25,11 @@ _ORDINARY = re.compile(r"(?:[\w-][\w.=-]{0,199}/){0,99}[\w-][\w.=-]{0,199}", re.
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it can be one level of a key or path; else raise ValueError with the reason."""
+    """Return `name` if it can be one level of a key or path; else raise ValueError with the reason.
+
+    It has 1 to `MAX_NAME` printable characters, no slash or backslash, is neither `.` nor
+    `..`, and does not begin with `.tmp-`.
+    """
     if not name or name in (".", "..") or len(name) > MAX_NAME:
         raise ValueError(f"{_quoted(name)} is no name of a file or folder")
     if "/" in name or "\\" in name or not name.isprintable():
@@ -39,7 +43,10 @@ def check_name(name: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """Return `name` if it is a relative path inside its folder; else raise ValueError with the reason."""
+    """Return `name` if it is a relative path inside its folder, such as `net/weights.pt`; else raise ValueError.
+
+    Each level is a name as `check_name` has it, and the whole within `MAX_FILE_NAME` and `MAX_LEVELS`.
+    """
     parts = name.split("/")
     if len(name) > MAX_FILE_NAME or len(parts) > MAX_LEVELS:
         raise ValueError(
@@ -59,6 +66,7 @@ def is_key(key: str) -> bool:
     """
     if len(key) > MAX_KEY or key.count("/") >= MAX_KEY_LEVELS:
         return False
+    # Quick, since a listing has thousands; any other key is looked at level by level.
     if _ORDINARY.fullmatch(key):
         return True
     try:

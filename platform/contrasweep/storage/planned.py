@@ -71,7 +71,10 @@ def _read(records: StudyRecords) -> tuple["pd.DataFrame", str]:
 
 
 def _decoded(records: StudyRecords, read: Callable[[pa.Table], T]) -> T:
-    """Return what `read` makes of the stored plan; `BrokenFileError` where it is missing or broken."""
+    """Return what `read` makes of the stored plan; `BrokenFileError` where it is missing or broken.
+
+    Errors of `read` count as a broken file too: a plan whose values cannot be read.
+    """
     key = f"{records.study}/{PLAN}"
     file = f"{records.store.uri}/{key}"
     remedy = "the next `contrasweep run` of the study writes it again"

@@ -60,6 +60,7 @@ class S3Store(ListedStore):
     """
 
     def __init__(self, uri: str, *, patient: bool = False) -> None:
+        """Take the address; `StorageError` where it has no bucket."""
         self.bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         if not self.bucket:
             raise StorageError(f"{uri}: an s3:// address needs a bucket, as in s3://bucket/prefix")
@@ -133,7 +134,8 @@ class S3Store(ListedStore):
         return self._head(key) is not None
 
     def entries(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield key, entity tag and bytes of each object, page by page."""
+        """Yield key, entity tag and size in bytes of each object whose key begins with `prefix`, page by page."""
+        # Keys here are relative to the storage's own prefix in the bucket.
         place = {"Bucket": self.bucket, "Prefix": self.prefix + prefix}
         while True:
             page = self._retry("list", prefix, lambda _: self._client.list_objects_v2(**place))

@@ -84,6 +84,7 @@ def open_store(uri: str, *, patient: bool = False, place: str = "storage") -> St
     Raises:
         SpecError: This machine cannot have such a folder, or a password is in the address: that is kept and shown.
     """
+    # Redacted it differs where it has a secret in it.
     if redacted(uri) != uri:
         hint = "leave it out; for s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for others their own variables"
         raise SpecError(
@@ -170,6 +171,7 @@ class LocalStore:
 
     def etags(self, folder: str, name: str) -> dict[str, str]:
         """Return key -> inode, modification time and size as a text, of each file `<folder><any>/<name>`."""
+        # A folder that is not there has no objects, and neither has one that vanishes while it is read.
         etags = {}
         absent = contextlib.suppress(FileNotFoundError)
         listing = self._asking("be listed", folder)
@@ -203,7 +205,10 @@ class LocalStore:
         self._place(to, link, if_absent=False)
 
     def check_writable(self) -> None:
-        """Create and remove a folder in the root, or in its nearest parent that exists."""
+        """Create and remove a folder in the root, or in its nearest parent that exists.
+
+        `StorageError` where that fails.
+        """
         nearest = next(p for p in (self.root, *self.root.parents) if p.exists())
         try:  # permissions alone do not tell: root may write anywhere but to /proc and read-only mounts
             os.rmdir(tempfile.mkdtemp(prefix=".tmp-", dir=nearest))

@@ -197,6 +197,7 @@ class Follower:
 
         Empty where it lacks nothing.
         """
+        # Trial id -> why it is not shown. A tracker that fails with no trial left lacks the study's own summary.
         lacks = {**dict.fromkeys(self.waiting, self.error), **self.refused}
         if not lacks and not self.error:
             return ""

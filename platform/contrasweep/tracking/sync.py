@@ -119,7 +119,7 @@ class ToldTracker(Target):
         self._last[trial.id] = first, steps[0], steps[1]
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Send the tracker the trial's reports that it lacks, then its end."""
+        """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""
         self.show_running(BegunTrial.of(record), record.started, files)
         _tried(self.tracker.finish, record)
         self._last.pop(record.trial_id, None)
@@ -319,5 +319,12 @@ def _sync(
     values = sum(mended.values())
     seconds = time.time() - began
     return SyncSummary(
-        records.study, target.name, added, completed, values, unchanged, seconds, target.url()
+        study=records.study,
+        uri=target.name,
+        added=added,
+        mended=completed,
+        values=values,
+        unchanged=unchanged,
+        seconds=seconds,
+        url=target.url(),
     )

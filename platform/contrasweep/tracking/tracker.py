@@ -160,7 +160,7 @@ class EndedTrial:
 
 
 def record_digest(record: Record) -> str:
-    """Return a digest of what trackers show of a record, 16 hexadecimal digits."""
+    """Return a digest of what trackers show of a record, 16 hexadecimal digits: ids and settings never change."""
     metrics = sorted(record.metrics.items())
     facts = [
         record.trial_id,

@@ -166,7 +166,10 @@ def setting_points(record: Record) -> list[Point]:
 
 
 def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
-    """Return rows of `StudyRecords.metrics` as points of the `mlflow_keys`, without what is no metric: text."""
+    """Return rows of `StudyRecords.metrics` as points, whose names are given by `keys` (`mlflow_keys`).
+
+    Text is left out.
+    """
     return [
         (keys[name], float(value), milliseconds(row["time"]), step_of(row))
         for row in rows
@@ -176,9 +179,10 @@ def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
 
 
 def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> str:
-    """Return the study's description (Markdown): the result table first, then what the study is.
+    """Return the study's description (Markdown): its text, the result table, what it is, and how to read the page.
 
-    `all_trials` is the address of the view that shows all trials.
+    `table` is the table as Markdown ("": none yet), `all_trials` the address of the view that shows all trials ("": it
+    is named without a link).
     """
     description = "\n".join(map(markdown_text, study.description.splitlines()))
     goal = f"Best by {markdown_text(study.metric)} ({study.mode})." if study.metric else ""
@@ -265,6 +269,7 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
 
 def _charts(metric: str) -> dict[str, object]:
     """Return charts of the metric over the steps and at the end, trials grouped by cell, above MLflow's own charts."""
+    # The fields are those of MLflow's own page, as it keeps a view.
     common = {
         "metricKey": metric,
         "metricSectionId": _SECTION,
@@ -315,6 +320,7 @@ def mlflow_keys(names: Iterable[str]) -> dict[str, str]:
         number = 1
         while key in keys_taken:
             number += 1
+            # Cut so that the number fits into MLflow's 250 characters.
             key = f"{metric_key(name)[:240]}_{number}"
         keys[name] = key
         keys_taken.add(key)

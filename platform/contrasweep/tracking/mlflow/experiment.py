@@ -19,7 +19,8 @@ def runs_of(
 ) -> list[FrameRow]:
     """Return a row for each finished run: `run` (its name), its parameters, and the last value of each metric.
 
-    With `of_curve` the values are those of the row that it takes of a run's history, which has a row a step.
+    `address` is that of the store, `experiment` the name there. With `of_curve` the values are those of the row that it
+    takes of a run's history, which has a row a step. At most some `MOST_RUNS` runs are read.
 
     Raises:
         SpecError: Without such an experiment, or such a file.

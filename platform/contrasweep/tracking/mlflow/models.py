@@ -50,9 +50,9 @@ def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: i
     import mlflow.pytorch
     import torch
 
-    # it warns of pickle, which is the choice made here
+    # MLflow warns of pickle, which is the choice made here.
     logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)
-    # stated: MLflow would find out by loading it elsewhere
+    # What the model needs is stated: MLflow would find out by loading it in another process.
     needs = [f"torch=={torch.__version__.split('+')[0]}"]
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri.reveal())  # `log_model` writes to the process's current store

@@ -207,13 +207,18 @@ class Server(Target):
         description = describe_run(self.study, trial)
         points = self._points(files)
         run, missing = self._open_run(description, started, points)
+        # The run of a trial that waited for this run of the study is open again.
         if run.tags.get("status") != "running":
             self.client.update_run(run.run_id, status="RUNNING")
             self._log(run, tags={"status": "running"})
         self._log(run, missing, self._missing_params(run, description))
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
-        """Add what the trial's run lacks, and end it with the status of the record."""
+        """Add what the trial's run lacks, and end it with the status of the record.
+
+        The digest of the record is logged with the last values, so that a run that has it lacks none.
+        """
+        # Scores of evaluations of the trial's network count as its metrics.
         record = compact.with_scores(record, self._evaluations)
         description = describe_run(self.study, record)
         points = self._points(files)
@@ -246,6 +251,7 @@ class Server(Target):
         run = self.runs[record.trial_id]
         points = self._points(files)
         missing = self._missing(run, points)
+        # The run has another value for some step.
         if missing is None:
             self.show_ended(record, files)
             return len(points)
@@ -259,9 +265,10 @@ class Server(Target):
         return len(missing) + len(params)
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Leave the study as it stands: `ended` are the trials with a record.
+        """Set tags and status of the study's run as the study stands: `ended` are the trials with a record.
 
-        Unless it still runs, trials that have begun and not ended wait for the next run.
+        Unless it still runs, its run is ended, and runs of trials that have begun and not ended are marked as waiting
+        for the next run.
         """
         statuses = Counter(trial.status for trial in ended.values())
         planned = len(ended) if self.study.trials is None else self.study.trials
@@ -295,7 +302,13 @@ class Server(Target):
     def describe_study(
         self, files: Mapping[str, Path], table: str | None, metrics: Mapping[str, float]
     ) -> None:
-        """Write figures, tables and a description to the study's own run, and the description to the experiment."""
+        """Write figures, tables and a description to the study's own run, and the description to the experiment.
+
+        `files` are by their name in MLflow, with folders in front. `table` is the result table as Markdown; None: the
+        description stays. `metrics` are numbers of the study as a whole. The experiment of another storage keeps its
+        description.
+        """
+        # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
         for name, path in files.items():
             folder = Path(name).parent.as_posix()
             self.client.log_artifact(self.parent_id, str(path), None if folder == "." else folder)
@@ -317,7 +330,7 @@ class Server(Target):
         self._log(run, tags=tags)
 
     def url(self, trial_id: str | None = None) -> str | None:
-        """The page of a trial's run, or of the study; None while it is not known."""
+        """Return the page of a trial's run, or of the study where `trial_id` is None; None while it is not known."""
         base = self.uri.ui_base
         if trial_id is None:
             if self.experiment_id:
@@ -334,9 +347,10 @@ class Server(Target):
         return {VIEW_TAG + self.view: shared_view(self.study)} | everything
 
     def _experiment(self) -> str:
-        """Return the id of the study's experiment, which is made or taken out of the bin.
+        """Return the id of the study's experiment, which has the study's name; it is made, or taken out of the bin.
 
-        Another storage's stays as it is.
+        One that shows the same study of another storage is used too and stays as it is: `view` is then another view of
+        it.
         """
         study = self.study
         tags = {
@@ -372,7 +386,7 @@ class Server(Target):
             "mlflow.note.content": study_note(study)[:7900],
             **source_tags(),
         }
-        # the experiment is another's
+        # In the experiment of another storage the name tells of which storage the run is.
         name = study.name if self.view == VIEW else f"{study.name} ({study.storage})"
         entity = self.client.create_run(
             self.experiment_id, start_time=milliseconds(began), tags=tags, run_name=name
@@ -434,7 +448,8 @@ class Server(Target):
     ) -> tuple[Run, Sequence[Point]]:
         """Return the trial's run and which of `points` it lacks.
 
-        A run that is missing is made. One that shows an earlier record, or other values than the trial's, is replaced.
+        A run that is missing is made, at `started` (unix seconds) and with `tags` (None: as running). One that shows an
+        earlier record, or other values than the trial's, is replaced.
         """
         trial_id = description.trial_id
         run = self.find(trial_id) if trial_id in self._unsure else self.runs.get(trial_id)
@@ -450,7 +465,10 @@ class Server(Target):
         return created, self._missing(created, points) or ()
 
     def _missing(self, run: Run, points: Sequence[Point]) -> list[Point] | None:
-        """Return those of `points` that the run lacks; None where the run has other values for them."""
+        """Return those of `points` that the run lacks; None where it has another value for any of the others.
+
+        Asks MLflow once for each run, and keeps the newest steps in `run.newest`.
+        """
         # What this process has logged it knows by its newest steps, without asking MLflow.
         if run.newest is not None:
             newest = run.newest
@@ -458,6 +476,7 @@ class Server(Target):
         run.newest = {}
         missing = []
         ask = self.client.get_metric_history
+        # Of the metrics that the run has, those that the points are of: step -> value.
         stored = {
             key: {metric.step: metric.value for metric in ask(run.run_id, key)}
             for key in {point[0] for point in points} & run.keys
@@ -496,7 +515,11 @@ class Server(Target):
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
-        """Return name -> the key that MLflow has for it, of each metric of a trial; what was renamed is said once."""
+        """Return name -> the key that MLflow has for it, of each metric of a trial; what was renamed is said once.
+
+        `record` adds metrics that no report has. A key that only had odd characters replaced is not said.
+        """
+        # The study's metric comes first, so that its key has no number.
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
         keys = mlflow_keys(
             filter(None, [self.study.metric, *reported, *(record.metrics if record else ())])
@@ -520,7 +543,7 @@ class Server(Target):
         return list(once.values())
 
     def _summary(self, record: Record, files: TrialFiles, points: Sequence[Point]) -> list[Point]:
-        """Return the metrics of a run that its record adds: duration, memory, and metrics that no report has."""
+        """Return the points of a run that its record adds: duration, memory, settings, metrics that no report has."""
         keys = self._keys(files, record)
         last = [
             (keys[k], float(v), milliseconds(record.ended), record.step)

@@ -72,6 +72,7 @@ def _free_port(wanted: int) -> int:
     """Return the first free port from `wanted` on; `SpecError` where several in a row are taken."""
     for port in range(wanted, wanted + PORTS_TRIED):
         with socket.socket() as probe:
+            # As the server does: a port whose last connections are just closing is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
