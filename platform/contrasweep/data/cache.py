@@ -140,11 +140,12 @@ def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
 
 
 def _seal(folder: Path) -> None:
-    """Make the files of an entry read-only, and write their sizes and digests beside them."""
+    """Make the files of a new entry read-only, and write their sizes and digests to `ENTRY` beside them."""
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         for file in sorted(folder.iterdir())
     }
+    # Read-only, because all processes of the node read these very files.
     for name in files:
         (folder / name).chmod(0o444)
     (folder / ENTRY).write_text(json.dumps(files, indent=1))
@@ -213,6 +214,7 @@ def evict(limit: int, keep: str = "") -> int:
         for folder in (root.iterdir() if root.is_dir() else ())
         if not folder.name.startswith(".")
     }
+    # Folders that are built or removed at this moment have hidden names.
     excess = sum(sizes.values()) - limit
     removed = 0
     for folder in sorted(sizes, key=_last_used):
@@ -229,7 +231,7 @@ def evict(limit: int, keep: str = "") -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Rename a folder and then delete it, so that no reader sees half an entry."""
+    """Delete an entry, renamed before, so that no reader sees half of it; do nothing where there is none."""
     if folder.exists():
         doomed = folder.parent / f".removed-{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):
@@ -261,7 +263,7 @@ def _size(folder: Path) -> int:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder of the cache; `DataError` where it cannot be written."""
+    """Make a folder of the cache, and those around it, if it is not there; `DataError` where it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -62,6 +62,7 @@ class ArrayFile(ColumnFile):
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
+        # NumPy has a reader for each version of the header; in Fortran's order, columns would come first.
         version = np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
         read_header = (
             np.lib.format.read_array_header_1_0

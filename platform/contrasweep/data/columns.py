@@ -64,6 +64,7 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
         kind = kind.value_type
     else:
         nulls = column.null_count
+    # The bytes of an item; an encoded image has as many as it has.
     width = np.dtype(spec["dtype"]).itemsize * int(np.prod(spec["shape"], dtype=np.int64))
     fits = pa.types.is_binary(kind) if spec.get("encoding") == "image" else kind == pa.binary(width)
     if nulls or not fits:

@@ -133,6 +133,7 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
         name = f"{store.uri}/{shard.file}"
         local = isinstance(store, LocalStore)
         file = store.root / shard.file if isinstance(store, LocalStore) else scratch / ".shard"
+        # A folder's own file is checked where it is: to read it again would give the same.
         for attempt in (1, 2):
             try:
                 if not local:
@@ -153,7 +154,10 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
 
 
 class _Array:
-    """Writes items, one for each row, into a .npy file of the final size."""
+    """Writes items, one for each row, into a .npy file of the final size, for `rows` rows in all.
+
+    The file is begun with the first of them: `seen` counts how many were written.
+    """
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
         self.path = path
@@ -184,6 +188,7 @@ class _Array:
                     f"{where}: image {self.seen + row} {error}; stage the dataset again"
                 ) from None
 
+        # As many images at a time as have about `BATCH_BYTES` decoded, each of one byte a number.
         step = max(1, BATCH_BYTES // int(np.prod(self.spec["shape"])))
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
             for start in range(0, len(column), step):
@@ -229,6 +234,7 @@ class _Ragged:
         out.close()
         self.raw.close()
         Path(self.raw.name).unlink()
+        # A row begins where the items of all rows before it end.
         return np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
 
 

@@ -62,7 +62,7 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """
     random = np.random.RandomState(folds.seed)
     assigned = np.empty(len(labels), np.int64)
-    start = 0
+    start = 0  # rows dealt so far: where the next class goes on
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         assigned[members] = (start + np.arange(len(members))) % folds.count
@@ -140,6 +140,7 @@ def check(folds: Folds, rows: int, groups: int | None) -> None:
     """
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
+    # What fills a fold: a row, or where groups stay whole a group.
     fill, noun = (
         (groups, "group") if folds.rule == "grouped" and groups is not None else (rows, "row")
     )
@@ -166,6 +167,7 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
     """
     rows: list[int] = data.counts.get("train", {}).get("classes", [])
     count = count or (data.folds.count if data.folds else 0)
+    # `rows` are of each class, in the order of the names.
     few = {name: n for name, n in zip(data.classes, rows, strict=False) if 0 < n < count}
     none = {name: n for name, n in zip(data.classes, rows, strict=False) if n == 0}
     notes = []

@@ -26,7 +26,7 @@ class BrokenImage(ValueError):
 
 
 class DeepImage(BrokenImage):
-    """An image has more than 8 bits a channel, as in remote sensing. Which values are black and white is not known."""
+    """An image of more than 8 bits a channel, as in remote sensing: which values are black and white is not known."""
 
     reason = "more than 8 bits a channel, convert to 8 bit first"
 
@@ -60,6 +60,7 @@ def scaled_down(
     height, width = (
         max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2]
     )
+    # A side keeps one pixel at least, however thin the image.
     small = resize(pixels, height, width)
     encoded = io.BytesIO()
     with _opened(data) as image:

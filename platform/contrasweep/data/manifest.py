@@ -202,6 +202,7 @@ class Manifest:
             raise DataError(
                 f"{file} is not a dataset manifest ({error.problem}); {REMEDY}"
             ) from None
+        # The digest is worked out from the content, and only compared with the one that is stated.
         manifest = cls(
             uri=uri, **{name: value for name, value in vars(stored).items() if name != "digest"}
         )
@@ -214,7 +215,7 @@ class Manifest:
 
 
 def _checked_column(column: MutableConfig) -> MutableConfig:
-    """Return the entry of an array column as it is; ValueError where it has no dtype of plain numbers or no shape."""
+    """Return the entry of an array column unchanged; `ValueError` where it lacks a shape or a dtype of numbers."""
     shape = column.get("shape")
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
         raise ValueError("an array column has a dtype and a shape")
@@ -248,6 +249,7 @@ class _Stored:
     schema_version: Count = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
+        # A split without labels has no counts of classes.
         for counted in self.counts.values():
             rows = counted.get("classes", [0] * len(self.classes))
             if not isinstance(rows, list) or list(map(type, rows)) != [int] * len(self.classes):

@@ -57,6 +57,7 @@ def described(name: str) -> Manifest | None:
     )
     if facts is None:
         return None
+    # A split is one shard that is not there: its digest is a word, so that it equals no staged one.
     splits = {
         split: (Shard(f"{split}-as-published", rows, 0, "as published"),)
         for split, rows in facts.rows.items()

@@ -73,7 +73,7 @@ class Dataset:
         """
         if fold is None:
             return self.split("train"), self.split("test")
-        count = self.manifest.folds.count if self.manifest.folds else 0
+        count = self.manifest.folds.count if self.manifest.folds else 0  # 0: it has no folds
         if not count or fold < 0:
             hint = (
                 f"folds from 0, {count} a partition"
@@ -84,7 +84,7 @@ class Dataset:
         return self._split("train").parts(fold)
 
     def _split(self, name: str) -> "Split":
-        """Return the split `name`, opened once.
+        """Return the split `name`, opened once: it is fetched and decoded then, unless the node has it.
 
         `DataError` lists the splits that have rows where it is none of them.
         """
@@ -148,6 +148,7 @@ class Split:
         if not self.encoded:
             return self.mapped
         files = {name: self.files[name] for name in self.encoded}
+        # Written as they come, to an entry of their own.
         order = np.arange(self.rows)
         key = canonical.digest({"of": self.key, "decoded": self.encoded}, 32)
         label = f"{self.manifest.name} ({self.name}, decoded)"
@@ -178,6 +179,7 @@ class Split:
         Raises `SpecError` where the rule leaves no choice, so that a repeat would be the same partition again.
         """
         assert self.manifest.folds is not None
+        # Without labels all rows are of one class, which stratifying deals out evenly.
         columns = set(self.table.column_names)
         groups = self.table[GROUP].to_pylist() if GROUP in columns else None
         own_folds = self.table["fold"].to_numpy() if "fold" in columns else None
@@ -192,6 +194,7 @@ class Split:
         if repeat not in self._laid_out:
             assert self.manifest.folds is not None
             numbers, order, _ = self._fold_orders[repeat]
+            # A column of several items a row is read by its starts, in any order.
             plain = {
                 name: file
                 for name, file in self.files.items()
@@ -326,7 +329,7 @@ class Part:
 
     @property
     def grouping(self) -> dict[str, list[str]]:
-        """The group of each row, as `Report.items` takes it; {} where the data name none."""
+        """The group of each row as {"group": [...]}, as `Report.items` takes it; {} where the data name none."""
         if GROUP in self.split.table.column_names:
             return {GROUP: self.column(GROUP).to_pylist()}
         return {}

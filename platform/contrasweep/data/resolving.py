@@ -169,6 +169,7 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
                 hint=f"hold out folds of it instead, with {hint}",
             )
         return manifest.with_folds(None)
+    # Folds that the owner of the data has made are taken as they are, or not at all.
     if staged and staged.rule == "given" and staged.count != count:
         raise SpecError(
             f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never changed",

@@ -89,6 +89,7 @@ def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
     """
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
+    # Other packings may be unpacked as a whole, however large, before a byte is read.
     if info.compress_type not in UNPACKED_IN_PARTS:
         raise DataError(
             f"{archive.filename}: member {name!r} is packed otherwise than by deflate; it is not read"

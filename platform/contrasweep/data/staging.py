@@ -134,6 +134,7 @@ def copy(manifest: Manifest, to: str) -> Manifest:
     """
     source = open_store(manifest.uri)
     store = open_store(to)
+    # Where a dataset lies, `publish` says whether it is this one.
     if store.exists(MANIFEST):
         return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
     with tempfile.TemporaryDirectory(prefix="contrasweep-copy-") as scratch:
@@ -183,6 +184,7 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for table in tables:
         if table.num_rows == 0:
             continue
+        # Rows of a shard, by the bytes of a row of the first table.
         step = step or max(1, SHARD_BYTES // max(1, table.nbytes // table.num_rows))
         waiting.append(table)
         rows += table.num_rows
@@ -196,7 +198,10 @@ def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 class _Split:
-    """Writes the shards of one split and counts its classes and groups on the way."""
+    """Writes the shards of one split to `store` and counts its classes and groups on the way.
+
+    Each is written to the folder `scratch` first. `classes` is the number of classes, 0 without labels.
+    """
 
     def __init__(
         self, store: Store, split: str, scratch: Path, classes: int, progress: Progress | None
@@ -215,6 +220,7 @@ class _Split:
         file = self.scratch / "shard.parquet"
         write_parquet(rows, file)
         digest = file_digest(file)
+        # <split>-<number>-<digest>.parquet: whoever stages the same rows writes the same object.
         shard = Shard(
             f"{self.split}-{self.written:05d}-{digest[:12]}.parquet",
             rows.num_rows,
@@ -230,7 +236,7 @@ class _Split:
         return shard
 
     def _count(self, rows: pa.Table) -> None:
-        """Add a shard's rows to the numbers of rows, classes and groups."""
+        """Add a shard's rows to the numbers of rows, classes and groups; a row without a group is one of its own."""
         self.written += 1
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:
@@ -255,6 +261,7 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
     These do not shrink, and are read several times faster as they are. Statistics and dictionaries are written of plain
     columns alone: of images and features they would be large and tell nothing.
     """
+    # Lists of arrays, as the region features of an image.
     features = [
         f
         for f in rows.schema
@@ -268,6 +275,7 @@ def write_parquet(rows: pa.Table, file: Path) -> None:
             pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f in features
         )
     ]
+    # Rows of a row group, by the mean bytes of a row.
     group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
     pq.write_table(
         rows,

@@ -46,7 +46,7 @@ class Spent:
         return Spent(*map(add, astuple(self), astuple(other)))
 
     def beyond(self, other: "Spent") -> "Spent":
-        """Return the difference to `other`. It is never below 0, although a trial that runs again may take less."""
+        """Return what this has more than `other`, each amount at least 0: a trial that runs again may take less."""
         return Spent(
             *(
                 max(mine - theirs, 0)

@@ -34,6 +34,7 @@ class OtherCode:
     networks: bool = False  # it is no code that differs, but the network that trials started from
 
     def __str__(self) -> str:
+        """Return `mythesis/method.py changed (12 lines) since 2026-11-22 11:02`, in local time."""
         since = (
             f" since {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.last_ended))}"
             if self.last_ended
@@ -172,6 +173,7 @@ def changes_text(records: StudyRecords, old: str, new: Code) -> str:
     sources = read_sources(records, old)
     if sources is None:
         return f"code {old} is now {new.version.digest}, and its sources were not kept"
+    # Equal sources with another digest: what differs was not kept as text, as data files or packages.
     changes = difference(sources, texts(new))
     return (
         str(changes) if changes.changes else _other_parts(read_version(records, old), new.version)
@@ -268,6 +270,7 @@ def compare_plan(
         if not (record.status.failed or record.status.infeasible)
     ]
     trials = [trial for trial in (*plan.trials, *plan.sample_trials) if trial.id not in without]
+    # A sample trial stands for its cell or arm: all of its trials run the same code.
     versions = [current.of(t.trainable, t.config).version for t in plan.sample_trials]
     found = compare_code(records, scored, trials, current, plan.total)
     others = (*found.others, *_retrained(plan.trials, records, scored))

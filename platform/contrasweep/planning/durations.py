@@ -23,6 +23,8 @@ class Durations:
 
     def __init__(self, known: Iterable[Record], inventory: Inventory) -> None:
         self.inventory = inventory
+        # Trial id -> record; type of GPU -> speed, of which 1 is the one that seconds are converted to; arm -> median
+        # seconds of its trials; and the median over arms, for arms of which no trial has finished.
         self.done = {record.trial_id: record for record in known if record.status.counts}
         self.speeds = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
         by_arm: dict[str, list[float]] = {}
@@ -70,6 +72,7 @@ class Durations:
 
     def warnings(self) -> list[str]:
         """Return one warning where finished trials ran on types of GPU that the inventory does not have; else []."""
+        # On hosts without a GPU all is of one type, `CPU`.
         ran = {(record.notes.gpu_type or CPU) for record in self.done.values()}
         planned_types = {*self.speeds} if self.speeds else {CPU}
         odd = ", ".join(sorted(ran - planned_types))

@@ -122,7 +122,10 @@ class Footprints:
         return max(map(self.slots, kinds), default=1)
 
     def check(self, trials: Iterable[Trial]) -> None:
-        """Raise `SpecError` with the needs of the smallest trial if none of `trials` fits a host."""
+        """Raise `SpecError` with the needs of the smallest trial if none of `trials` fits a host.
+
+        If one of them fits, others that do not are no error here. Without trials nothing is raised.
+        """
         if (smallest := self.missing(trials)) is not None:
             raise SpecError(
                 "a trial must fit one host of the cluster",
@@ -224,6 +227,7 @@ class Footprints:
         default = default_footprint(self.inventory)
         if work is None:
             return default
+        # `auto` takes a GPU where there is one.
         if work.device == "cpu" or (work.device == "auto" and not self.inventory.gpus):
             return replace(default, gpus=0.0, cpus=work.cpus)
         return replace(default, gpus=float(work.gpus), cpus=work.cpus, host_memory_gib=GPU_HOST_GIB)
@@ -353,7 +357,7 @@ class Footprints:
 
 
 def cell_of(trial: Trial) -> Cell:
-    """Return what `trial` has in common with its replicates: its cell."""
+    """Return what `trial` has in common with its replicates: its trainable, config and data, not its fold and seed."""
     text = (
         trial.config.text
         if isinstance(trial.config, canonical.Config)

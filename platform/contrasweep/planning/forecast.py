@@ -69,7 +69,7 @@ class Capacity:
 
     @property
     def footprint(self) -> Footprint:
-        """Return the footprint of one trial on the host where it is placed first."""
+        """Return the footprint of one trial on the type of GPU where it is placed first; else the one for any host."""
         first = self.first
         footprint = self.requirement.footprint
         return footprint.on(first.gpu) if first and first.gpu else footprint
@@ -81,6 +81,7 @@ class Capacity:
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts for programs: memory in GiB, shares as text, None where there is no GPU or no place."""
+        # Shares and GPUs are those of the place that is tried first.
         on = self.footprint
         gpu = self.first if self.first and self.first.gpu else None
         return {
@@ -222,9 +223,10 @@ class Forecast:
     def sizes(self) -> list[PlannedSize]:
         """Return what a grid of fixed replicates can decide, as declared and with two and four times its replicates.
 
-        Empty where the study says nothing of noise.
+        [] for other studies, without SciPy, and where nothing can be decided at any of these sizes.
         """
         study = self.plan.study
+        # A study that grows says its own sizes, and a sweep confirms one configuration an arm.
         if (
             study.replicates is not None
             or not isinstance(study, AblationGrid)
@@ -292,6 +294,7 @@ class Forecast:
         """Return lines on wall time, GPU-hours and cost of the trials to run; if unknown, one that says why."""
         makespan = self.makespan
         inventory = self.inventory
+        # `4 slots on 2 GPUs`
         hosts = plural(self.slots, "slot") + (
             f" on {plural(inventory.gpus, 'GPU')}" if inventory.gpus else ""
         )
@@ -330,6 +333,7 @@ def forecast(
     """
     study = plan.study
     records = StudyRecords(storage, plan.study.name)
+    # What there is: hosts, ended trials, and what these say of memory and time.
     inventory = read_inventory(cluster) if cluster else this_machine()
     ended = records.read(sorted(plan.belonging(records.finished())))
     footprints = Footprints(study, inventory, learned_of(records, ended.values()))
@@ -424,6 +428,7 @@ def group_warnings(plan: Plan) -> list[str]:
     """
     if plan.table_folds is not None:
         return []
+    # Dataset -> groups among its test rows; 0 where rows have none.
     counted = {
         data.name: data.counts.get("test", {}).get("groups", 0) for data in plan.table_datasets
     }
@@ -485,6 +490,7 @@ def _on_gpu(capacity: Capacity) -> list[str]:
     first = capacity.first
     on = capacity.footprint
     memory = f"{on.gpu_memory_gib:.1f} {capacity.requirement.source}"
+    # 0 GiB: nothing is known of it, or the trial wants no GPU.
     if not round(on.gpu_memory_gib, 3):
         memory = "unknown" if on.wants_gpu else "-"
     if first is None or first.gpu is None:
@@ -519,6 +525,7 @@ def _notes(rows: Iterable[ForecastRow], inventory: Inventory) -> list[str]:
                 "nothing is known (its trainable has no `memory`, the arm no `resources`): a whole GPU until one was "
                 "measured"
             )
+        # What fits nowhere is said alone: why its memory is not known matters no more.
         if capacity.why_not:
             counts[f"infeasible  arm {row.planned.arm}: {capacity.why_not}"] += 1
         elif why:

@@ -108,7 +108,10 @@ class GridPlan(PlanDisplay):
         return self.study.axis_names
 
     def summary(self) -> dict[str, object]:
-        """Return the names of the datasets, and the folds and seeds, by what a reader calls them."""
+        """Return the names of the datasets, and the folds and seeds, by what a reader calls them.
+
+        `repeats` and `replicates` are in it where the study declares them; excluded seeds are not.
+        """
         study = self.study
         repeats = {"repeats": study.repeats} if study.repeats else {}
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
@@ -167,7 +170,7 @@ class GridPlan(PlanDisplay):
         return replace(self, cells=cells)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a table with one row for each trial, cell by cell."""
+        """Return a table with one row for each trial, cell by cell: trial_id, arm, the axes, fold, seed."""
         import pandas as pd
 
         rows = [
@@ -180,7 +183,7 @@ class GridPlan(PlanDisplay):
         )
 
     def rows(self, known: Mapping[str, Record]) -> tuple[PlanRow, ...]:
-        """Return one row for each cell, given the finished records `known` by trial id."""
+        """Return one row for each cell, in table order, given the finished records `known` by trial id."""
         return tuple(
             self._row(cell, sum(trial.id in known for trial in cell.trials)) for cell in self.cells
         )
@@ -384,12 +387,14 @@ def _check_cells(study: AblationGrid, cells: Collection[Cell]) -> None:
 
     Two cells of an arm with the same values of all axes differ in a setting of a sub-grid that is no axis.
     """
+    # First values of an axis, then whole cells.
     for axis in study.axis_names:
         check_apart(axis, (cell.axes[axis] for cell in cells))
     by_text: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         first = by_text.setdefault((cell.arm, canonical.dumps(cell.axes)), cell)
         if first is not cell:
+            # The hint names the settings in which the two differ.
             config, other = (dotted.flatten(pair.trials[0].config) for pair in (first, cell))
             keys = [
                 key
@@ -439,6 +444,7 @@ def _joined(axes: Config, other: Config, arm: str) -> MutableConfig:
     A value of None, of an axis that a cell does not vary, gives way to the other cell's. Raises `SpecError` where both
     have a value and these differ.
     """
+    # Both cells have all axes of the study.
     for axis, value in other.items():
         if value is not None and axes[axis] is not None and not canonical.same(value, axes[axis]):
             raise SpecError(

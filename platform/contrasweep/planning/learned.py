@@ -152,7 +152,10 @@ class Peak:
         return MARGIN if self.times >= ENOUGH else MARGIN_UNMEASURED
 
     def joined(self, other: "Peak") -> "Peak":
-        """Return both peaks as one: the higher of each value, and the sum of `times`."""
+        """Return two peaks of one cell and host as one: the higher of each value, and the sum of `times`.
+
+        Architecture and count are those of `other`, which trials of one cell share.
+        """
         high = {
             name: max(getattr(self, name), getattr(other, name))
             for name in ("gpu_memory_gib", "host_memory_gib", "gpu_busy")
@@ -162,7 +165,7 @@ class Peak:
 
 @stored
 class StudyPeaks:
-    """The content of a study's file: its rows, and the number of records that they come from."""
+    """The content of a study's file: its rows, and the number of all records of the study when it was written."""
 
     records: Count
     peaks: tuple[Peak, ...]
@@ -187,9 +190,13 @@ class Learned:
             self.add(peak)
 
     def add(self, peak: Peak) -> None:
-        """Join a peak with that of its cell and host, and update the constants of its architecture."""
+        """Join a peak with that of its cell and host, and let the memory model learn from it.
+
+        GPU memory is learned for the type of GPU, host memory for trials without a GPU alone.
+        """
         hosts = self.cells.setdefault(peak.cell, {})
         hosts[peak.host] = hosts[peak.host].joined(peak) if peak.host in hosts else peak
+        # Without an architecture nothing was counted, so a peak serves its own cell alone.
         if peak.architecture:
             key = calibration_key(peak.host, peak.architecture)
             if peak.gpu_memory_gib:

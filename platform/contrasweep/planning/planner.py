@@ -100,7 +100,7 @@ class MissingDataset:
 
     @property
     def waiting(self) -> str:
-        """Return what waits for this dataset: `2 cells, 40 trials`."""
+        """Return what waits for this dataset: `2 cells, 40 trials`; of a sweep, of unknown trials, `2 arms`."""
         if not self.cells:
             return "the scores that evaluate declares"
         noun = "arm" if self.trials is None else "cell"
@@ -108,6 +108,7 @@ class MissingDataset:
         return plural(self.cells, noun) + trials
 
     def __str__(self) -> str:
+        """Return a line: what waits for the dataset, the command that stages it, and what PATH in it must be."""
         planned = ", planned by what its paper says" if self.described else ""
         return f"{self.name}: {self.waiting}{planned}; not staged: {self.command}   (PATH: {self.requires})"
 
@@ -119,6 +120,7 @@ class MissingStudy(MissingDataset):
     """
 
     def __str__(self) -> str:
+        """Return a line: what waits for the study, and the command that trains it."""
         return f"study {self.name}: {self.waiting}; not trained: {self.command}"
 
 

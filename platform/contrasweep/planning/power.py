@@ -239,6 +239,7 @@ def known_noise(
     if not is_installed("scipy"):
         return None
     per_cell = isinstance(study, AblationGrid) and study.question == "cells"
+    # The study's own trials come first; a broken table of them is no reason to fail.
     if known:
         with contextlib.suppress(StorageError):
             planned = read_planned(records)
@@ -283,7 +284,10 @@ def power_lines(power: "PlannedPower | None") -> list[str]:
 
 
 def power_warnings(study: Study, power: "PlannedPower | None") -> tuple[str, ...]:
-    """Return warnings on what the study's question cannot decide with this many replicates."""
+    """Return warnings on what the study's question cannot decide with this many replicates; () where `power` is None.
+
+    A study that spends alpha early is warned of that too.
+    """
     warnings = power.warnings if power else ()
     if study.replicates is not None and study.replicates.spending == "power":
         warnings += EARLY
@@ -342,6 +346,7 @@ def planned_sizes(
 
     sizes = []
     for times in TIMES:
+        # Replicates are added as seeds, each on all folds.
         design = replace(power.design, seeds=times * power.design.seeds)
         larger = _in_units(planned_power(design, power.family), noise)
         count = None if trials is None else times * trials
@@ -359,6 +364,7 @@ def other_question(
     """
     if not isinstance(study, AblationGrid):
         return []
+    # As many comparisons mean one cell: then both questions are one.
     other: Question = "cells" if study.question == "overall" else "overall"
     power = study_power(study, other, noise)
     if power is None or power.family.size == asked.family.size or not math.isfinite(power.least):

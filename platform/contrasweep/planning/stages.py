@@ -78,6 +78,7 @@ def spending_time(declared: Replicates, log: LookLog | None, replicates: int) ->
     """
     if log is None or not log.looks:
         return replicates / declared.most
+    # From the last look's time to 1 in equal parts a replicate.
     last = log.looks[-1]
     return min(
         1.0,
@@ -95,6 +96,7 @@ def check_log(declared: Replicates | None, log: LookLog | None) -> None:
     if log is None or not log.looks or (declared is None and log.spending == EXTENDED):
         return
     last = log.looks[-1]
+    # `2 looks, the last at 5 seeds`, for the hints.
     when = f"{plural(len(log.looks), 'look')}, the last at {last.replicates} {log.unit}"
     if declared is None:
         raise SpecError(

@@ -67,6 +67,7 @@ class Sources:
                 all have.
             SpecError: The study has no such arm, or deletes the checkpoints to start from.
         """
+        # A plan of a study that runs before is newer than what the storage has of it.
         key = (start.study, start.arm)
         if key not in self._known:
             planned = next((plan for plan in self.before if plan.study.name == start.study), None)

@@ -106,7 +106,10 @@ class SweepPlan(PlanDisplay, SweepDesign):
         return self.study.pruner is not None
 
     def summary(self) -> dict[str, object]:
-        """Return the name of the dataset, the folds, the searcher and the seeds of the confirmation, by name."""
+        """Return what a reader must know, by what it is called: dataset, folds, searcher, seeds of the confirmation.
+
+        `replicates` is in it where the study declares it.
+        """
         study = self.study
         replicates = {"replicates": str(study.replicates)} if study.replicates else {}
         return {
@@ -166,9 +169,9 @@ class SweepPlan(PlanDisplay, SweepDesign):
             confirmation = Confirmation.of(
                 design.best, self.study.confirm_seeds, self.study.confirm_folds
             )
+            # The looks that were taken count only for the configurations that they looked at.
             log = read_looks(records)
             if log is not None and is_another(records, confirmation):
-                # what was looked at were other configurations
                 write_looks(records, log.begun_anew())
             write_confirmation(records, confirmation)
 
@@ -346,6 +349,7 @@ def check_arms(study: Sweep) -> SettingsOfArms:
 
     Raises `SpecError` where they cannot be built there, or an arm searches nothing.
     """
+    # Three points of each arm's space: what fails at all of a range mostly fails there.
     points = [(arm, point(study, arm, u)) for arm in study.arms for u in (0.0, 0.5, 1.0)]
     settings = SettingsOfArms(study.arms)
     for name, config in points:
@@ -381,6 +385,7 @@ def _check_searcher(searcher: searchers.Searcher, study: Sweep) -> None:
 
 def _check_data(study: Sweep, data: Manifest) -> None:
     """Raise `SpecError` where the data lack the split or the folds that the search or the confirmation needs."""
+    # Data that a program brings cannot be looked into: only what the study says of them is checked.
     if data.kind == NO_DATA:
         if study.folds is None and study.confirm_on != "all":
             raise SpecError(
@@ -390,6 +395,7 @@ def _check_data(study: Sweep, data: Manifest) -> None:
                 hint="confirm_on: all (the table then says so); or folds, which the command takes as {fold}",
             )
         return
+    # Of staged data, what the search needs, then what the confirmation needs.
     if study.folds is None and not any(data.rows(split) for split in DEV_SPLITS):
         raise SpecError(
             "a search must not look at the test split: without folds, it needs a dev split",

@@ -117,6 +117,7 @@ class Arm:
             for name in ("metrics", "names", "code")
             if getattr(self, name)
         }
+        # A command becomes the trainable that runs commands; the fields of commands need one.
         if self.command is not None:
             self._run_command(self.command, options)
         elif options:
@@ -227,7 +228,7 @@ class Arm:
 
     @property
     def path(self) -> str:
-        """The dotted path of the trainable, which is part of its trials' identity."""
+        """The dotted path `package.module:name` of the trainable, which is part of its trials' identity."""
         function = self.trainable
         if isinstance(function, str):
             return function

@@ -27,6 +27,7 @@ class ArmBudget:
             raise SpecError("a search needs a budget", hint="give trials, epochs or gpu_hours")
 
     def __str__(self) -> str:
+        """Return the limits that are set: `40 configurations, 2000 epochs, 4 GPU-hours`."""
         parts = [
             plural(self.trials, "configuration") if self.trials else "",
             plural(self.epochs, "epoch") if self.epochs else "",

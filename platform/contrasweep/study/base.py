@@ -72,6 +72,7 @@ _TRIAL_ID = re.compile(r"[0-9a-f]{16}")
 
 def _without_passwords(addresses: str | list[str] | None) -> str | list[str] | None:
     """Return `addresses` unchanged; `SpecError` where one has a password: a study's file is kept and shown."""
+    # `redacted` leaves out the password of an address that has one.
     for address in [addresses] if isinstance(addresses, str) else addresses or []:
         if redacted(address) != address:
             raise SpecError(

@@ -72,7 +72,10 @@ def merge(*configs: Config) -> MutableConfig:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Return one setting's value of two configs, of which `above` wins; see `merge`."""
+    """Return one setting's value of two configs, of which `above` wins; see `merge`.
+
+    {"name": "ocl", "margin": 1} below "scl" gives {"name": "scl", "margin": 1}.
+    """
     if isinstance(below, Mapping) and isinstance(above, str):
         above = {NAME: above}
     elif isinstance(below, str) and isinstance(above, Mapping):

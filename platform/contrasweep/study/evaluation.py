@@ -43,6 +43,7 @@ class Evaluation:
                 place="data",
                 hint="for example data: [digits]",
             )
+        # Scores on two datasets of one name would be called alike.
         if len(set(self.prefixes)) != len(self.prefixes):
             raise SpecError("datasets have different names", place="data", value=self.data)
         for metric in self.metrics:
@@ -95,6 +96,7 @@ class Evaluation:
     @property
     def label(self) -> str:
         """Return the end of the name of the study that evaluates: `on-digits-mnist`, `with-robustness`."""
+        # Of a function its name alone; what no name may have becomes a hyphen.
         words = ["on", *self.data] if self.data else []
         if self.function:
             words += ["with", self.function.rpartition(":")[2]]

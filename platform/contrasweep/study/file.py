@@ -46,6 +46,7 @@ def load_studies(name: str, sets: Sequence[str] = ()) -> list[Study]:
     """
     if not name.endswith(YAML):
         return [load_study(name, sets)]
+    # A file needs no kinds: they are for objects that a module has.
     studies: list[Study] = load_declared(name, (), _build_all, "STUDY", sets)  # type: ignore[arg-type]
     names = [study.name for study in studies]
     for i, study in enumerate(studies):
@@ -183,7 +184,7 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     `place` names the argument; in small letters it is what errors call the object.
     """
     module_name, colon, attribute = name.partition(":")
-    noun = place.lower()
+    noun = place.lower()  # `study` of STUDY
     if not colon or not attribute:
         raise SpecError(
             f"a {noun} is module:NAME or a .yaml file",
@@ -201,6 +202,7 @@ def _imported(name: str, kinds: tuple[type, ...], place: str) -> Any:
     declared = getattr(module, attribute, None)
     if isinstance(declared, kinds):
         return declared
+    # The hint names the objects of this kind that the module does have.
     candidates = [n for n, v in vars(module).items() if isinstance(v, kinds)]
     raise SpecError(
         f"there is no such {noun} in this module",
@@ -282,7 +284,7 @@ def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any
 
 
 def built(cls: type[T], fields: MutableConfig, file: str) -> T:
-    """Return the object of these fields; `SpecError` names the file, or what else has them."""
+    """Return the object of class `cls` with these fields; `SpecError`, if one is wrong, has `file` before its place."""
     try:
         value: T = validate(cls, fields)
     except SpecError as error:

@@ -196,6 +196,7 @@ class AblationGrid(StudyBase):
 
     def _check_repeats(self) -> None:
         """Raise `SpecError` where repeats of the folds are declared twice, or without folds."""
+        # Whether it is repeats that `replicates` adds.
         of_repeats = self.replicates is not None and self.replicates.of == "repeats"
         if of_repeats and self.repeats is not None:
             raise SpecError(
@@ -213,7 +214,7 @@ class AblationGrid(StudyBase):
             )
 
     def _seeds_most(self) -> int:
-        """Return the largest number of seeds that a cell may get."""
+        """Return the largest number of seeds that a cell may get, excluded ones counted."""
         if self.replicates and self.replicates.of == "seeds":
             return self.replicates.most
         return len(self.seeds)
@@ -316,6 +317,7 @@ def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
 
     The axis of datasets sets none. Raises `SpecError` if an axis is declared twice.
     """
+    # An axis may stand in the product or in one zipped group.
     groups = [axes, *zipped]
     names = [axis for group in groups for axis in group]
     for axis in names:

@@ -278,7 +278,10 @@ def sample(space: Space, point: Sequence[float], fixed: Config | None = None) ->
 
 
 def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) -> MutableConfig:
-    """Return the configuration whose values `value(name)` gives; it is asked for the parameters that exist alone."""
+    """Return the configuration, dotted name -> value, whose values `value(name)` gives.
+
+    It is asked for the parameters that exist alone, given `fixed` and those before them, conditional ones last.
+    """
     config: MutableConfig = {}
     for name in ordered(space):
         if exists(space, name, fixed, config):

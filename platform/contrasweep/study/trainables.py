@@ -184,6 +184,7 @@ class SettingsOfArms:
             name: find_trainable(arm, f"arms.{name}.trainable") for name, arm in arms.items()
         }
         _check_names(arms, self.functions)
+        # A trainable says by `start_settings` that it takes the checkpoint of another trial.
         for name, arm in arms.items():
             if arm.start is not None and not hasattr(self.functions[name], START_SETTINGS):
                 raise SpecError(
@@ -192,6 +193,7 @@ class SettingsOfArms:
                     value=arm.path,
                     hint=f"finetune and contrastive do; your own says so with train.{START_SETTINGS} = ()",
                 )
+        # By function and canonical text of the config: settings; with the data's digest: whole configs.
         self._built: dict[tuple[Any, str], Any] = {}
         self._resolved: dict[tuple[Any, str, str], Config] = {}
 
@@ -201,6 +203,7 @@ class SettingsOfArms:
         `axes` are the values of the cell's axes (None: it does not vary this one). Raises `SpecError` where the
         settings are wrong: at `axes` where one of them set what is wrong, else at the arm's config.
         """
+        # Arms with one function and one config share their settings.
         function = self.functions[arm]
         if (function, config.text) not in self._built:
             try:
@@ -215,6 +218,7 @@ class SettingsOfArms:
 
         `config` itself where the trainable has no settings. Raises `SpecError` at the arm's config.
         """
+        # The dataset's content decides, so that its name makes no difference.
         key = (self.functions[arm], config.text, data.digest)
         if key not in self._resolved:
             built = self.build(arm, config)
@@ -304,6 +308,7 @@ def check_trainable(function: Callable[..., Any], place: str) -> None:
     not called.
     """
     name = getattr(function, "__qualname__", repr(function))
+    # A class could be called as a function can, but gives an object and not reports.
     if inspect.isclass(function):
         raise SpecError(
             "a trainable is a generator function, not a class",

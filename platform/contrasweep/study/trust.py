@@ -33,7 +33,8 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
 
 
 def _naming(value: object) -> Iterator[str]:
-    """The texts that may name code or an address."""
+    """Yield the texts among nested values that may name code or an address; keys are not among them."""
+    # A command's words may be a program, so each counts; of its other settings what is more than a word does.
     if isinstance(value, Mapping) and "command" in value:
         yield from _texts(value["command"])
         yield from (text for text in _texts(value) if not _WORD.fullmatch(text))

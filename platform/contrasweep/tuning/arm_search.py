@@ -276,12 +276,14 @@ class ArmSearch:
         in_order = self.study.slots is not None
         for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
             config = read_candidate(self.records, key, self.study.arms[self.arm].space)
+            # What the searcher knew when it chose this candidate.
             if in_order:
                 self._tell()
             self.searcher.replay(config)
             candidate = self._add(config)
             if in_order:
                 self._hear_again([candidate])
+        # Pruners hear of all trials before they hear of any report, as where trials ran side by side.
         if not in_order:
             self._hear_again(self.candidates)
         self._leave_infeasible()
@@ -332,6 +334,7 @@ class ArmSearch:
         They do not run again, and leave the trials that wait.
         """
         for candidate in self.candidates:
+            # `_take` drops a trial from `infeasible`, so these are the ones that would run again.
             again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
@@ -368,6 +371,7 @@ class ArmSearch:
         self.stopped.discard(record.trial_id)
         self.of[record.trial_id].records[record.trial_id] = record
         self.spending.end(record)
+        # A trial that a pruner stopped may be resumed; any other has ended for good.
         if record.status.stopped_early:
             self.pruner.on_pause(record.trial_id)
         else:

@@ -67,7 +67,10 @@ class SweepDesign:
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
-        """Return (fold, seed) of each confirmation trial of an arm; the list is the same for every arm."""
+        """Return (fold, seed) of each confirmation trial of an arm, seed by seed; it is the same list for every arm.
+
+        A fold of None means the dataset's own test split. Only the granted `seeds` are in it.
+        """
         return [
             (fold, seed)
             for seed in self.study.all_seeds[: self.seeds]
@@ -140,7 +143,10 @@ class SweepDesign:
         ]
 
     def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
-        """Return a new searcher for `arm`, whose settings that are not searched are `fixed`."""
+        """Return a new searcher for `arm`, whose settings that are not searched are `fixed`, a nested config.
+
+        It has been asked and told nothing. Raises `SpecError` where the study's searcher or its options are wrong.
+        """
         study = self.study
         return searchers.build(
             study.searcher,
@@ -153,7 +159,10 @@ class SweepDesign:
         )
 
     def pruner(self) -> pruners.Pruner:
-        """Return a new rule for early stopping, as the study declares it."""
+        """Return a new rule for early stopping, as the study declares it; without one, a rule that stops nothing.
+
+        It has heard of no trial. Raises `SpecError` where the study's pruner or its options are wrong.
+        """
         study = self.study
         if study.pruner is None:
             return pruners.NoPruner()

@@ -86,7 +86,7 @@ class SweepSource(Source):
         return arm is None or arm.retry(trial_id)
 
     def warnings(self) -> list[str]:
-        """Return a line for each arm that has no configuration to confirm."""
+        """Return a line for each arm whose search is over and that has no configuration to confirm, with the reason."""
         over = (name for name, arm in self.searches.items() if arm.over and arm.best() is None)
         return [
             f"arm {name}: {self._why_none(self.searches[name])}; nothing to confirm"

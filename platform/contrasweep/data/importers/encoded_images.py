@@ -74,6 +74,7 @@ class Copies:
     def add(self, data: bytes, split: str, label: int | None) -> str:
         """Count an image of a split and class; return the digest of its bytes, 24 hexadecimal digits."""
         digest = hashlib.sha256(data).digest()[:12]
+        # A copy in another class is counted twice: by its place and as of another class.
         if digest in self.seen:
             other, alike = self.seen[digest]
             self.counts["within" if other == split else "across splits"] += 1

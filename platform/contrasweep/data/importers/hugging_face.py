@@ -41,6 +41,7 @@ def read(source: Path, settings: Settings) -> Content:
     """
     files = files_by_split(source, ".parquet")
     schema = pq.read_schema(files["train"][0])
+    # With captions the dataset is of images and texts, which need no labels, so these must be asked for.
     caption = _caption(schema, settings.caption, source)
     label = _label(schema, settings.label or ("none" if caption else ""), source)
     image = _image(schema, settings.image, source)
@@ -179,6 +180,7 @@ def _members(
             for batch in opened.iter_batches(
                 BATCH, columns=[image, *filter(None, [label, caption])]
             ):
+                # A column that is not asked for has None in each row.
                 nothing = [None] * len(batch)
                 labels, texts = (
                     batch.column(name).to_pylist() if name else nothing for name in (label, caption)

@@ -77,6 +77,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
             if table.suffix == ".csv"
             else (_record(line, table) for line in opened if line.strip())
         )
+        # Of each, the first known column with a value; in JSON several captions may be a list.
         for number, row in enumerate(rows, start=1):
             name, value = (
                 next((row[key] for key in keys if row.get(key)), None) for keys in (FILES, CAPTIONS)
@@ -94,7 +95,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _record(line: str, table: Path) -> dict[str, object]:
-    """Return a line of JSON as a mapping; `DataError` where it is none."""
+    """Return a line of JSON as a mapping; `DataError`, with its `table`, where it is none."""
     try:
         record = json.loads(line)
     except ValueError as error:

@@ -28,9 +28,13 @@ class FolderSettings(Settings):
 
 
 def read(source: Path, settings: FolderSettings) -> Content:
-    """Return the image files of each class folder, still encoded; `DataError` if `source` has no class folders."""
+    """Return the image files of each class folder, still encoded, by split; `DataError` if there are no class folders.
+
+    Classes are those of all splits, by name; a class may lack images in one of them.
+    """
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
+    # A split has class folders; a folder `test` with images alone is a class of this name.
     present = split_folders(_root(source), lambda folder: bool(_folders(folder)))
     class_folders = {split: _class_folders(folder) for split, folder in present.items()}
     classes = sorted({name for folders in class_folders.values() for name in folders})

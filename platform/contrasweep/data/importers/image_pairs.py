@@ -86,6 +86,7 @@ def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
 
     `DataError` as there, and where groups are asked for that rows do not have.
     """
+    # What needs every row to have its group.
     by_group = settings.folds == "groups" or settings.normalise == "group"
     if by_group and (row := next((row for row in rows if not row.get("group")), None)) is not None:
         raise DataError(
@@ -162,6 +163,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
     not whole.
     """
     place = f"{path}, line {line}"
+    # Cells beyond the header are let pass if they are empty: spreadsheets write such.
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise DataError(
             f"{place} has {plural(len(cells), 'cell')}, its header {len(names)} ({', '.join(names)}): write an empty "
@@ -178,7 +180,9 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
             f"{place}: fold is empty; every row of the training split needs its fold, numbered from 0, or "
             "the list no column fold"
         )
-    if not (size := row.get("size")):
+    # Without a size the image is taken whole, whatever x and y say.
+    size = row.get("size")
+    if not size:
         return row
     if int(size) < 1:
         raise DataError(
@@ -245,7 +249,7 @@ def _hold_out_groups(path: Path, rows: list[Row]) -> None:
 
     `DataError` where there is one group alone.
     """
-    number: dict[str, int] = {}
+    number: dict[str, int] = {}  # group -> its fold
     for row in rows:
         row["fold"] = (
             str(number.setdefault(row["group"], len(number))) if row.split == "train" else ""

@@ -40,6 +40,7 @@ def read(source: Path, settings: Settings) -> Content:
     if settings.label != "none":
         most = -1
         samples = 0
+        # The largest label says how many classes there are.
         for file in (file for files in tars.values() for file in files):
             for key, members in _samples(file, {settings.label.partition(":")[0]}):
                 most = max(most, _label(members, settings.label, f"{file}: {key}"))
@@ -74,7 +75,7 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
     Members are extension -> bytes, of the extensions `wanted` (in small letters) and at most `MOST_BYTES`; a sample
     without any is passed over. `DataError` where the tar is broken or cut.
     """
-    key = ""
+    key = ""  # of the sample that is being read, and its members so far
     members: dict[str, bytes] = {}
     try:
         with tarfile.open(file, "r:") as archive:
@@ -94,6 +95,7 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                     opened = archive.extractfile(info)
                     members[extension.lower()] = b"" if opened is None else opened.read()
             _check_end(archive, file)
+    # A sample ends where another begins; the last one ends with the tar.
     except tarfile.TarError as error:
         raise DataError(f"{file} is not a readable tar ({error})") from None
     if members:

@@ -56,7 +56,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Building:
-    """One labelled building: its tile and identifier, its damage class, and its bounding box after the disaster."""
+    """One labelled building: its split's folder, its tile and identifier, the index of its damage class, and its box.
+
+    The box bounds it after the disaster.
+    """
 
     folder: Path
     tile: str
@@ -66,7 +69,7 @@ class Building:
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return one pair of crops for each building, cut while tables are read.
+    """Return one pair of crops for each labelled building, cut while tables are read, in folds that keep groups whole.
 
     Raises `DataError` if `source` has no folder train/labels.
     """
@@ -76,6 +79,7 @@ def read(source: Path, settings: Settings) -> Content:
         raise DataError(
             f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3"
         )
+    # `tier3` has further training tiles, which are asked for or left out.
     if not settings.tier3:
         folders.pop("tier3", None)
     listed: dict[str, list[Building]] = {}
@@ -102,6 +106,7 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
     """
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
+        # Identifiers of the buildings that the image before shows.
         before = {
             feature["properties"].get("uid")
             for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))

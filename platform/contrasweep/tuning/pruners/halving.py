@@ -89,7 +89,10 @@ class FoldHalving:
         self.stopped.add(trial)
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """Give a finished trial its last value at the rungs that it did not reach; a failed trial is the worst."""
+        """Note that `trial` has ended, and decide the rungs of its bracket that only waited for it.
+
+        It has its last value at the rungs that it did not reach; a failed trial is the worst at all of them.
+        """
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))

@@ -17,7 +17,10 @@ from contrasweep.tuning.pruners.pruner import (
 
 
 class StoppingRule(Pruner):
-    """Base of rules that stop a trial for good, by a comparison with trials of the same fold."""
+    """Base of rules that stop a trial for good, by a comparison with trials of the same fold.
+
+    A rule of its own has `should_continue`. `mode` is `max` or `min`: whether a larger or a smaller value is better.
+    """
 
     def __init__(self, mode: str) -> None:
         self.sign = 1.0 if mode == "max" else -1.0
@@ -63,7 +66,8 @@ class Asha(StoppingRule):
     """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
 
     At steps min_step * reduction^k a trial goes on if it is in the best 1/reduction of those of its fold that were
-    there so far, so the order of arrival counts. The first `reduction` - 1 trials at a step always go on.
+    there so far, so the order of arrival counts. The first `reduction` - 1 trials at a step always go on. `budget`, the
+    number of configurations, is not used.
     """
 
     def __init__(
@@ -99,8 +103,8 @@ class Asha(StoppingRule):
 class Median(StoppingRule):
     """Median stopping (Golovin et al. 2017).
 
-    A trial whose best so far is below the median of the others' running means at that step stops; not before
-    `grace_steps`, nor with fewer than `min_trials` others.
+    A trial whose best so far is below the median of the others' running means at that step stops; not before the step
+    `grace_steps`, nor with fewer than `min_trials` others. `budget`, the number of configurations, is not used.
     """
 
     def __init__(

@@ -23,6 +23,7 @@ def distribution(parameter: Float | Int | Choice) -> Any:
     """
     from optuna import distributions
 
+    # Optuna keeps options as they are given, and takes only numbers, texts, truth values and None.
     if isinstance(parameter, Choice):
         return distributions.CategoricalDistribution(list(range(len(parameter.options))))
     if parameter.step is not None:
@@ -118,6 +119,7 @@ class OptunaSearcher:
         """
         import optuna
 
+        # A trial of Optuna is told once, so it is open no more.
         trial = self.open.pop(canonical.dumps(config))
         if value is None or not math.isfinite(value):
             self._fail(trial)

@@ -37,7 +37,7 @@ class Searcher(Protocol):
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """Learn what came of `config`: its `value` of the metric, or None if it failed.
+        """Learn what came of `config`, asked for or replayed before: its `value` of the metric, or None if it failed.
 
         With `pruned_at` it was stopped at that step, and `value` is the one that it had there. By default do nothing.
         """

@@ -44,6 +44,7 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
         storage: RDBStorage | JournalStorage = RDBStorage(only_read, skip_table_creation=True)
     else:
         storage = JournalStorage(JournalFileBackend(str(path)))
+    # Optuna's table has `params_lr` for a parameter `lr`, and `user_attrs_host` for a note `host`.
     kept = ("number", "value", "params", "user_attrs", "state")
     trials = optuna.load_study(study_name=study, storage=storage).trials_dataframe(attrs=kept)
     done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(
