@@ -60,6 +60,7 @@ def check_stored(column: pa.Array, spec: ColumnSpec, where: str) -> None:
             raise DataError(
                 f"{where}: a column of several items a row is stored as {str(kind)[:50]}; {REMEDY}"
             )
+        # A list may be null, and so may one of its values.
         nulls = column.null_count + column.values.null_count
         kind = kind.value_type
     else:

@@ -134,13 +134,17 @@ class Footprints:
             )
 
     def missing(self, trials: Iterable[Trial]) -> Trial | None:
-        """Return the trial that needs least if none of `trials` fits a host; else None."""
+        """Return the trial that needs least if none of `trials` fits a host; else None, without trials too.
+
+        Least is by GPU memory, then by host memory, then by cores.
+        """
         # One trial for each footprint is enough to ask.
         different = list({self.of(trial): trial for trial in trials}.values())
         if any(map(self.options, different)):
             return None
 
         def need(trial: Trial) -> tuple[float, float, float]:
+            """Return what trials are ranked by."""
             footprint = self.of(trial).footprint
             return footprint.gpu_memory_gib, footprint.host_memory_gib, footprint.cpus
 

@@ -301,6 +301,7 @@ def _cells(study: Study) -> list[set[str]]:
     """
     if isinstance(study, Sweep):
         return [set(study.arms)]
+    # A text is the key, since values may be lists and mappings.
     cells: dict[str, set[str]] = {}
     for arm, point, config in study.cells():
         cells.setdefault(repr((sorted(point.items()), config)), set()).add(arm)

@@ -292,7 +292,8 @@ class AblationGrid(StudyBase):
             config = canonical.Config(
                 dotted.merge(self.arms[arm].config, extra, *values), f"arms.{arm}.config"
             )
-            if (key := (arm, axes.get(DATA_AXIS), config.text)) not in seen:
+            key = (arm, axes.get(DATA_AXIS), config.text)
+            if key not in seen:
                 seen.add(key)
                 # An axis of another sub-grid has the value that this cell's config gives it.
                 shown = {

@@ -135,6 +135,7 @@ def content(
         waiting = iter(files)
         load = partial(_load, longest=settings.longest_side)
         with ThreadPoolExecutor() as pool:
+            # Decoding waits for no other image; the order stays that of the files.
             while batch := list(islice(waiting, BATCH)):
                 items = []
                 for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):

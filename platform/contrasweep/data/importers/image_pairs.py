@@ -370,6 +370,7 @@ def _group_colours(path: Path, rows: list[Row], size: int | None) -> Colours:
     They are the three rows of each array [3 c]. Images are read for it once before they are stored. Broken images count
     nowhere.
     """
+    # Neighbouring rows crop the same pair, so that few images are open at a time.
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))
     colours: Colours = {}
     for row in rows:

@@ -86,6 +86,7 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 folder, _, base = name.rpartition("/")
                 stem, _, extension = base.partition(".")
                 group = f"{folder}/{stem}" if folder else stem
+                # A sample ends where another begins; the last one ends with the tar, below.
                 if group != key:
                     if members:
                         yield key, members
@@ -95,7 +96,6 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                     opened = archive.extractfile(info)
                     members[extension.lower()] = b"" if opened is None else opened.read()
             _check_end(archive, file)
-    # A sample ends where another begins; the last one ends with the tar.
     except tarfile.TarError as error:
         raise DataError(f"{file} is not a readable tar ({error})") from None
     if members:

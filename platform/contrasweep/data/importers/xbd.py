@@ -165,6 +165,7 @@ def crop_box(
     It has the box's centre and longer side, widened by `context` of that side on each side. `width` and `height` are
     those of the tile. A box outside the tile gives a square without area.
     """
+    # Rounded outwards, so that no part of the square is lost.
     half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
     x = (box[0] + box[2]) / 2
     y = (box[1] + box[3]) / 2

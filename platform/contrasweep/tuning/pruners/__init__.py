@@ -50,7 +50,7 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
     """
     if ":" in pruner:
         users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
-        return cast(Pruner, users)  # by its methods
+        return cast(Pruner, users)  # it passes on all methods of the user's object
     names = [*PRUNERS, "package.module:Class"]
     check_known(pruner, "pruners", names, "there is no such pruner", place="pruner")
     # Halving alone judges a configuration by all of its folds together.

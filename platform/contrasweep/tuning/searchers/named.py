@@ -156,7 +156,9 @@ def build(
         # A sampler of Optuna; it may have a state of its own, so one is kept for the whole search.
         if hasattr(target, "sample_relative"):
             return optuna_searcher(target, problem, options, fresh=False)
-        return cast(Searcher, OwnSearcher(searcher, target, problem, options))  # by its methods
+        return cast(
+            Searcher, OwnSearcher(searcher, target, problem, options)
+        )  # it passes on methods
     names = [*SEARCHERS, "package.module:Class"]
     check_known(searcher, "searchers", names, "there is no such searcher", place="searcher")
     try:
