@@ -1,8 +1,8 @@
 """A connection to Ray for the length of a run, the cluster in RAY_ADDRESS or this machine, and the watch over it.
 
-Ray's own death is seen within seconds, where Ray itself waits for a minute and then ends the process without a word.
-What has died does not come back: the GCS and raylet that this process started, the raylet of this machine, or the GCS
-of a cluster that no longer takes connections. The run is interrupted as by Ctrl-C;
+Ray's own death is seen within seconds, where Ray itself waits for a minute and then ends the process without a word. It
+is watched from before Ray starts. What has died does not come back: the GCS and raylet that this process started, the
+raylet of this machine, or the GCS of a cluster that no longer takes connections. The run is interrupted as by Ctrl-C;
 where the main thread hangs in a call to Ray, the process of the command line is ended with its status and line.
 Whatever finished has its record.
 """
@@ -14,6 +14,7 @@ import ctypes
 import gc
 import logging
 import os
+import re
 import resource
 import signal
 import socket
@@ -38,29 +39,59 @@ from contrasweep.running.session import KEPT
 from contrasweep.running.signals import interruption
 
 POLL_S = 1.0
+STARTING_POLL_S = 0.2
 GCS_PATIENCE_S = 6.0  # without a connection: a busy head, or one that is started again and recovers
 UNWIND_S = 4.0  # in which the main thread may end by itself
 GONE = "Ray is gone ({}); finished trials have their records"
+HOST_AND_PORT = re.compile(r"[^/]+:\d+")
 
 
 class RayWatch:
-    """Watches Ray in a thread, from `start` to `stop`, and interrupts the main thread where Ray dies."""
+    """Watches Ray in a thread, and interrupts the main thread where Ray dies.
 
-    def __init__(self) -> None:
+    It runs from `start`, before the connection, to `stop`.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Watch the cluster at `address`; `local` is a Ray that this process starts."""
         self._leaving = threading.Event()
         self._stop = threading.Event()
-        self._reached = 0.0  # when the GCS took the last connection
+        self._seen = False
+        self._away_since = time.monotonic()
+        self._poll_s = STARTING_POLL_S
+        self._earlier: set[int] = set()  # GCS of attempts to start Ray that are given up
+        self._checks: dict[str, Callable[[], bool]] = {}
+        if address == "local":
+            self._checks["its gcs_server has died"] = self._own_gcs_is_gone
+        elif HOST_AND_PORT.fullmatch(address):
+            self._checks[_no_answer(address)] = lambda: self.unreachable(address)
 
     def start(self) -> None:
-        """Begin to watch the Ray that this process is connected to, if this is the main thread.
-
-        No other can be interrupted.
-        """
+        """Begin to watch, if this is the main thread: no other can be interrupted."""
         if threading.current_thread() is threading.main_thread():
-            self._reached = time.monotonic()
-            threading.Thread(
-                target=self._work, args=(_checks(self),), name="ray-watch", daemon=True
-            ).start()
+            threading.Thread(target=self._work, name="ray-watch", daemon=True).start()
+
+    def start_again(self) -> None:
+        """Begin anew before a second try to start Ray: processes of the first try are not watched any more.
+
+        Raises `KeyboardInterrupt` where a signal has killed the GCS of the first try, since somebody has ended it on
+        purpose.
+        """
+        if any(
+            _was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier
+        ):
+            signals.interruption.reason = GONE.format("its gcs_server has died")
+            raise KeyboardInterrupt
+        self._earlier |= {process.pid for process in _own_gcs()}
+        self._seen = False
+        self._away_since = time.monotonic()
+
+    def connected(self) -> None:
+        """Watch the Ray that this process is connected to."""
+        self._seen = True
+        self._away_since = time.monotonic()
+        self._checks = _checks(self)
+        self._poll_s = POLL_S
 
     def leave(self) -> None:
         """Stop to react: from now on Ray is shut down on purpose."""
@@ -71,19 +102,35 @@ class RayWatch:
         self._stop.set()
 
     def unreachable(self, address: str) -> bool:
-        """Try to connect to `address` (`host:port`); return whether it has taken no connection for `GCS_PATIENCE_S`."""
+        """Try to connect to `address` (`host:port`); return whether none was taken for `GCS_PATIENCE_S`, but before."""
         host, _, port = address.rpartition(":")  # an address of IPv6 stands in brackets
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_S).close()
         except OSError:
-            return time.monotonic() - self._reached > GCS_PATIENCE_S
-        self._reached = time.monotonic()
-        return False
+            return self._is_gone(False)
+        return self._is_gone(True)
 
-    def _work(self, checks: dict[str, Callable[[], bool]]) -> None:
-        """Make the `checks` of `_checks` once a second, until one says that Ray is dead or this process leaves Ray."""
-        while not self._leaving.wait(POLL_S):
-            for what, is_dead in checks.items():
+    def _own_gcs_is_gone(self) -> bool:
+        """Whether the GCS that this process starts was killed. One that fails by itself is Ray's to report."""
+        started = [process for process in _own_gcs() if process.pid not in self._earlier]
+        self._seen |= any(_was_killed(process.pid) for process in started)
+        return self._is_gone(any(map(_lives, started)))
+
+    def _is_gone(self, there: bool) -> bool:
+        """Return whether something has been missing for `GCS_PATIENCE_S`; `there`: whether it is present now.
+
+        What was never present is not missing.
+        """
+        now = time.monotonic()
+        if there or not self._seen:
+            self._seen = self._seen or there
+            self._away_since = now
+        return now - self._away_since > GCS_PATIENCE_S
+
+    def _work(self) -> None:
+        """Make the checks, until one says that Ray is dead or this process leaves Ray."""
+        while not self._leaving.wait(self._poll_s):
+            for what, is_dead in self._checks.items():
                 if is_dead():
                     return self._end(what)
         return None
@@ -115,12 +162,34 @@ def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
         checks["its gcs_server has died"] = lambda: gcs.poll() is not None
     else:
         address = ray.get_runtime_context().gcs_address
-        checks[f"its head at {address} does not answer"] = lambda: watch.unreachable(address)
+        checks[_no_answer(address)] = lambda: watch.unreachable(address)
     if (raylet := started.get("raylet")) is not None:
         checks["its raylet has died"] = lambda: raylet.poll() is not None
     elif (there := _raylet(raylet_socket)) is not None:
         checks["the raylet of this machine has died"] = lambda: not _lives(there)
     return checks
+
+
+def _no_answer(address: str) -> str:
+    return f"its head at {address} does not answer"
+
+
+def _own_gcs() -> list[psutil.Process]:
+    """Return each GCS that this process has started and not waited for."""
+    servers = []
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == "gcs_server":
+                servers.append(process)
+    return servers
+
+
+def _was_killed(child: int) -> bool:
+    """Return whether a signal has ended a child, without waiting for the child."""
+    with contextlib.suppress(ChildProcessError):
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+    return False
 
 
 def _raylet(socket_name: str) -> psutil.Process | None:
@@ -187,11 +256,12 @@ def _connection() -> Iterator[None]:
             f"{MIN_ADDRESS_SPACE / 2**30:.0f} GiB to start; `ulimit -v unlimited` lifts the limit"
         )
     options = {"include_dashboard": False} if address == "local" else {}
-    watch = RayWatch()
+    watch = RayWatch(address)
     try:
-        with ray_internals.no_sigterm_handler():
-            _start(address, options)
         watch.start()
+        with ray_internals.no_sigterm_handler():
+            _start(address, options, watch)
+        watch.connected()
         interruption.check()
         if address != "local":
             check_nodes()
@@ -206,7 +276,7 @@ def _connection() -> Iterator[None]:
         _restore(auth_mode)
 
 
-def _start(address: str, options: dict[str, bool]) -> None:
+def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
     """Call `ray.init` with `options`, and again where a busy machine took too long.
 
     Raises `ContrasweepError` where Ray does not start, or where `address` has no cluster.
@@ -220,6 +290,7 @@ def _start(address: str, options: dict[str, bool]) -> None:
             return
         # Ray raises a plain Exception when a busy machine took it over 30 s to start
         except Exception as error:
+            watch.start_again()
             ray.shutdown()
             _restore(auth_mode)
             if ray_internals.SLOW_START.search(str(error)) and attempt < len(GCS_WAITS_S):
