@@ -172,7 +172,7 @@ class Campaign:
 
     @property
     def datasets(self) -> list[str]:
-        """The names of the datasets."""
+        """The names of the datasets, as a list also where there is one."""
         return [self.data] if isinstance(self.data, str) else self.data
 
     def grid(self, arms: dict[str, Arm], seeds: Sequence[int], name: str = "") -> AblationGrid:
@@ -266,7 +266,7 @@ class Campaign:
         return Referee(self, storage, {}).outlook(candidate, name, more)
 
     def history(self, *, storage: str = STORAGE) -> History:
-        """Return what was decided so far.
+        """Return what was decided so far: every candidate with its decision, and the incumbent and level of now.
 
         Args:
             storage: The folder or address where the ledger lies.

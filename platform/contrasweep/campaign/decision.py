@@ -68,7 +68,7 @@ class Decision:
     more: More | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return every field and the sentence, for programs."""
+        """Return every field by its name, and the decision in words as `sentence`, for programs."""
         return asdict(self) | {"sentence": self.sentence()}
 
     def sentence(self) -> str:
@@ -191,7 +191,10 @@ def confirmations(ledger: Ledger) -> list[Confirmation]:
 
 
 def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
-    """Return what a ledger says of the candidate with this number; None while it is not decided."""
+    """Return what a ledger, as it was last read, says of the candidate with this number; None while it is not decided.
+
+    `metric` is the campaign's.
+    """
     decided = ledger.decision(number)
     if decided is None:
         return None

@@ -101,7 +101,10 @@ class History:
 
     @cached_property
     def table(self) -> list[list[str]]:
-        """Head and rows as text. A column that is empty in all rows is left out."""
+        """The head (of `HEAD`), then a row for each candidate, as texts.
+
+        A column that is empty in all rows is left out.
+        """
         rows = list(map(_texts, self.rows))
         columns = [name for name in HEAD if any(row.get(name) for row in rows)]
         return [columns, *([row.get(name, "") for name in columns] for row in rows)]
@@ -111,7 +114,7 @@ class History:
         return [self.summary, "", *text_table(self.table, rule=True, width=width)]
 
     def to_html(self) -> bytes:
-        """Return a page with the figure and the table, whose studies are links where they are in MLflow."""
+        """Return an HTML page with the figure and the table, whose studies are links where they are in MLflow."""
         # Name of a study -> its page. The texts of the table are escaped by the template, the links are not.
         links = {name: url for row in self.rows for name, url in row.studies.items() if url}
         link = Markup('<a href="{}">{}</a>')

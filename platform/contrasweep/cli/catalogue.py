@@ -78,7 +78,11 @@ class Setting:
 
 
 def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
-    """Return name -> one line, for all entries of this kind; for studies, those in the modules of `package`."""
+    """Return name -> a line on it, for all entries of this kind, also those of installed packages.
+
+    With `kind` "studies" they are the studies in the modules of `package`, by `module:NAME`; else that is not read.
+    `SpecError` for an unknown kind.
+    """
     if kind == "studies":
         return {name: study.description for name, study in _studies(package)}
     parts = {name: part.description for name, part in installed(kind).items()}

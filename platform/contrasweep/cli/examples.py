@@ -119,7 +119,7 @@ GROUPS = {
 
 
 class GroupedCommands(typer.core.TyperGroup):
-    """A group whose help lists its commands under the headings of `GROUPS`."""
+    """A Typer group whose help lists its commands under the headings of `GROUPS`, in that order."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each heading, with a line for each of its commands: name and short help."""

@@ -103,7 +103,12 @@ class Allowance:
 
 
 class Tools:
-    """The tools of a server on `storage` and `folder`; those in `READ` change nothing."""
+    """The tools of a server on a storage and a folder of studies.
+
+    Those in `READ` change nothing; those in `SPEND` train, or end what trains, and need an `allowance` (None: they are
+    not served). `tracking` is the trackers' address for what they run. Each docstring is what a client reads of a tool.
+    Each raises `SpecError` for an argument that is none, and the command's own error.
+    """
 
     READ = (
         "list_studies",

@@ -173,7 +173,10 @@ def end_as(require: str, outcome: "Outcome | None") -> None:
 
 
 def print_json(name: str, value: Mapping[str, object], output: Path | None = None) -> None:
-    """Write the document `name` (see `contrasweep.cli.documents`) to the file `output`, or to standard output."""
+    """Write the document `name` with the members `value` to the file `output`; None: to standard output.
+
+    What a document is, `contrasweep.cli.documents` says.
+    """
     write((dumps(name, value) + "\n").encode(), output)
 
 

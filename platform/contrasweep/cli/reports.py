@@ -233,7 +233,10 @@ def name(study: str) -> str:
 
 
 def declared(study: str) -> "DeclaredStudy | None":
-    """Return the study at module:NAME or in a file; None for the name of a stored one."""
+    """Return the study that is declared at module:NAME or in a file; None for any other text, a stored study's name.
+
+    `SpecError` where the declaration is not there or breaks a rule.
+    """
     from contrasweep.study.file import is_declaration, load_study
 
     return load_study(study) if is_declaration(study) else None

@@ -457,7 +457,10 @@ class ReportDocument(TypedDict):
 
 
 class ReportsDocument(TypedDict):
-    """What the studies of a file have found, each a document `report`."""
+    """What the studies of a file have found, in their order, each a whole document `report`.
+
+    Those that never began are left out.
+    """
 
     studies: list[Values]
 
@@ -539,13 +542,19 @@ class JobStatusDocument(Polled):
 
 
 class WatchDocument(Polled):
-    """The state of the newest run of a study; null where none has kept one. `changed` is of its members."""
+    """The state of the newest run of a study.
+
+    `run` is null where no run has kept one. `changed` names members of `run`, not of this document.
+    """
 
     run: RunState | None
 
 
 class JobsDocument(TypedDict):
-    """The jobs of a cluster."""
+    """The jobs that `submit` has sent to a cluster since its head started, the newest first.
+
+    Empty where there are none.
+    """
 
     jobs: list[JobRow]
 
@@ -735,7 +744,7 @@ class DatasetDocument(DatasetSummary):
 
 
 class DatasetsDocument(TypedDict):
-    """The staged datasets of a storage."""
+    """The datasets that are staged below a storage; empty where none is."""
 
     datasets: list[DatasetSummary]
 
@@ -753,7 +762,7 @@ class KnownDatasetRow(TypedDict):
 
 
 class KnownDatasetsDocument(TypedDict):
-    """The datasets that can be staged."""
+    """The datasets that can be staged, as `contrasweep data list --known` lists them."""
 
     known: list[KnownDatasetRow]
 

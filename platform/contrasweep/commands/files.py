@@ -59,7 +59,7 @@ def _csv(data: bytes) -> Iterator[Values]:
 
 
 def number(text: str) -> float | str:
-    """Return the number that a text is; else the text."""
+    """Return the number that a text is for Python (also `nan` and `inf`); any other text as it is."""
     try:
         return float(text)
     except ValueError:

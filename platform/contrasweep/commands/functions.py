@@ -34,7 +34,10 @@ STEP = "contrasweep-step"
 
 
 class Stopped(BaseException):
-    """Raised in a function where it reports, once its trial was stopped."""
+    """Raised in a function where it reports, once its trial was stopped.
+
+    No `except Exception` of its own catches it.
+    """
 
 
 class _Reports:
@@ -98,7 +101,10 @@ def generator(function: Callable[..., Any]) -> Trainable:
     """
 
     def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-        """Run the function in a thread, and yield what it reports; each report waits until the last one was taken."""
+        """Run the function in a thread, and yield what it reports.
+
+        The function waits in each report until it is taken.
+        """
         global _current
         reports = _current = _Reports()
 
@@ -169,11 +175,11 @@ class _Asked:
         report(self.step, {OBJECTIVE: value})
 
     def should_prune(self) -> bool:
-        """Return False: a trial that is stopped ends in its report."""
+        """Return False always: the function of a trial that is stopped ends in its report, before it asks."""
         return False
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep a value for `user_attrs`."""
+        """Keep a value in `user_attrs`, for the objective itself; it is no result of the trial."""
         self.user_attrs[key] = value
 
 

@@ -137,7 +137,7 @@ def check(words: Sequence[str], config: Config) -> None:
 
 
 def names(words: Sequence[str]) -> list[str]:
-    """Return the names in braces, each once, in their order."""
+    """Return the names in braces, without their forms, each once and in order: of `{data:images}` it is `data`."""
     return list(dict.fromkeys(name.partition(":")[0] for name in fields(words)))
 
 

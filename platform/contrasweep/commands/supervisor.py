@@ -29,7 +29,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """Leave the worker's children, start the command, and see it to its end."""
+    """Leave the worker's children, start the command of the arguments, and see it to its end, as the module says.
+
+    It returns when CONTROL has closed and nothing of the command is left, or the command could not be started.
+    """
     control = int(sys.argv[1])
     status = int(sys.argv[2])
     words = sys.argv[3:]

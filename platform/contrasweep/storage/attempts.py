@@ -39,7 +39,11 @@ asks."""
 
 @stored
 class BegunTrial:
-    """A trial as the storage has it before its record; the fields are those of `Trial`."""
+    """A trial as the storage has it before its record. The fields are those of `Trial`.
+
+    `trainable` is a dotted path, `config` has all settings, resolved and nested. `fold` None: it is tested on the test
+    split. `start` None: it starts with new weights.
+    """
 
     id: Name
     study: Name
@@ -141,7 +145,10 @@ class Attempt:
 
 
 def read_owner(records: StudyRecords, trial_id: str) -> Owner | None:
-    """Return the process that trains a trial or trained it last; None where that is not known."""
+    """Return the process that trains a trial or trained it last.
+
+    None where no attempt has begun, and where attempt.json is broken.
+    """
     try:
         return OWNER_FILE.read(records.store, records.key(trial_id, ATTEMPT))
     except (FileNotFoundError, BrokenFileError):

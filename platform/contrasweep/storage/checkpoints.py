@@ -100,7 +100,7 @@ MARKER_FILE = JsonFile(Saved, 2, "training starts over without it")
 
 
 class Checkpoints:
-    """Checkpoints of one trial, below `prefix` of a store."""
+    """Checkpoints of one trial, below `prefix` of a store; one object is used by one attempt alone."""
 
     def __init__(self, store: Store, prefix: str, *, no_prior_state: bool = False) -> None:
         """Take `prefix` as the folder of the trial's checkpoints; nothing is read or written yet.

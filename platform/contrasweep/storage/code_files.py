@@ -15,7 +15,7 @@ from contrasweep.storage.records import StudyRecords
 
 @stored
 class AcceptedChanges:
-    """The content of accepted.json: pairs of digests, before and after a change."""
+    """The content of accepted.json: for each change that was accepted the digests of the code before and after it."""
 
     changes: tuple[tuple[Label, Label], ...] = ()
 
@@ -110,7 +110,10 @@ def kept_codes(records: StudyRecords) -> set[str]:
 
 
 def accepted(records: StudyRecords) -> set[tuple[str, str]]:
-    """Return the accepted changes of code: pairs of old and new digest under which trials stay valid."""
+    """Return the accepted changes of code, (old digest, new digest): trials of the old code stay valid under the new.
+
+    Empty where none was accepted; `BrokenFileError` where accepted.json is broken.
+    """
     content = ACCEPTED_FILE.find(records.store, _key(records, "accepted.json"))
     return set(content.changes) if content else set()
 

@@ -69,7 +69,10 @@ def read_records(
         records: The study's records.
         etags: Trial id -> etag of every trial that has a record (`StudyRecords.etags`).
         broken: Gets the errors of broken files, whose trials are left out; without it they are raised.
-        only: Ids of trials.
+        only: Ids of the trials that are wanted; None: all in `etags`.
+
+    Returns:
+        Trial id -> record.
     """
     if not etags:
         return {}  # a plan of a new study need not wait for pandas, which PyArrow imports with its first array
@@ -308,7 +311,7 @@ class Part:
 
 
 def empty_rows(kind: str) -> pa.Table:
-    """Return a table of this kind without rows."""
+    """Return a table without rows, with the named columns of the kind (one of `KINDS`)."""
     return pa.schema([(column, _TYPES[column]) for column in _COLUMNS[kind]]).empty_table()
 
 

@@ -72,7 +72,10 @@ class FsspecStore(ListedStore):
         return data
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write one object; with `if_absent` only where there is none. Return whether it was written."""
+        """Write one object; with `if_absent` only where there is none. Return whether it was written.
+
+        Whether there is one is looked up first: of two writers at once both may be told that they have written.
+        """
         if if_absent and self.exists(key):
             return False
         self._do("write", key, lambda: self.fs.pipe_file(self._made(key), data))
@@ -125,7 +128,7 @@ class FsspecStore(ListedStore):
             temporary.unlink(missing_ok=True)
 
     def has_conditional_writes(self) -> bool:
-        """Return False: no file system of fsspec promises it."""
+        """Return False: no file system of fsspec promises that only one of two writers succeeds."""
         return False
 
     def _path(self, key: str) -> str:

@@ -55,7 +55,7 @@ class LookAt:
 
     @property
     def key(self) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
-        """Return a key of the comparison, the same for a against b and b against a."""
+        """Return a key of the comparison: its context and its two arms, the same for a against b and b against a."""
         return self.context, frozenset((self.a, self.b))
 
     @property
@@ -154,7 +154,7 @@ def read_looks(records: StudyRecords) -> LookLog | None:
 
 
 def write_looks(records: StudyRecords, log: LookLog) -> None:
-    """Keep the log, in one atomic write."""
+    """Write the study's looks.json in one atomic write, in place of what is there."""
     LOOKS_FILE.write(records.store, f"{records.study}/{LOOKS}", asdict(log))
 
 
@@ -174,7 +174,10 @@ class Confirmation:
     def of(
         cls, best: Mapping[str, Config], seeds: Sequence[int], folds: Sequence[int | None]
     ) -> Self:
-        """Return the confirmation of the arms' best configurations so far."""
+        """Return the confirmation of these best configurations (by arm) on these seeds and folds.
+
+        It has not begun yet.
+        """
         return cls(
             {arm: canonical.digest(config, 12) for arm, config in best.items()},
             tuple(seeds),

@@ -32,7 +32,10 @@ _VERSION = re.compile(rb'^[{ ]"format_version": (\d{1,6})\b', re.MULTILINE)
 
 @dataclass_transform(frozen_default=True)
 def stored(cls: C) -> C:
-    """Make `cls` a frozen dataclass that is read from a storage: with no other fields, and of exactly these types."""
+    """Make `cls` a frozen dataclass that is read from a storage: with no other fields, and of exactly these types.
+
+    The types are checked where a file is read, not where an object is made.
+    """
     cls.__pydantic_config__ = SCHEMA  # type: ignore[attr-defined]
     return dataclass(frozen=True)(cls)  # type: ignore[return-value]
 

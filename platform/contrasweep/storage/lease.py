@@ -63,7 +63,7 @@ class Holder:
 
     @classmethod
     def here(cls) -> "Holder":
-        """Return this process as the holder of a lease."""
+        """Return this process as the holder of a new lease, with a token of its own."""
         return cls(
             socket.gethostname(), os.getpid(), process_identity(os.getpid()), uuid.uuid4().hex
         )

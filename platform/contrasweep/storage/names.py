@@ -79,7 +79,7 @@ def is_key(key: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)  # thousands of records have the same names
 def check_label(text: str) -> str:
-    """Return `text` if it is a short line without control characters; else raise ValueError."""
+    """Return `text` if it is a line of at most `MAX_NAME` printable characters (also ""); else raise ValueError."""
     if len(text) > MAX_NAME or not text.isprintable():
         raise ValueError(f"{_quoted(text)} is no line of at most {MAX_NAME} printable characters")
     return text

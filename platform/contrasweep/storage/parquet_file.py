@@ -29,12 +29,12 @@ Check = Callable[[pa.DataType], bool]
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a column holds text."""
+    """Return whether a column of this type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Return whether a column holds numbers, truth values or nothing."""
+    """Return whether a column of this type holds numbers or truth values; also one that is null in every row."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -44,7 +44,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_value(kind: pa.DataType) -> bool:
-    """Return whether a column holds text or numbers."""
+    """Return whether a column of this type holds text, or numbers as `is_number` has it."""
     return is_text(kind) or is_number(kind)
 
 

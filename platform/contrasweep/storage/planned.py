@@ -35,7 +35,11 @@ def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str
 
 
 def read_planned(records: StudyRecords) -> "pd.DataFrame":
-    """Return the table of `write_planned`; `BrokenFileError` where the file is broken or missing."""
+    """Return the frame that `write_planned` was given, read from the storage.
+
+    It has a row for each trial of the table: trial_id, arm, the axes, fold, seed. `BrokenFileError` where the file is
+    broken or missing.
+    """
     return _read(records)[0]
 
 

@@ -90,7 +90,7 @@ class Status(StrEnum):
 
 
 class Cause(StrEnum):
-    """The cause of a failed trial; where none is known, the method counts as the cause."""
+    """The cause of a failed trial, as its record has it; where none is known, the method counts as the cause."""
 
     METHOD = "method"  # it raised an error, gave a value that is not finite, or crashed
     TIME_LIMIT = "time limit"  # of the study: `trial_hours`, `report_minutes`
@@ -128,7 +128,7 @@ class DatasetLike(Protocol):
 
     @property
     def digest(self) -> str:
-        """Digest of its content."""
+        """The digest of its content."""
 
     @property
     def synthetic(self) -> bool:
@@ -243,7 +243,10 @@ class CodeRef:
 
 @stored
 class TrialNotes:
-    """Facts on a trial from its search and its placement; None where one does not apply."""
+    """Facts on a trial from its search and its placement; None where one does not apply.
+
+    `gpus` is a number of GPUs or the share of one, `cost_per_hour` in the inventory's currency, `counted_gib` in GiB.
+    """
 
     phase: Phase | None = None
     # number of the configuration in its arm's search, in the order of asking

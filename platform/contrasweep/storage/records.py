@@ -134,7 +134,7 @@ class StudyRecords:
         return [key.rpartition("/")[2] for key in self.store.list(f"{self.study}/evaluations/")]
 
     def add_evaluation(self, name: str) -> None:
-        """Leave the object by which `evaluations` finds a study that evaluates the networks of this one."""
+        """Leave the object by which `evaluations` finds the study `name`, which evaluates the networks of this one."""
         self.store.write(f"{self.study}/evaluations/{name}", b"")
 
     def with_files(self) -> set[str]:
@@ -188,11 +188,14 @@ class StudyRecords:
         return self.store.write(self.key(record.trial_id, RECORD), record.to_json(), if_absent=True)
 
     def reopen(self, trial_id: str) -> None:
-        """Drop the record of a trial, so that it goes on from its checkpoint."""
+        """Delete the record of a trial, so that it counts as begun and goes on from its checkpoint; reports stay."""
         self.store.delete(self.key(trial_id, RECORD))
 
     def write_metrics(self, trial_id: str, rows: list[Row]) -> None:
-        """Write all reports of a trial: one row each, columns step, time (unix) and the metrics (float64)."""
+        """Write all reports of a trial in place of those there: a row each, with step, time (unix seconds) and metrics.
+
+        A metric that a row lacks is null in it.
+        """
         self.store.write(self.key(trial_id, "metrics.parquet"), encode_table(_wide(rows)))
 
     def metrics(self, trial_id: str) -> list[Row]:
@@ -231,7 +234,10 @@ class StudyRecords:
         self.store.write(self.key(trial_id, SYSTEM), encode_table(_wide(rows)))
 
     def system(self, trial_id: str) -> list[Row]:
-        """Return the rows of `write_system`; [] where there are none."""
+        """Return the rows that `write_system` wrote; [] where there are none.
+
+        `BrokenFileError` where they are broken.
+        """
         return self._rows(trial_id, SYSTEM)
 
     def _rows(self, trial_id: str, name: str) -> list[Row]:

@@ -155,7 +155,7 @@ class S3Store(ListedStore):
         )
 
     def copy(self, key: str, to: str) -> None:
-        """Copy within the bucket, on the server."""
+        """Copy the object `key` to `to` within the bucket, on the server; what is there is replaced."""
         self._retry(
             "write",
             to,
@@ -180,7 +180,10 @@ class S3Store(ListedStore):
         self._retry("write", key, upload, size)
 
     def get_file(self, key: str, path: Path) -> None:
-        """Download the object of this key to the local file `path`."""
+        """Download the object to the local file `path`, checked against its digest.
+
+        `FileNotFoundError` for no object.
+        """
         self._retry("read", key, lambda allowance: self._download(key, path, allowance))
 
     def has_conditional_writes(self) -> bool:

@@ -210,11 +210,11 @@ def positive_number(variable: str, default: int) -> int:
 
 
 class CorruptedObject(Exception):
-    """The bytes that arrived differ from those that were written."""
+    """The bytes that arrived differ from those that were written. The call is made again, a counted number of times."""
 
 
 class AttemptTimeout(Exception):
-    """One attempt of a call took longer than allowed."""
+    """One attempt of a call took longer than allowed. It is left alone, and the call is made again."""
 
 
 def error_code(error: Exception) -> str:

@@ -34,7 +34,11 @@ class Store(Protocol):
         """
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write an object; with `if_absent` only where the key has none. Return whether it was written."""
+        """Write an object, in place of one that is there; with `if_absent` only where the key has none.
+
+        Returns:
+            Whether it was written: False only with `if_absent`, where there was one.
+        """
 
     def exists(self, key: str) -> bool:
         """Return whether an object has this key."""
@@ -64,7 +68,10 @@ class Store(Protocol):
         """Write an object from a local file."""
 
     def get_file(self, key: str, path: Path) -> None:
-        """Write an object's content to the local file `path`; `FileNotFoundError` if there is none."""
+        """Write an object's content to the local file `path`, whose folder exists.
+
+        `FileNotFoundError` if there is no such object.
+        """
 
     def check_writable(self) -> None:
         """Raise `StorageError` with the reason where nothing can be written here. Leaves nothing behind."""
@@ -120,7 +127,7 @@ class LocalStore:
             return file.read()
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write and flush a hidden file, then rename it into place."""
+        """Write and flush a hidden file, then rename it into place; return whether it was written, as `Store.write`."""
         return self._place(key, lambda temporary: _flushed(temporary, io.BytesIO(data)), if_absent)
 
     def put_file(self, key: str, path: Path) -> None:
@@ -218,7 +225,7 @@ class LocalStore:
             ) from None
 
     def has_conditional_writes(self) -> bool:
-        """Return True: only one process can create a file or link of a name."""
+        """Return True: of several processes only one can create a file, or link, of a name."""
         return True
 
     def _place(self, key: str, fill: Callable[[Path], object], if_absent: bool) -> bool:

@@ -46,7 +46,11 @@ def _check_budget(budget: Config) -> Config:
 
 @stored
 class DeclaredSearch:
-    """How a Sweep searches: its searcher, its number of folds, and the budget of each arm (see `ArmBudget`)."""
+    """How a Sweep searches.
+
+    `searcher` is its name, `folds` the folds that each configuration trains, `budget` the fields of `ArmBudget` of each
+    arm.
+    """
 
     searcher: Label
     folds: Count
@@ -213,7 +217,7 @@ class StudyDocument:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The names of the evaluations' scores that the study decides beside its metric."""
+        """The names of the evaluations' scores that the study decides beside its metric, as declared; often none."""
         return tuple(
             metric
             for declared in self.spec.get("evaluate") or ()
@@ -255,12 +259,18 @@ class StudyDocument:
         return self.alpha / (1 + len(self.scores))
 
     def start(self, arm: str) -> MutableConfig:
-        """Where the trials of an arm start from, as declared: `{"start": {study, arm, trial}}`; {} for new weights."""
+        """Return where the trials of an arm start from, as declared, in one member `start`; {} for new weights.
+
+        For example `{"start": {"study": "pretrain", "arm": "supcon", "trial": ""}}`.
+        """
         start = self.spec.get("arms", {}).get(arm, {}).get("start")
         return {"start": start} if start else {}
 
     def space(self, arm: str) -> MutableConfig:
-        """The searched settings of an arm as declared; {} for an arm that is not searched."""
+        """Return the searched settings of an arm as declared, dotted key -> fields.
+
+        {} for an arm that is not searched.
+        """
         return dict(self.spec.get("arms", {}).get(arm, {}).get("space") or {})
 
 

@@ -42,7 +42,10 @@ class Driver:
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:
-        """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`."""
+        """Return the outcome of the study as soon as it is known; None if it is not known after `seconds`.
+
+        A driver that ended without a word is `lost`, and its study "interrupted".
+        """
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
         # The input ends with the driver, but a process that it forked may keep it open: its end shows by another
         # parent.
@@ -70,7 +73,11 @@ class Driver:
 
 
 def main() -> None:
-    """Run followers for all trackers until the driver has ended and everything is shown."""
+    """Run followers for all trackers, and the notifier, until the driver has ended and everything is shown.
+
+    What is shown, and where, is the first line of standard input, as JSON; a second one is the driver's word at its
+    end.
+    """
     # These signals reach all processes of a job. They tell the driver to stop; this process ends after it.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

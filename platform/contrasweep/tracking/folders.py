@@ -130,13 +130,13 @@ class WandbTracker:
         self.runs[trial_id].log(dict(metrics), step=step)
 
     def finish(self, record: Record) -> None:
-        """End the run; with exit code 1 where the trial failed."""
+        """End the run; with exit code 1 where the trial was not trained as far as it was meant to."""
         if (run := self.runs.pop(record.trial_id, None)) is not None:
             run.summary["status"] = record.status.value
             run.finish(exit_code=0 if record.status.trained else 1)
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """End the runs that are open."""
+        """End the runs that are open, as failed: their trials have no record."""
         for run in self.runs.values():
             run.finish(exit_code=1)
         self.runs.clear()

@@ -43,7 +43,7 @@ class Trackers:
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is tracked."""
+        """Whether nothing is tracked; commands may be told of events all the same."""
         return self.store.is_none and not self.others
 
     def __str__(self) -> str:
@@ -91,7 +91,10 @@ def checked_tracking(
 
 
 def parted(tracking: str | Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Return MLflow's addresses, and those of other trackers; the word `none` is left out."""
+    """Return MLflow's addresses, and those of other trackers, in order; the word `none` and "" are left out.
+
+    One text may hold several, with commas between them. Nothing is checked.
+    """
     texts = tracking.split(",") if isinstance(tracking, str) else list(tracking or ())
     uris = [text.strip() for text in texts if text.strip() not in ("", NONE)]
     return [uri for uri in uris if _is_mlflow(uri)], [uri for uri in uris if not _is_mlflow(uri)]

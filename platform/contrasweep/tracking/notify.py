@@ -48,7 +48,7 @@ class Notifier:
             thread.start()
 
     def look(self) -> None:
-        """Look at the storage once, and tell what is new."""
+        """Look at the storage once, and tell what is new; `StorageError` where it cannot be read."""
         with contextlib.suppress(BrokenFileError):  # the driver says so
             log = read_looks(self.records) or LookLog("", "")
             # Looks of earlier runs are not told again.

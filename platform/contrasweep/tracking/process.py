@@ -31,7 +31,10 @@ NICENESS = 15
 
 
 class TrackingProcess:
-    """A process that follows the storage for all trackers of a study."""
+    """A process that follows the storage for all trackers of a study, seen from its driver.
+
+    It outlives the driver where something is left to show.
+    """
 
     def __init__(self, trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> None:
         """Start the process, and tell it what to show: `trackers` where, `study` how, `records` from which storage."""

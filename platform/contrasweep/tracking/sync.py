@@ -87,7 +87,7 @@ class ToldTracker(Target):
             self.tracker = _tried(self.build)
 
     def shows(self, record: Record) -> bool:
-        """Return whether the tracker has received the end of this trial."""
+        """Return whether the tracker has received the end of this trial, with this very record."""
         return self.told.get(record.trial_id) == record_digest(record)
 
     def doubt(self, trial_id: str) -> None:
@@ -134,7 +134,7 @@ class ToldTracker(Target):
             _tried(self.tracker.close, 30.0)
 
     def keep(self) -> None:
-        """Write to the storage what the tracker has received."""
+        """Write to the storage what the tracker has received, where that has changed since."""
         if not self._kept:
             TOLD_FILE.write(self.records.store, self._key, asdict(Told(self.name, self.told)))
             self._kept = True
@@ -195,7 +195,7 @@ class SyncSummary:
 
 
 def targets(trackers: Trackers, study: TrackedStudy, records: StudyRecords) -> list[Target]:
-    """Return the targets that show the study, each for a follower of its own."""
+    """Return the targets that show the study, MLflow's first, each for a follower of its own; [] without tracking."""
     stores = [] if trackers.store.is_none else [Server(trackers.store, study, records)]
     return [
         *stores,
@@ -242,10 +242,10 @@ def sync(
 
 
 def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
-    """Show a study while it runs, until its driver has ended or KeyboardInterrupt.
+    """Show a study while it runs, until its driver has ended and all is shown, or Ctrl-C.
 
     Returns:
-        A line for each tracker that lacks something.
+        A line for each tracker that lacks something, as `Follower.gap` gives it; [] where none does.
     """
     targets_shown = targets(trackers, TrackedStudy.stored(records), records)
     followers = [Follower(records, target) for target in targets_shown]

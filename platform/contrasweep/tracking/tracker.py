@@ -38,7 +38,7 @@ class Tracker(Protocol):
         """Receive one report of a trial that was started; `time` is in unix seconds."""
 
     def finish(self, record: Record) -> None:
-        """Receive the record of a trial, after all its reports."""
+        """Receive the record of a trial that was started, after all its reports, as its last call."""
 
     def close(self, timeout_s: float = 30.0) -> object:
         """Receive nothing more, and end within about `timeout_s` seconds."""
@@ -118,7 +118,7 @@ class TrackedStudy:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """The files of a trial as they are when they are first asked for."""
+    """The files of a trial as they are when they are first asked for: each is read once, and kept."""
 
     records: StudyRecords
     trial_id: str
@@ -138,7 +138,10 @@ class TrialFiles:
 
     @contextmanager
     def fetched(self, record: Record) -> Iterator[Path]:
-        """Yield a folder with the artifacts of an ended trial, by name, and its log; it is removed afterwards."""
+        """Yield a folder with the artifacts of an ended trial, by name, and its log; it is removed afterwards.
+
+        `FileNotFoundError` where an artifact that the record names is not there.
+        """
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             for artifact in record.artifacts:
@@ -152,7 +155,7 @@ class TrialFiles:
 
 @dataclass(frozen=True)
 class EndedTrial:
-    """The facts kept on each trial that has a record; `ended` is in unix seconds."""
+    """The facts that a follower keeps on each trial that has a record; `ended` is in unix seconds."""
 
     status: Status
     ended: float
@@ -196,11 +199,11 @@ class Target:
         """
 
     def is_reachable(self) -> bool:
-        """Return whether the tracker answers at all; asked after a failed call."""
+        """Return whether the tracker answers at all; asked after a failed call, to tell its fault from the trial's."""
         return True
 
     def begin(self) -> None:
-        """Show the study as running."""
+        """Show the study as running; called once, when a driver is seen to live."""
 
     def learn(self, records: Collection[Record]) -> None:
         """Receive records of the study before they are shown, as to learn which settings there are."""
@@ -226,7 +229,10 @@ class Target:
         return 0
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Receive the outcome; no more calls come."""
+        """Receive how the study stands, and its trials with a record by id.
+
+        Of the others only `keep` is called after it.
+        """
 
     def keep(self) -> None:
         """Write to the storage what other processes need to know, such as links."""

@@ -38,7 +38,10 @@ _DATABASE_FAULT = "https://sqlalche.me/"
 
 
 def new_client(uri: TrackingAddress) -> "Client":
-    """Return a client of a store that is there; raises `TrackingError`."""
+    """Return a client of a store that `checked_uri` has checked; `TrackingError` where it cannot be opened.
+
+    A sqlite file is made where it is missing.
+    """
     for name, value in SETTINGS.items():  # before mlflow is imported, which `translate_errors` does
         os.environ.setdefault(name, value)
     return Client(translate_errors(_open_sqlite if uri.is_sqlite else _open, uri))

@@ -303,9 +303,10 @@ def _charts(metric: str) -> dict[str, object]:
 
 
 def metric_key(name: str) -> str:
-    """Return `name` with what MLflow refuses in the name of a metric or param replaced.
+    """Return `name` with what MLflow refuses in the name of a metric or param replaced, at most 250 characters of it.
 
-    That is odd characters, and what as a path would be another name (`/a`, `a//b`, `../a`).
+    Odd characters become `_`. What as a path would be another name is mended: `/a` is `a`, `a//b` is `a/b`, and `../a`
+    is `_./a`.
     """
     parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
     return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"

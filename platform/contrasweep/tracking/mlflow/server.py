@@ -83,8 +83,9 @@ RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 class Run:
     """A trial's run on the server.
 
-    `keys` are the metrics that it has, `newest` the newest step of each that was looked at (None: MLflow has to be
-    asked for them). `ended` is in unix milliseconds, 0: it has not.
+    `tags` are its tags by name, `params` the names of its params. `keys` are the metrics that it has, `newest` the
+    newest step of each that was looked at (None: MLflow has to be asked for them). `ended` is in unix milliseconds, 0:
+    it has not.
     """
 
     run_id: str
@@ -179,7 +180,7 @@ class Server(Target):
         return True
 
     def begin(self) -> None:
-        """Show the study as running, under the plan that it has now."""
+        """Show the study as running, under the plan that it has now, and set the views of its page anew."""
         self.client.update_run(self.parent_id, status="RUNNING")
         self.client.set_tag(self.parent_id, "plan_digest", self.study.plan_digest)
         for key, view in self._views().items():
@@ -291,7 +292,7 @@ class Server(Target):
             self.client.set_terminated(self.parent_id, status, at)
 
     def keep(self) -> None:
-        """Write to the storage where the runs are."""
+        """Write to the storage the addresses of the pages of the study and of all runs that are known."""
         write_links(
             self.records,
             self.uri,
@@ -644,7 +645,7 @@ def _metric(point: Point) -> Any:
 
 
 def source_tags() -> dict[str, str]:
-    """Return MLflow's tags that say who started a run, and with which program."""
+    """Return MLflow's tags that say who started a run, "unknown" where that is so, and with which program."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a passwd entry
