@@ -74,9 +74,8 @@ class ClusterHosts(Hosts):
         self.clock = clock
         self.polled = self.grown = clock()  # when Ray was asked last, and when a host joined last
         self.autoscaled = _autoscaled(nodes())
-        self._requested: dict[
-            Footprint, Any
-        ] = {}  # footprint -> the placement group that asks for its host
+        # footprint -> the placement group that asks for its host
+        self._requested: dict[Footprint, Any] = {}
 
     def poll(self) -> Inventory | None:
         """Return the hosts if there are more of a kind than ever before, else None.

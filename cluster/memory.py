@@ -185,12 +185,13 @@ class Workload:
         step = self.step or count(
             self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake
         )
+        # Each GPU holds all of it, and does its work at the same time as the others.
         return Count(
-            int(step.saved * self.parts) * self.gpus,
-            step.parameters * self.gpus,
-            self.optimizer_states,
-            self.resident_bytes * self.gpus,
-            step.work.times(self.parts),
+            saved=int(step.saved * self.parts) * self.gpus,
+            parameters=step.parameters * self.gpus,
+            optimizer_states=self.optimizer_states,
+            resident=self.resident_bytes * self.gpus,
+            work=step.work.times(self.parts),
         )
 
 

@@ -320,7 +320,7 @@ def _balance(
     """
     supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
     speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-    # By type: seconds until all of its GPUs are through, and seconds of its longest trial.
+    # By type: seconds until all of its GPUs are through, and seconds of the longest trial that began there.
     load: defaultdict[str, float] = defaultdict(float)
     longest: defaultdict[str, float] = defaultdict(float)
 
@@ -346,6 +346,7 @@ def _balance(
         # Nothing is left to move, or the longest trial alone takes as long.
         if busiest is None or load[busiest] <= longest[busiest]:
             return
+        # A trial is looked at once, whether it moves or stays.
         _, i = heapq.heappop(queues[busiest])
         here = chosen[i]
         assert here is not None

@@ -51,10 +51,12 @@ def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     """Refuse addresses that only this machine can read, if the cluster is `remote`, and passwords in any.
 
     `uris` maps purpose (storage, tracking, tracking wandb) to address or folder. Returns those that a probe can test.
+    `SubmissionError` for the first that is refused.
     """
     to_probe = []
     for purpose, uri in uris.items():
         parts = urlsplit(uri)
+        # A user's name may stand in a database's address, a password in none.
         database = parts.scheme.partition("+")[0] in ("postgresql", "mysql")
         if parts.password or ("@" in parts.netloc and not database):
             raise SubmissionError(

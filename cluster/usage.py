@@ -35,7 +35,7 @@ class Meter:
         self.timeline_s = timeline_s
         self.timeline: list[dict[str, float]] = []
         self._row_due = 0.0  # when the next row is added
-        self._rows_busy = 0  # of `_utilisations`, those in rows already
+        self._rows_busy = 0  # how many of `_utilisations` are in rows already
         self._host_bytes = 0  # peak
         self._gpu_bytes = self._gpu_now = 0  # peak, and at the last sample
         self._utilisations: list[float] = []  # 0 to 1, of each sample that has one

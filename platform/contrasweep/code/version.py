@@ -303,7 +303,8 @@ def short_digest(data: bytes) -> str:
 def differing_modules(modules: Mapping[str, str]) -> list[str]:
     """Return the names of those `modules` (name -> digest) that differ here or cannot be found.
 
-    A notebook's function has no module of its own and travels with the trial: it is not looked at.
+    A notebook's function (`__main__`) has no module of its own and travels with the trial, as do the values that a
+    function has closed over (`module:function`): these are not looked at.
     """
     walk = _Walk()
     names = [

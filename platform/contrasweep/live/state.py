@@ -195,7 +195,7 @@ def counts_line(state: RunState) -> str:
     done = (
         plural(state.done, "trial") if state.total is None else f"{state.done}/{state.total} trials"
     )
-    warned = [f"{state.warned} with warnings"] * bool(state.warned)
+    warned = [f"{state.warned} with warnings"] if state.warned else []
     parts = [
         done,
         f"{len(state.running)} running",
@@ -203,6 +203,7 @@ def counts_line(state: RunState) -> str:
         *warned,
         f"{elapsed(state.updated - state.began)} so far",
     ]
+    # In place of how many run: that the run is over.
     if state.ended:
         parts[1] = "interrupted" if state.ended == "interrupted" else "ended"
     # At 0 all that is left is overdue, and nothing can be said.

@@ -281,6 +281,7 @@ def _check_present(
     What was added later may go again, as long as none of it has ended. `known` is the earlier study.json, `now` the
     fields as they are declared now, `planned` the rows of the stored plan.
     """
+    # By what a row of the table is known: of a sweep the arm and its replicate, else the trial.
     records = recorded.values()
     if isinstance(plan, SweepPlan):  # which configurations are confirmed is not declared
         keys: list[Hashable] = [(row["arm"], row["fold"], row["seed"]) for row in planned]
@@ -363,7 +364,7 @@ def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, 
     So it is where the plan with the earlier metric has the earlier digest.
     """
     study = plan.study
-    designed = cast(Any, plan)
+    designed = cast(Any, plan)  # of any kind: all have a study and a digest
     if known.metric == study.metric:
         return False
     earlier = replace(designed, study=replace(study, metric=known.metric, mode=known.mode))

@@ -218,6 +218,7 @@ class Decision:
             archive_trials(records, chosen, "run again as asked", {} if ids else self.anew)
         if self.restarted:
             archive_trials(records, self.restarted, "failed, and the code has changed since")
+        # Trials of other code; the selected ones among them have gone already.
         if ids:
             moved = {*ids, *self.anew_trials} - self.selected
             archive_trials(records, moved, self.comparison.line(all_=True), self.anew)

@@ -117,6 +117,7 @@ def _log(results: Results, server: Server, trained: Plan | None) -> None:
 
 def _means(results: Results) -> dict[str, float]:
     """Return the mean of each arm that has one, by `<metric>/<arm>`: what the study's own run shows."""
+    # A cell's place in the table: the labels of its row, here the arm alone, and those of its column.
     cells = results.table(rows="arm", columns=[]).cells
     return {
         f"{results.metric}/{row[0]}": cell.mean

@@ -95,6 +95,7 @@ class Task:
                 output=output,
                 retention=self.retention,
             )
+            # Nobody decides on its reports, so that a second of them at a time is enough.
             while (record := execution.advance(1.0).record) is None:
                 pass
         return record.status

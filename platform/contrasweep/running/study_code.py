@@ -101,6 +101,7 @@ def check_submitted(study: Study, file: Path) -> None:
     differing = [name for name in sorted({*modules, *here}) if modules.get(name) != here.get(name)]
     if not differing:
         return
+    # A module that the study does not reach here may be there all the same, with a digest to show.
     first = differing[0]
     raise ContrasweepError(
         f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest "

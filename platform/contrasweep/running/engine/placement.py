@@ -106,6 +106,7 @@ class Placements:
         memory = out_of_memory.which(error)
         if memory is None:
             return None
+        # Its cell takes more than it had on this type: GPU memory by its share.
         if memory == "gpu" and now.gpu is not None:
             self.footprints.overflowed(
                 trial, now.gpu, self.inventory.gpu(now.gpu).memory_gib * float(now.share)

@@ -242,8 +242,10 @@ def connected() -> Iterator[Inventory]:
 def _connection() -> Iterator[None]:
     """Connect to Ray, started here where no address is named.
 
-    Shut it down at the end, with the environment as it was.
+    Shut it down at the end, and undo what it has set in RAY_AUTH_MODE. Raises `ContrasweepError` where Ray cannot be
+    started or reached, and `SubmissionError` where the cluster's versions are not those of this process.
     """
+    # Ray reads these as it starts.
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a trial has one core unless it asks for more
     address = _address()

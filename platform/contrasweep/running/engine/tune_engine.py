@@ -264,6 +264,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         if self.loop.reported(trial_id, reports, result.get("seconds", 0.0)):
             # what counts is failing again and again without getting further
             ray_internals.forgive(trial)
+        # With its record a trial has ended, and its last reports stop nothing.
         go_on = self.loop.goes_on(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 

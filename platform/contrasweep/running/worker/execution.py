@@ -215,7 +215,7 @@ class Execution:
         except StopIteration:
             self._exit_if_terminated()
             result.record = self._end()
-        except AttemptSuperseded:
+        except AttemptSuperseded:  # `advance` ends this attempt
             raise
         except (Exception, SystemExit) as error:
             self._exit_if_terminated()

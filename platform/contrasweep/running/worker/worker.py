@@ -52,6 +52,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """Set up a new actor for its first trial, which `config` describes. `context` is what all trials share."""
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
+        # Once for this process: stacks on demand, an end for its children, and scratch folders of killed ones removed.
         answer_signal()
         guard_children()
         sweep_scratch()
