@@ -75,7 +75,9 @@ class Meter:
         host = _host_bytes(self._exact)
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         self._gpu_now = gpu
-        # What torch has reserved, now and at most, is exact where the process has used CUDA by torch.
+        # What torch has reserved is exact, also between two samples, but leaves out CUDA's own; NVML's has that, and is
+        # of the moment. So the larger counts. Trials are placed by the fullest of their devices; one that has used
+        # CUDA has a device.
         if (cuda := _torch_cuda()) is not None:
             self._gpu_now = max(gpu, *(cuda.memory_reserved(i) for i in range(cuda.device_count())))
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))

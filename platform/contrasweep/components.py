@@ -303,6 +303,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, object]) -> Field:
     if default is inspect.Parameter.empty:
         return hints.get(parameter.name, Any), default
     default = tuple(default) if isinstance(default, list) else default
+    # An object as default cannot stand in a study file: the function keeps it, unless a plain value is given.
     if not isinstance(default, bool | int | float | str | tuple | None):
         return Any, UNSET
     # A default of 1 says that the parameter is a number; only an annotation says that it is a whole one.

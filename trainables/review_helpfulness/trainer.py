@@ -173,7 +173,10 @@ class Trainer:
         self.plateau.step(dev_map)
 
     def ends(self, epoch: int) -> bool:
-        """Return whether training ends after this epoch: the last one, or after too many without a better MAP."""
+        """Return whether training ends after this epoch, counted from 1.
+
+        It does after the last of `epochs`, and after `patience` epochs without a better MAP on the development part.
+        """
         # A patience of 0 waits for ever.
         out_of_patience = 0 < self.settings.patience <= epoch - self.best.epoch
         return epoch >= self.settings.epochs or out_of_patience

@@ -67,6 +67,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         """Return a number that all embeddings have a gradient from, in place of the loss."""
         return out[0].sum() + out[1].sum()
 
+    # Crops of `view_size` are cut anew from the files of each batch: no image stays on the device.
     return Workload(
         architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {'bf16' if s.autocast else 'fp32'}",
         shape=(shape, s.batch_size, words, s.max_words, s.network_text),

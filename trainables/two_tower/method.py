@@ -154,7 +154,8 @@ class TwoTower(DualEncoder[Batch]):
 
         `image_to_text_recall_at_k`: the share of images with a caption of their own among the k nearest of the test
         part's distinct captions; `text_to_image_recall_at_k`: that of captions with an image of theirs among the k
-        nearest. `zero_shot` is the accuracy by prompts.
+        nearest. `zero_shot` is the accuracy by prompts. Items, and scores on other datasets, come with the `final`
+        evaluation alone. Nothing is written to `folder`, which other methods draw their figures into.
         """
         # Retrieval: captions for images (forth), and images for captions (back).
         seen = self.embed_images(self.test.stretches())

@@ -33,10 +33,11 @@ class Decision:
     """What was decided of a candidate.
 
     `number` is that of its entry in the ledger, `incumbent` what it was compared with. `screened` is the mean gain on
-    the screening seeds, by which it was chosen to be confirmed or not. `estimate` is the gain on fresh seeds alone, in
-    the metric's units (candidate minus incumbent), `low` to `high` its interval of coverage `confidence`; None where
-    the screen decided. `allowed` is what a simpler candidate might lose: `p` is then of a loss of as much, else of no
-    gain; it is one-sided. `level` is what the confirmation was granted (None: it was not confirmed). `seeds` are those
+    the screening seeds, by which it was chosen to be confirmed or not (None: it gave none). `kept`: the
+    candidate is the incumbent now, as its `verdict` says. `estimate` is the gain on fresh seeds alone, in the metric's
+    units (candidate minus incumbent), `low` to `high` its interval of coverage `confidence`, and `p` the one-sided p of
+    no gain; these four are None where the screen decided. A simpler candidate may lose `allowed`: its `p` is that of a
+    loss of as much. `level` is what the confirmation was granted (None: it was not confirmed). `seeds` are those
     of the `stage` that decided: the screen, or the confirmation. `trials`, `gpu_hours` and `cost` are what was spent on
     the candidate since the decision before. `reason` is a sentence on the verdict, "" where there is none.
     `remembered`: the ledger had it, and nothing was trained. `more` is what would decide an undecided one (None: it is

@@ -150,7 +150,8 @@ def fields(words: Sequence[str]) -> list[str]:
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     """Return the dotted `keys` of a config that no placeholder names, so that the command is not given them.
 
-    Empty where a placeholder stands for all settings.
+    Empty where a placeholder stands for all settings. The command itself and its options, which are keys of the config
+    too, are ours to read and are left out.
     """
     placed = names(words)
     if set(placed) & set(ALL):

@@ -73,8 +73,9 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """Return the fold of every row, with each group whole in one fold.
 
-    Groups are assigned the largest first (of equals by the seed), each to the fold where class counts then come closest
-    to equal shares. `SpecError` where the data have no groups, or fewer than folds.
+    `groups` has the group of each row, None where the data name none; `own_folds`, which all rules of folds are given,
+    is not looked at. Groups are assigned the largest first (of equals by the seed), each to the fold where class counts
+    then come closest to equal shares. `SpecError` where the data have no groups, or fewer than folds.
     """
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")

@@ -47,7 +47,8 @@ class Shard:
     """One Parquet file of a split: its name below the dataset's folder, rows, size in bytes and SHA-256.
 
     `content` is the SHA-256 of the decoded rows (`data.columns.content_digest`): another version of the
-    Parquet writer changes `sha256`, not `content`, and so not which dataset this is.
+    Parquet writer changes `sha256`, not `content`, and so not which dataset this is. Where `content` is "" the SHA-256
+    stands for it.
     """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA

@@ -93,9 +93,10 @@ class Footprints:
         self._options = functools.cache(lambda footprint: options(footprint, self.inventory))
 
     def of(self, trial: Trial) -> Requirement:
-        """Return the footprint of `trial` and its source; it is the same for all replicates of its cell.
+        """Return the footprint of `trial` and how it is known; it is the same for all replicates.
 
-        Raises `SpecError` where the user's code calls sys.exit as the trial is built.
+        Where the user's code raises an error as the network is built, it is a default, with the reason as `why`. Raises
+        `SpecError` where that code calls sys.exit.
         """
         cell = cell_of(trial)
         if (trial.arm, cell) not in self._requirements:

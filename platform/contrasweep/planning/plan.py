@@ -187,7 +187,10 @@ class PlanDisplay:
         """Return the plan for notebooks: its lines, and a table of its cells with at most 60 rows."""
         import pandas as pd
 
-        plan: Any = self
+        plan: Any = (
+            self  # a plan of a grid or of a sweep, which has the attributes that are read here
+        )
+        # The settings of a search are found as it runs, so that a cell of one has no trials yet.
         rows = [
             {"arm": cell.arm, **cell.axes, "replicates": len(cell.trials) or "–"}
             for cell in plan.cells

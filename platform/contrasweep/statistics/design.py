@@ -396,13 +396,14 @@ class Contrast:
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
         """1 - alpha interval of the difference, infinite for one replicate.
 
-        It inverts the test used at `level` (default: alpha), so that p and interval never disagree.
+        It inverts the test used at `level` (default: alpha), so that p and interval never disagree. An alpha that is so
+        small that the sign-flip test rejects nothing at it has a t interval, since the test's would have no end.
         """
         if self.n < 2:
             return -math.inf, math.inf
         if self.standard_error == 0:
             return self.difference, self.difference
-        # The sign-flip test has an interval only where it can reject at alpha.
+        # The sign-flip test has a finite interval only where it can reject at alpha.
         if (
             self.test(alpha if level is None else level) == SIGN_FLIP
             and smallest_p(self.n) <= alpha

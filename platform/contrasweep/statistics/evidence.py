@@ -145,6 +145,7 @@ class Evidence:
         """Two-sided p of no difference, by the test used at `level`.
 
         It is the larger of two: over the common replicates, and with the failures of the arm that is ahead as losses.
+        `mode` says which values are better, "max" (larger) or "min": a loss is taken for worse by it.
         """
         if self.common.difference == 0:
             return 1.0

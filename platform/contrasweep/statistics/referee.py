@@ -216,8 +216,8 @@ class Rule:
             screened: The differences of the candidate's screen, which tell of its collapses alone.
             falls: How deep collapses of the campaign were so far (`Gains.fell`), those of this candidate's screen too.
             depth: How far the candidate could fall, down to the worst value of its metric; 0 where nobody knows, and
-                a depth is presumed until the campaign shows one. Such collapses delay its keeping to the last look,
-                which tells of them.
+                a depth is presumed until the campaign shows one. Where seeds to come could collapse so deep that the
+                gain is lost, the candidate is kept at the last look at the earliest.
         """
         gains = self._gains(differences)
         now = self.look_level(level, look)  # what this look may spend of it

@@ -106,6 +106,7 @@ class S3Store(ListedStore):
 
         def put(allowance: Allowance) -> None:
             """Put the object, with its digest and MD5, by which the server checks what has arrived."""
+            # Counted for the answer that a condition has failed. The time allowed is for answers that are streamed.
             nonlocal tries
             tries += 1
             self._client.put_object(

@@ -53,7 +53,11 @@ class Byol:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the sum of both losses: predictions of one view against projections of the other."""
+        """Compute the sum of both losses: predictions of one view against projections of the other.
+
+        The first half of `views` are the first views of the images, the second half their second ones. `labels`, `rows`
+        (the images' numbers) and `loss` are not looked at. Returns the loss with the online embeddings [n d].
+        """
         first, second = views.chunk(2)
         # Online network and predictor on one side, the momentum encoder on the other: a pair of [b d] each.
         embeddings = [self.model(first), self.model(second)]

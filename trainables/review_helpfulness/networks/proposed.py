@@ -98,7 +98,10 @@ class FusionAttention(nn.Module):
 
 
 class Fusion(nn.Module):
-    """Eq. 15-28: intra-modal (convolution, maximum: d), inter-modal (means: 2d), intra-review (means: 2d)."""
+    """The paper's Eq. 15-28, which make one vector of the four streams of features [b t d], d being `dim`.
+
+    Its parts are intra-modal (convolution, maximum: d), inter-modal (means: 2d) and intra-review (means: 2d).
+    """
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
