@@ -35,8 +35,8 @@ class _Candidate:
 class GroupSampler:
     """Puts the rows of a training part into groups [positive, negative x num_negatives].
 
-    All rows of a group are reviews of one product, and a negative's label lies more than `interval` below the positive's.
-    It is drawn with replacement, in proportion to 1 - the frequency of its label among the product's reviews.
+    All rows of a group are reviews of one product, and a negative's label lies more than `interval` below that of the
+    positive. It is drawn with replacement, in proportion to 1 - the frequency of its label among the product's reviews.
     `max_groups` keeps an epoch to that many groups, another random choice each time.
     """
 
