@@ -141,6 +141,6 @@ def test_features_transfer_to_photographs_of_any_size(ragged):
     )
     (gray,) = torch.cat(list(transfer.pixels(part, (1, 32, 32)))).double().unbind(1)
     red, green, blue = seen.double().unbind(1)
-    assert (red - blue).abs().max() > 50
+    assert gray.shape == red.shape == (len(part), 32, 32) and (red - blue).abs().max() > 50
     # The luma of ITU-R BT.601; scaling and luma round in either order.
     assert (gray - (0.299 * red + 0.587 * green + 0.114 * blue)).abs().max() < 3

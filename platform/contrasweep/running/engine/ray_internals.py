@@ -8,7 +8,9 @@ import contextlib
 import operator
 import pkgutil
 import re
+import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -324,9 +326,13 @@ def request_again(controller: Any, trial: Any, resources: Any) -> None:
 def no_sigterm_handler() -> Iterator[None]:
     """Keep Ray from installing its handler of SIGTERM as it starts; no public setting does that.
 
-    The handler raises SystemExit, which no caller expects.
+    The handler raises SystemExit, which no caller expects. Of a Ray that has another name for it, this process's own
+    handler is put back at the end.
     """
     with contextlib.ExitStack() as kept:
+        before = signal.getsignal(signal.SIGTERM)
+        if before is not None and threading.current_thread() is threading.main_thread():
+            kept.callback(signal.signal, signal.SIGTERM, before)
         if _all(SIGTERM):
             utils = _named("ray._private.utils")
             kept.callback(setattr, utils, "set_sigterm_handler", utils.set_sigterm_handler)

@@ -102,7 +102,10 @@ class RayWatch:
         self._stop.set()
 
     def unreachable(self, address: str) -> bool:
-        """Try to connect to `address` (`host:port`); return whether none was taken for `GCS_PATIENCE_S`, but before."""
+        """Try to connect to `address` (`host:port`), and return whether it is gone.
+
+        It is where it has taken a connection before, and none for `GCS_PATIENCE_S`.
+        """
         host, _, port = address.rpartition(":")  # an address of IPv6 stands in brackets
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_S).close()
