@@ -13,7 +13,8 @@ import yaml
 from contrasweep.errors import SpecError, check_known
 from contrasweep.markdown_text import fenced, markdown_text
 from contrasweep.reporting import trials
-from contrasweep.reporting.data import ReportData
+from contrasweep.reporting.curves import drawn_metrics
+from contrasweep.reporting.data import ReportData, TrialData
 from contrasweep.reporting.formats import csv_text
 from contrasweep.reporting.page import html_report
 from contrasweep.reporting.search_notes import search_notes
@@ -234,6 +235,9 @@ def report_data(results: Results, table: Table) -> ReportData:
     # Curves are read first: files that are found broken then are named below the table.
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
+    # What no figure draws is let go: the curves of a big study are large.
+    drawn = drawn_metrics(TrialData(frame, document, curves=curves))
+    curves = curves.filter(["trial_id", "step", *dict.fromkeys([table.metric, *drawn])])
     table = replace(table, notes=tuple(dict.fromkeys([*table.notes, *results.broken_notes()])))
     return ReportData(
         frame.assign(error=errors),

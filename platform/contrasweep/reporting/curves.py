@@ -30,19 +30,9 @@ def curves_section(data: TrialData) -> Variables:
     if curves is None or curves.empty:
         return {}
 
-    # The metrics that change: the study's first, then losses, and those of single classes last.
-    metrics = [
-        str(c)
-        for c in curves.columns
-        if c not in ("trial_id", "step", "time") and pd.api.types.is_numeric_dtype(curves[c])
-    ]
-    finished = curves["trial_id"].isin(data.done["trial_id"])
-    moving = [m for m in metrics if curves.loc[finished, m].nunique() > 1]
-    if not moving:  # a single report, or none of a finished trial
+    metrics = drawn_metrics(data)
+    if not metrics:
         return {}
-    metrics = sorted(
-        moving, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m)
-    )[:METRICS]
 
     # Each finished trial's panel, by the values of its axes, and its arm.
     named = data.done.set_index("trial_id")
@@ -53,17 +43,22 @@ def curves_section(data: TrialData) -> Variables:
         )
         for row in row_tuples(named, data.axes)
     ]
-    panels = dict(zip(named.index, settings, strict=True))
-    arms = named["arm"].astype(str).to_dict()
+    drawn_in = list(zip(settings, named["arm"].astype(str), strict=True))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(drawn_in))}
+    number_of = {
+        trial_id: numbers[key] for trial_id, key in zip(named.index, drawn_in, strict=True)
+    }
 
-    # Mean and range of the trials of each panel and arm at each step.
-    shown = curves.loc[finished, ["step", *metrics]]  # what is not drawn is not copied
-    trials = curves.loc[finished, "trial_id"]
-    groups = [trials.map(panels).to_numpy(), trials.map(arms).to_numpy(), "step"]
-    stats = shown.groupby(groups, observed=True)
+    # Mean and range of the trials of each panel and arm at each step: one metric after the other, since the curves of a
+    # big study are large. A trial that is not finished has no number, and is in no group.
+    groups = curves.groupby([curves["trial_id"].map(number_of).to_numpy(), "step"], observed=True)
+    stats = pd.concat(
+        {metric: groups[metric].agg(["mean", "min", "max"]) for metric in metrics}, axis=1
+    )
     spread = {
-        key: part.droplevel([0, 1])
-        for key, part in stats[metrics].agg(["mean", "min", "max"]).groupby(level=[0, 1])
+        key: stats.loc[[number]].droplevel(0)
+        for key, number in numbers.items()
+        if number in stats.index
     }
 
     # A single panel has the metric as its title, others have their values of the axes.
@@ -79,6 +74,25 @@ def curves_section(data: TrialData) -> Variables:
         "by_metric": by_metric,
         "omitted": len(order) - PANELS,
     }
+
+
+def drawn_metrics(data: TrialData) -> list[str]:
+    """Return the metrics whose curves are drawn, at most `METRICS`; [] where there is a single report, or none.
+
+    Those are the metrics that change in finished trials: the study's first, then losses, those of single classes last.
+    """
+    curves = data.curves
+    if curves is None:
+        return []
+    finished = curves["trial_id"].isin(data.done["trial_id"])
+    metrics = []
+    for column in curves.columns.drop(["trial_id", "step", "time"], errors="ignore"):
+        values = curves.loc[finished, column]
+        if pd.api.types.is_numeric_dtype(values) and values.min() < values.max():
+            metrics.append(str(column))
+    return sorted(
+        metrics, key=lambda m: (m != data.metric, not m.startswith("loss"), "_class_" in m)
+    )[:METRICS]
 
 
 def _panels(

@@ -42,9 +42,12 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
 
     It says when it was `written` (default: now).
     """
-    # A section that is given nothing is left out.
     document = data.document
-    shown = {key: (title, show(data)) for key, (title, show) in SECTIONS.items()}
+    sections = []
+    for key, (title, show) in SECTIONS.items():
+        context = show(data)
+        if context:  # a section that is given nothing is left out
+            sections.append(Section(key, title, render_template(f"sections/{key}.html", **context)))
     return render_template(
         "page.html",
         name=document.name,
@@ -60,11 +63,7 @@ def html_report(data: ReportData, *, written: datetime | None = None) -> str:
         datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),
         study_link=data.study_link,
         arms=[(data.names(arm), data.colour(arm) % COLOURS) for arm in data.arms],
-        sections=[
-            Section(key, title, render_template(f"sections/{key}.html", **context))
-            for key, (title, context) in shown.items()
-            if context
-        ],
+        sections=sections,
         written=written or datetime.now(UTC),
     )
 

@@ -41,7 +41,6 @@ THREADS = 16  # that wait for an object store
 PART_TRIALS = 2_500
 """Trials in a part that is full. One with fewer than half of that is written anew with what comes next."""
 RECORDS, CURVES, SYSTEMS = KINDS = ("records", "curves", "system")
-PART_THREADS = 2  # each takes some fifty megabytes
 
 
 _TYPES = {
@@ -82,22 +81,23 @@ def read_records(
     pa.default_memory_pool().release_unused()  # reading took several times what the table takes
     by_id: dict[str, Record] = {}
     # what replicates have alike is kept once: it is most of a record's memory
-    shared: dict[str, object] = {}
-    for row in (
-        row
-        for batch in table.to_batches(max_chunksize=TRIALS_PER_TABLE)
-        for row in batch.to_pylist()
-    ):
-        with _collected(broken):
-            trial_id = row["trial_id"]
-            try:
-                record = by_id[trial_id] = records.parsed(trial_id, row["record"])
-            except BrokenFileError:  # a part may say anything: the trial's own file counts
-                by_id |= records.read([trial_id])
-                continue
-            for name in ("config", "versions"):
-                value = getattr(record, name)
-                object.__setattr__(record, name, shared.setdefault(repr(value), value))
+    shared: dict[object, object] = {}
+    batches = table.to_batches(max_chunksize=TRIALS_PER_TABLE)
+    del table
+    while batches:
+        for row in batches.pop(0).to_pylist():
+            with _collected(broken):
+                trial_id = row["trial_id"]
+                try:
+                    record = by_id[trial_id] = records.parsed(trial_id, row["record"])
+                except BrokenFileError:  # a part may say anything: the trial's own file counts
+                    by_id |= records.read([trial_id])
+                    continue
+                for name in ("config", "versions", "data", "code", "notes"):
+                    value = getattr(record, name)
+                    known = repr(value) if isinstance(value, dict) else value
+                    object.__setattr__(record, name, shared.setdefault(known, value))
+    pa.default_memory_pool().release_unused()
     return by_id
 
 
@@ -159,14 +159,21 @@ def read_curves(
     report did not give a metric. Trials without reports have no rows. `etags` are those of the whole study; `broken` is
     as in `read_records`.
     """
+    import pandas as pd
+
     table = _gather(records, kind, etags, list(dict.fromkeys(trial_ids)), broken)
-    table = table.drop_columns(["etag"])
-    # a column at a time, so that a big study's curves are not in memory twice
-    frame: pd.DataFrame = table.to_pandas(
-        strings_to_categorical=True, split_blocks=True, self_destruct=True
-    )
-    del table
-    pa.default_memory_pool().release_unused()
+    # A column at a time, so that a big study's curves are not in memory twice.
+    columns: dict[str, object] = {}
+    for name in table.column_names:
+        column = table[name]
+        table = table.drop_columns([name])
+        if name == "trial_id":
+            columns[name] = column.dictionary_encode().combine_chunks().to_pandas()
+        elif name != "etag":
+            columns[name] = column.to_numpy()
+        del column
+        pa.default_memory_pool().release_unused()
+    frame = pd.DataFrame(columns, copy=False)
     return frame if len(frame) else frame.assign(step=[], time=[])
 
 
@@ -228,12 +235,16 @@ def _gather(
     least = least or max(MIN_OBJECTS_TO_COMPACT, int(RECOMPACT_FRACTION * len(etags)))
     if pc.count_distinct(recorded["trial_id"]).as_py() >= least:
         write_parts(records, kind, parts, recorded)
-    joined = pa.concat_tables([*(part.rows for part in parts), fresh], promote_options="default")
-    # Parts may have trials that were not asked for.
-    if compacted - set(wanted):
-        joined = joined.filter(pc.is_in(joined["trial_id"], pa.array(wanted, pa.string())))
-    # A row without a step says that the trial has no such file.
-    return joined if kind == RECORDS else joined.filter(pc.is_valid(joined["step"]))
+    tables = [*(part.rows for part in parts), fresh]
+    del parts, fresh, recorded
+    # One table after the other: to filter is to copy, and all of them together are large.
+    for place, table in enumerate(tables):
+        # Parts may have trials that were not asked for.
+        if compacted - set(wanted):
+            table = table.filter(pc.is_in(table["trial_id"], pa.array(wanted, pa.string())))
+        # A row without a step says that the trial has no such file.
+        tables[place] = table if kind == RECORDS else table.filter(pc.is_valid(table["step"]))
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _fresh(
@@ -341,25 +352,23 @@ def read_parts(records: StudyRecords, kind: str, etags: Mapping[str, str]) -> li
     # A row is valid where its trial and etag, as one text, are among those of now.
     valid = pa.array([f"{trial_id} {etag}" for trial_id, etag in etags.items()], pa.string())
 
-    def read(key: str) -> Part:
-        """Return a part with the rows whose etags still hold."""
+    parts = list[Part]()
+    ids_taken = frozenset[str]()
+    # One part after the other: reading one takes several times the memory of its rows.
+    for key in keys:
         table = _read(records, key, kind)
         rows = table.filter(
             pc.is_in(pc.binary_join_element_wise(table["trial_id"], table["etag"], " "), valid)
         )
-        return Part(key, rows, frozenset(rows["trial_id"].unique().to_pylist()))
-
-    parts = list[Part]()
-    ids_taken = frozenset[str]()
-    with ThreadPoolExecutor(PART_THREADS) as pool:
-        for part in pool.map(read, keys):
-            # Two drivers may have compacted the same trials: the first part keeps them.
-            twice = part.trials & ids_taken
-            if twice:
-                again = pc.is_in(part.rows["trial_id"], pa.array(sorted(twice), pa.string()))
-                part = Part(part.key, part.rows.filter(pc.invert(again)), part.trials - ids_taken)
-            parts.append(part)
-            ids_taken |= part.trials
+        trials = frozenset(rows["trial_id"].unique().to_pylist())
+        # Two drivers may have compacted the same trials: the first part keeps them.
+        if twice := trials & ids_taken:
+            again = pc.is_in(rows["trial_id"], pa.array(sorted(twice), pa.string()))
+            rows = rows.filter(pc.invert(again))
+        parts.append(Part(key, rows, trials - ids_taken))
+        ids_taken |= trials
+        del table
+        pa.default_memory_pool().release_unused()
     return parts
 
 

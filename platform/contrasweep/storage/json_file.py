@@ -37,7 +37,8 @@ def stored(cls: C) -> C:
     The types are checked where a file is read, not where an object is made.
     """
     cls.__pydantic_config__ = SCHEMA  # type: ignore[attr-defined]
-    return dataclass(frozen=True)(cls)  # type: ignore[return-value]
+    # slots: a reader holds tens of thousands of records
+    return dataclass(frozen=True, slots=True)(cls)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
