@@ -11,6 +11,7 @@ import random
 import re
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def another_trial(path, draw, harm):
     )
     record["config"][draw.choice(list(record["config"]))] = str(hostile(draw, harm))
     seen = RECORD_FILE.decode(path.read_bytes(), path.name)
-    like = type("Trial", (), {**vars(seen), "trainable": record["trainable"], "arm": record["arm"]})
+    like = replace(seen, trainable=record["trainable"], arm=record["arm"])
     old = record["trial_id"]
     new = id_of(like, canonical.dumps(record["config"]))
     record["trial_id"] = new

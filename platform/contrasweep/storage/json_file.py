@@ -21,7 +21,6 @@ from contrasweep.errors import BrokenFileError, StorageError
 from contrasweep.storage.store import Store
 
 T = TypeVar("T")
-C = TypeVar("C", bound=type)
 MAX_BYTES = 64 * 2**20
 SCHEMA = pydantic.ConfigDict(extra="forbid", strict=True)
 """How classes that are read from a storage are checked; `stored` gives it to a dataclass."""
@@ -31,14 +30,16 @@ _VERSION = re.compile(rb'^[{ ]"format_version": (\d{1,6})\b', re.MULTILINE)
 
 
 @dataclass_transform(frozen_default=True)
-def stored(cls: C) -> C:
+def stored(cls: type | None = None, *, slots: bool = False) -> Any:
     """Make `cls` a frozen dataclass that is read from a storage: with no other fields, and of exactly these types.
 
-    The types are checked where a file is read, not where an object is made.
+    The types are checked where a file is read, not where an object is made. `@stored(slots=True)` is for a class with
+    many objects: an object with slots takes a third of the memory, and has no `vars`.
     """
+    if cls is None:
+        return functools.partial(stored, slots=slots)
     cls.__pydantic_config__ = SCHEMA  # type: ignore[attr-defined]
-    # slots: a reader holds tens of thousands of records
-    return dataclass(frozen=True, slots=True)(cls)  # type: ignore[return-value]
+    return dataclass(frozen=True, slots=slots)(cls)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Protocol, Self
@@ -266,11 +266,10 @@ class TrialNotes:
 
     def to_dict(self) -> dict[str, object]:
         """Return field -> value as plain values, without the fields that do not apply."""
-        values = {member.name: getattr(self, member.name) for member in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
-@stored
+@stored(slots=True)
 class Record:
     """The record of a finished trial, made by `Record.of`.
 

@@ -1,5 +1,6 @@
 """Unfinished and failed trials of other code, and the words by which trials run again; without Ray."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_record_without_code_is_of_other_code(study):
 def test_another_version_of_a_package_is_a_note(study):
     study.file.write_text("import numpy\n" + METHOD)
     record = finish(study.execution(study.plan.trials[0]))
-    study.records.write(Record(**{**vars(record), "versions": {"numpy": "1.0"}}))
+    study.records.write(replace(record, versions={"numpy": "1.0"}))
     (note,) = study.decide().notes
     assert note.startswith("1 of 1 trials ran with numpy 1.0, here is ")
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from command_line import contrasweep
@@ -157,7 +158,7 @@ def test_files_that_contradict_each_other_are_named(records):
 def test_a_record_of_other_settings_than_its_id_is_named(records):
     one = sorted(records.finished())[0]
     record = records.read_one(one)
-    records.write(Record(**{**vars(record), "seed": 99}))
+    records.write(replace(record, seed=99))
     [finding] = verify(records).findings
     assert (
         "its settings, data, fold and seed are those of trial " in finding.problem
