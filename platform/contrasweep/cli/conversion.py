@@ -8,7 +8,7 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,12 @@ CALLS = {
 }
 """Calls of Optuna and Ray Tune that declare a search, and their arguments that are read."""
 WALKED = "config func param_space run_config run_or_experiment trainable tune_config"
-"""Of these the arguments that are read where they stand in the script."""
+"""Arguments of these calls that hold a further call, a mapping or a function: that is read where it stands itself."""
 WRAPPERS = {
     **dict.fromkeys(("ConcurrencyLimiter", "Repeater"), ("searcher", "argument 1")),
     "OptunaSearch": ("sampler",),
 }
-"""Search algorithms that hand over to another, and the argument that it is."""
+"""Search algorithm of Ray Tune that only wraps another one -> names of the argument that holds the inner one."""
 ARGUMENTS = ("argparse", "sys.argv", "click", "fire", "absl", "hydra", "typer", "HfArgumentParser")
 """Words of a script that reads its command line."""
 
@@ -91,7 +91,7 @@ class Found:
         config: Settings that are fixed for all arms, by dotted key.
         space: Settings that are searched in all arms.
         arms: Arm -> what it alone fixes and searches; empty: there is one arm, `main`.
-        left: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out.
+        left_out: A line, `PLACE: VALUE`, for each thing that has no counterpart and is left out.
         searcher: Our searcher; `grid` where all values are listed, "" as long as the file has not said.
         trials: Trials that the search may take for each arm.
         pruner: The fields `pruner` and `pruner_options` of the study; empty without early stopping.
@@ -102,63 +102,44 @@ class Found:
     config: MutableConfig = field(default_factory=dict)
     space: Space = field(default_factory=dict)
     arms: dict[str, tuple[MutableConfig, Space]] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     searcher: str = ""
     trials: int = 20
     pruner: MutableConfig = field(default_factory=dict)
 
-    def unread(self, fields: Config, read: str, place: str = "") -> None:
+    def note_unread(self, fields: Config, read: str, place: str = "") -> None:
         """Note the fields that have no counterpart: all but those whose names are in `read`, with spaces between them.
 
         `place` goes before each name in the line, with its dot or colon: `seml.`.
         """
-        self.left += [
+        self.left_out += [
             f"{place}{key}: {value}" for key, value in fields.items() if key not in read.split()
         ]
 
     def search_by(self, kind: str, place: str) -> None:
         """Take our searcher for the method, sampler or search algorithm `kind`: a word, a class or a dotted path.
 
-        One without counterpart is noted in `left`, at `place`, and searched by `tpe`.
+        One without counterpart is noted in `left_out`, at `place`, and searched by `tpe`.
         """
         # optuna.samplers.TPESampler and tpe are one: the class's name without its last word.
         short = re.sub("(sampler|search|generator)$", "", kind.rpartition(".")[2].lower())
         if short not in SEARCHERS:
-            self.left.append(f"{place}: {kind}; the search is by tpe")
+            self.left_out.append(f"{place}: {kind}; the search is by tpe")
         self.searcher = SEARCHERS.get(short, "tpe")
 
     def fields(self) -> MutableConfig:
-        """Return the fields of the study: a grid where all values are listed and the arms vary the same, else a sweep.
+        """Return the study's fields: of a grid where all values are listed and all arms vary the same, else of a sweep.
 
-        In a grid, a setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given
-        one. A pruner is then noted in `left`.
+        Settings of an arm of its own go before those of all arms.
         """
         axes = {name: _values(fields) for name, fields in self.space.items()}
         arms = self.arms or {"main": ({}, {})}
-        if (
-            self.searcher == "grid"
-            and all(axes.values())
-            and not any(space for _, space in arms.values())
-        ):
-            # The seed is the trial's own and no setting: the command has to name it, before all other settings.
-            command = self.arm.get("command", ())
-            placed = next((word for word in command if word.startswith("{args")), None)
-            if placed and all(isinstance(seed, int) for seed in axes.get("seed", [""])):
-                if not any("{seed}" in word for word in command):
-                    words = ["seed={seed}"] if placed == "{args:hydra}" else ["--seed", "{seed}"]
-                    command[command.index(placed) : command.index(placed)] = words
-                self.study["seeds"] = axes.pop("seed")
-            if self.pruner:
-                self.left.append(
-                    f"early stopping: {self.pruner}: a grid trains all trials to their end"
-                )
-            declared = {
-                name: self.arm | {"config": self.config | config}
-                for name, (config, _) in arms.items()
-            }
-            return {**self.study, "arms": declared, "axes": axes}
+        arms_differ = any(space for _, space in arms.values())
+        if self.searcher == "grid" and all(axes.values()) and not arms_differ:
+            fixed = {name: config for name, (config, _) in arms.items()}
+            return self._grid(axes, fixed)
         declared = {}
-        for name, (config, space) in arms.items():  # what an arm says itself goes first
+        for name, (config, space) in arms.items():
             searched = {
                 key: value for key, value in (self.space | space).items() if key not in config
             }
@@ -175,6 +156,31 @@ class Found:
             **self.pruner,
             "arms": declared,
         }
+
+    def _grid(self, axes: MutableConfig, arms: Mapping[str, MutableConfig]) -> MutableConfig:
+        """Return the fields of a grid over `axes`, setting -> values; `arms` has what each arm alone fixes.
+
+        A setting `seed` whose values are integers becomes the study's `seeds`, if the command can be given one. A
+        pruner is noted in `left_out`.
+        """
+        # The seed is the trial's own and no setting: the command has to name it, before all other settings.
+        command = self.arm.get("command", ())
+        settings = next((word for word in command if word.startswith("{args")), None)
+        seeds = axes.get("seed", ())
+        if settings and seeds and all(isinstance(seed, int) for seed in seeds):
+            if not any("{seed}" in word for word in command):
+                words = ["seed={seed}"] if settings == "{args:hydra}" else ["--seed", "{seed}"]
+                place = command.index(settings)
+                command[place:place] = words
+            self.study["seeds"] = axes.pop("seed")
+        if self.pruner:
+            self.left_out.append(
+                f"early stopping: {self.pruner}: a grid trains all trials to their end"
+            )
+        declared = {
+            name: self.arm | {"config": self.config | config} for name, config in arms.items()
+        }
+        return {**self.study, "arms": declared, "axes": axes}
 
 
 def converted(file: Path) -> tuple[MutableConfig, list[str]]:
@@ -198,8 +204,9 @@ def converted(file: Path) -> tuple[MutableConfig, list[str]]:
 def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     """Return the study's fields and what has no counterpart, as `converted` does.
 
-    The program is told by the file's suffix and keys. Raises `SpecError` where it is none that is known, or the study
-    breaks a rule of ours; `ValueError`, `KeyError` and others where a rule of the program is broken.
+    The file's suffix and keys tell which program it is for. Raises `SpecError` for a program that is not known here,
+    and where the study breaks a rule of ours; `ValueError`, `KeyError` and others where the file breaks a rule of its
+    program.
     """
     found = Found({"name": _name(file.stem) or "study", "data": "none"})
     text = file.read_text()
@@ -209,13 +216,13 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
     hydra = content.get("hydra") if isinstance(content, Mapping) else None
     sweeper = hydra.get("sweeper") if isinstance(hydra, Mapping) else None
     if file.suffix == ".py":
-        _of_python(found, file, text)
+        _read_script(found, file, text)
     elif isinstance(sweeper, Mapping) and {"params", "search_space"} & set(sweeper):
-        _of_hydra(found, file, content, sweeper)
+        _read_hydra(found, file, content, sweeper)
     elif isinstance(content, Mapping) and "seml" in content:
-        _of_seml(found, file, content)
+        _read_seml(found, file, content)
     elif isinstance(content, Mapping) and "parameters" in content:
-        _of_wandb(found, file, content)
+        _read_wandb(found, file, content)
     else:
         hint = "W&B's sweep.yaml, SEML's yaml, Hydra's config with the Optuna sweeper, or a Python script"
         raise SpecError(
@@ -223,7 +230,7 @@ def _converted(file: Path) -> tuple[MutableConfig, list[str]]:
         )
     study = found.fields()
     as_study(study)  # raises where it cannot be one
-    return study, found.left
+    return study, found.left_out
 
 
 def _values(fields: MutableConfig) -> list[Any]:
@@ -259,7 +266,7 @@ def _nested(block: Config, inner: str = "", *, leaf: str = "") -> Iterator[tuple
             yield name, value
 
 
-def _of_wandb(found: Found, file: Path, content: Config) -> None:
+def _read_wandb(found: Found, file: Path, content: Config) -> None:
     """Read a sweep of W&B, the `content` of `file`, into `found`; what has no counterpart is noted there.
 
     Its program becomes a command that runs W&B offline, so that the metrics are read from its run.
@@ -270,31 +277,12 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
         "metric": metric.get("name", "accuracy"),
         "mode": str(metric.get("goal", "min"))[:3],
     }
-    found.unread(metric, "goal name", "metric.")
+    found.note_unread(metric, "goal name", "metric.")
     found.search_by(content.get("method", "random"), "method")
     found.trials = content.get("run_cap", found.trials)
-    for name, fields in _nested(
-        content["parameters"], "parameters", leaf="value values min distribution"
-    ):
-        low = fields.get("min")
-        high = fields.get("max")
-        # W&B guesses the distribution from the ends where none is named.
-        are_integers = isinstance(low, int) and isinstance(high, int)
-        kind = fields.get("distribution", "int_uniform" if are_integers else "uniform")
-        found.unread(fields, "distribution max min mu q sigma value values", f"{name}.")
-        if "value" in fields:
-            found.config[name] = fields["value"]
-        elif "values" in fields:
-            found.space[name] = {"type": "choice", "options": fields["values"]}
-        elif kind in ("int_uniform", "uniform", "q_uniform", "log_uniform", "log_uniform_values"):
-            # The ends of W&B's log_uniform are exponents of e; those of log_uniform_values are values.
-            low, high = (math.exp(low), math.exp(high)) if kind == "log_uniform" else (low, high)
-            step = fields.get("q", 1) if kind == "q_uniform" else None
-            found.space[name] = foreign.ranged(
-                "int" if kind == "int_uniform" else "float", low, high, step, "log" in kind
-            )
-        else:
-            found.left.append(f"{name}: {fields}")
+    parameters = _nested(content["parameters"], "parameters", leaf="value values min distribution")
+    for name, fields in parameters:
+        _read_wandb_parameter(found, name, fields)
     stopping = dict(content.get("early_terminate", {}))
     # Hyperband that is not strict stops each run by itself, as ASHA without pauses does.
     if stopping.get("type") == "hyperband" and not stopping.get("strict"):
@@ -308,9 +296,9 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
             "pruner_options": {"reduction": reduction, "min_step": first},
         }
         content = {key: value for key, value in content.items() if key != "early_terminate"}
-    found.unread(content, "command method metric name parameters program run_cap")
+    found.note_unread(content, "command method metric name parameters program run_cap")
     words = content.get("command", ["${interpreter}", "${program}", "${args}"])
-    found.left += [
+    found.left_out += [
         f"command: {word}" for word in words if re.match(r"\$\{envvar:|\$\{args_json\}", word)
     ]
     # W&B's macros in the command become placeholders; its environment is set by the runner.
@@ -328,80 +316,110 @@ def _of_wandb(found: Found, file: Path, content: Config) -> None:
     found.arm = {"command": ["env", *variables, *words], "metrics": "wandb"}
 
 
-def _of_seml(found: Found, file: Path, content: Config) -> None:
+def _read_wandb_parameter(found: Found, name: str, fields: Config) -> None:
+    """Read the `fields` of one parameter of W&B: a value is fixed in `found`, values or a distribution are searched.
+
+    A distribution without counterpart is noted as left out.
+    """
+    low: Any = fields.get("min")
+    high: Any = fields.get("max")
+    # W&B guesses the distribution from the ends where none is named.
+    are_integers = isinstance(low, int) and isinstance(high, int)
+    kind = fields.get("distribution", "int_uniform" if are_integers else "uniform")
+    found.note_unread(fields, "distribution max min mu q sigma value values", f"{name}.")
+    if "value" in fields:
+        found.config[name] = fields["value"]
+    elif "values" in fields:
+        found.space[name] = {"type": "choice", "options": fields["values"]}
+    elif kind in ("int_uniform", "uniform", "q_uniform", "log_uniform", "log_uniform_values"):
+        # The ends of W&B's log_uniform are exponents of e; those of log_uniform_values are values.
+        if kind == "log_uniform":
+            low, high = math.exp(low), math.exp(high)
+        step = fields.get("q", 1) if kind == "q_uniform" else None
+        found.space[name] = foreign.ranged(
+            "int" if kind == "int_uniform" else "float", low, high, step, "log" in kind
+        )
+    else:
+        found.left_out.append(f"{name}: {fields}")
+
+
+def _read_seml(found: Found, file: Path, content: Config) -> None:
     """Read an experiment of SEML, the `content` of `file`, into `found`; what has no counterpart is noted there.
 
     Trials are as many as SEML would run: the values of the largest grid, times the samples that are drawn.
     """
     about = content["seml"]
-    place = (
+    script = (
         file.parent / about.get("project_root_dir", ".") / about.get("executable", "main.py")
     ).resolve()
     found.study |= {"name": _name(about.get("name", "")) or found.study["name"], "metric": "result"}
-    found.arm = {"command": ["python", _from_here(place), "with", "{args:hydra}", "seed={seed}"]}
-    found.unread(about, "executable name project_root_dir", "seml.")
+    found.arm = {"command": ["python", _from_here(script), "with", "{args:hydra}", "seed={seed}"]}
+    found.note_unread(about, "executable name project_root_dir", "seml.")
     if "slurm" in content:
-        found.left.append(f"slurm: {content['slurm']}")
-    sizes = list[int]()  # of the grids, that of the top first
-    drawn = 0  # samples, of the block that draws most
-    # SEML has settings at the top of the file and in named blocks; each block becomes an arm.
-    for name, block in {"": content, **content}.items():
-        if name in ("seml", "slurm", "fixed", "grid", "random"):
+        found.left_out.append(f"slurm: {content['slurm']}")
+    sizes = list[int]()  # points of each block's grid, those of the top first
+    samples = 0  # of the block that draws most
+    # SEML has settings at the top of the file (here the block "") and in named blocks; each named one becomes an arm.
+    for block_name, block in {"": content, **content}.items():
+        if block_name in ("seml", "slurm", "fixed", "grid", "random"):
             continue
-        if name:
-            found.unread(block, "fixed grid random", f"{name}.")
+        if block_name:
+            found.note_unread(block, "fixed grid random", f"{block_name}.")
         # A value is drawn, or listed in a grid; `samples` and `seed` are of the drawing and no settings.
         grid = block.get("grid", {})
         random = dict(block.get("random", {}))
-        samples = random.pop("samples", 0)
+        samples = max(samples, random.pop("samples", 0))
         seed = random.pop("seed", None)
         if seed is not None:
-            found.left.append(f"{name} random.seed: {seed}".strip())
-        drawn = max(drawn, samples)
+            found.left_out.append(f"{block_name} random.seed: {seed}".strip())
         config = dict(_nested(block.get("fixed", {})))
         space = Space()
         size = 1
         for key, fields in _nested({**grid, **random}, "params", leaf="type"):
-            low = fields.get("min")
-            high = fields.get("max")
-            kind = fields["type"]
             # Settings that vary together, or are named by `+`, have no counterpart.
             if "zip_id" in fields or "+" in key:
-                found.left.append(f"{name} {key}: {fields}".strip())
-            elif kind == "randint":  # whose upper end is not drawn
-                space[key] = foreign.ranged("int", low, high - 1)
-            elif kind in ("uniform", "loguniform") and "num" not in fields:
-                space[key] = foreign.ranged("float", low, high, log=kind == "loguniform")
-            else:
-                # A grid over a range lists `num` values between its ends, or one each `step`.
-                if (
-                    kind != "choice"
-                    and (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES
-                ):
-                    raise ValueError(f"{key} has more than {MOST_VALUES} values")
-                spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(
-                    kind, np.arange
-                )
-                options = (
-                    fields.get("options")
-                    or spread(low, high, fields.get("num", fields.get("step"))).tolist()
-                )
-                space[key] = {"type": "choice", "options": options}
-                size *= len(options) if any(key.startswith(name) for name in grid) else 1
-        found.left += [
-            f"{name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key
+                found.left_out.append(f"{block_name} {key}: {fields}".strip())
+                continue
+            space[key] = parameter = _seml_parameter(key, fields)
+            if parameter["type"] == "choice" and any(key.startswith(name) for name in grid):
+                size *= len(parameter["options"])
+        found.left_out += [
+            f"{block_name} {key}: {config.pop(key)}".strip() for key in list(config) if "+" in key
         ]
         # Each block's grid is multiplied with that of the top, which comes first.
         sizes.append(size * sizes[0] if sizes else size)
-        if name:
-            found.arms[name] = config, space
+        if block_name:
+            found.arms[block_name] = config, space
         else:
             found.config = config
             found.space = space
-    found.searcher, found.trials = ("random", drawn * max(sizes)) if drawn else ("grid", max(sizes))
+    found.searcher = "random" if samples else "grid"
+    found.trials = max(sizes) * max(samples, 1)
 
 
-def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
+def _seml_parameter(key: str, fields: Config) -> MutableConfig:
+    """Return our parameter for the setting `key` of SEML with these `fields`.
+
+    `ValueError` for a grid with more than `MOST_VALUES` values.
+    """
+    low: Any = fields.get("min")
+    high: Any = fields.get("max")
+    kind = fields["type"]
+    if kind == "choice":
+        return {"type": "choice", "options": fields["options"]}
+    if kind == "randint":  # whose upper end is not drawn
+        return foreign.ranged("int", low, high - 1)
+    if kind in ("uniform", "loguniform") and "num" not in fields:
+        return foreign.ranged("float", low, high, log=kind == "loguniform")
+    # A grid over a range lists `num` values between its ends, or one each `step`.
+    if (fields.get("num") or (high - low) / fields["step"]) > MOST_VALUES:
+        raise ValueError(f"{key} has more than {MOST_VALUES} values")
+    spread: Any = {"loguniform": np.geomspace, "uniform": np.linspace}.get(kind, np.arange)
+    values = spread(low, high, fields.get("num", fields.get("step")))
+    return {"type": "choice", "options": values.tolist()}
+
+
+def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> None:
     """Read a configuration of Hydra with the Optuna sweeper into `found`; what has no counterpart is noted there.
 
     Args:
@@ -412,7 +430,7 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     """
     direction = sweeper.get("direction", "minimize")
     if isinstance(direction, list):
-        found.left.append(f"direction: {direction}")
+        found.left_out.append(f"direction: {direction}")
         direction = direction[0]
     found.study |= {
         "name": _name(sweeper.get("study_name") or "") or found.study["name"],
@@ -428,17 +446,17 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     kind = sampler.get("_target_") or overrides.get("sweeper/sampler", "tpe")
     found.search_by(kind, "sampler")
     unread = {key: content["hydra"].get(key) or overrides.get(key) for key in ("launcher", "sweep")}
-    found.left += [f"hydra.{key}: {value}" for key, value in unread.items() if value]
-    found.unread(sampler, "_target_", "hydra.sampler.")
+    found.left_out += [f"hydra.{key}: {value}" for key, value in unread.items() if value]
+    found.note_unread(sampler, "_target_", "hydra.sampler.")
     found.trials = sweeper.get("n_trials", found.trials)
     for name, text in (sweeper.get("params") or sweeper["search_space"]).items():
         try:
-            found.space[name] = _of_override(ast.parse(str(text).strip(), mode="eval").body)
+            found.space[name] = _override_parameter(ast.parse(str(text).strip(), mode="eval").body)
         except (SyntaxError, ValueError, TypeError, IndexError):
-            found.left.append(f"{name}: {text}")
+            found.left_out.append(f"{name}: {text}")
     read = "_target_ direction n_trials params sampler search_space study_name"
-    found.unread({key: value for key, value in sweeper.items() if value}, read)
-    found.left.append(
+    found.note_unread({key: value for key, value in sweeper.items() if value}, read)
+    found.left_out.append(
         "what the function returns: name in metrics where the script prints or writes it"
     )
     # The script is guessed: one that names this config, then one with `train` in its name, then the shortest path.
@@ -453,26 +471,27 @@ def _of_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> Non
     found.arm = {"command": ["python", str(files[0]) if files else "main.py", "{args:hydra}"]}
 
 
-def _of_override(node: ast.expr) -> MutableConfig:
+def _override_parameter(node: ast.expr) -> MutableConfig:
     """Return the parameter of an override: `interval(0, 1)`, `range(1, 8, step=2)`, `int(tag(log, interval(1, 9)))`.
 
     A list `[a, b]`, `choice(a, b)` or a single value is a choice. `ValueError` for any other function.
     """
-    name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call):
+        options = [_plain(option) for option in getattr(node, "elts", [node])]
+        return {"type": "choice", "options": options}
+    name = ast.unparse(node.func)
     # These wrap another override, their last argument: they set its type, or with the tag `log` its scale.
-    if isinstance(node, ast.Call) and name in ("float", "int", "tag"):
-        fields = _of_override(node.args[-1])
-        log = name == "tag" and "log" in map(ast.unparse, node.args[:-1])
-        return fields | ({"log": True} if log else {} if name == "tag" else {"type": name})
-    nodes = (
-        [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
-    )
-    values = [_plain(value) for value in nodes or getattr(node, "elts", [node])]
+    if name in ("float", "int"):
+        return _override_parameter(node.args[-1]) | {"type": name}
+    if name == "tag":
+        is_log = "log" in map(ast.unparse, node.args[:-1])
+        return _override_parameter(node.args[-1]) | ({"log": True} if is_log else {})
+    arguments = [*node.args, *(word.value for word in node.keywords)]
+    values = [_plain(argument) for argument in arguments]
     if name in ("interval", "range"):
-        return foreign.ranged(
-            "int" if all(isinstance(value, int) for value in values) else "float", *values
-        )
-    if name not in ("", "choice"):
+        kind = "int" if all(isinstance(value, int) for value in values) else "float"
+        return foreign.ranged(kind, *values)
+    if name != "choice":
         raise ValueError(name)
     return {"type": "choice", "options": values}
 
@@ -485,212 +504,279 @@ def _plain(node: ast.expr) -> Any:
         return read_yaml(ast.unparse(node), "")
 
 
-def _of_python(found: Found, file: Path, text: str) -> None:
-    """Read the script `file`, with this `text`, that searches with Ray Tune or Optuna, or takes flags, into `found`.
+class _Script:
+    """A Python script that searches with Ray Tune or Optuna, or takes flags of argparse; parsed and never run.
 
-    The script is parsed and never run. A search whose function is found becomes a `trainable`, any other script a
-    command with its flags. `SyntaxError` where it is no Python.
+    `read` is called with each node of `tree`, and adds what that node says.
+
+    Attributes:
+        tree: The parsed module.
+        found: The space, the searcher and the pruner that were read, and what has no counterpart.
+        search: What the calls that declare the search say, by our name: `metric`, `mode`, `resources`, `max_t` (the
+            step at which the scheduler ends every trial) and others. Empty: no call declares a search.
+        function: The function of the script that the search calls to train; "" where none was found.
+        flags: Name of a flag -> its default.
+        seed_words: The words of the command that pass the seed; empty where the script has no `--seed`.
     """
-    tree = ast.parse(text, str(file))
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    # Of names that are assigned once, the value is known without running the script.
-    often = Counter(ast.unparse(node.targets[0]) for node in assigned)
-    named = {
-        name: node.value for node in assigned if often[name := ast.unparse(node.targets[0])] == 1
-    }
-    # What is called below the top of the module would run as soon as the study imports it.
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for part in tree.body:
-        runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
-        if runs and isinstance(part, ast.Assign | ast.Expr):
-            line = f"line {part.lineno} runs as the module is imported"
-            found.left.append(f'{line}; put it below `if __name__ == "__main__":`')
 
-    def value(node: ast.expr) -> Any:
+    def __init__(self, found: Found, text: str, file: Path) -> None:
+        """Parse the `text` of the script `file`; `SyntaxError` where it is no Python."""
+        self.tree = ast.parse(text, str(file))
+        self.found = found
+        self.search: MutableConfig = {}
+        self.function = ""
+        self.flags: MutableConfig = {}
+        self.seed_words: list[str] = []
+        self._assignments = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        # Of names that are assigned once, the value is known without running the script.
+        targets = [ast.unparse(node.targets[0]) for node in self._assignments]
+        often = Counter(targets)
+        self._values = {
+            target: node.value
+            for target, node in zip(targets, self._assignments, strict=True)
+            if often[target] == 1
+        }
+        self._functions = {
+            node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
+        }
+
+    def note_runs(self) -> None:
+        """Note each line that would run a search or a training as soon as a study imports the module."""
+        for part in self.tree.body:
+            runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
+            if runs and isinstance(part, ast.Assign | ast.Expr):
+                line = f"line {part.lineno} runs as the module is imported"
+                self.found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
+
+    def read(self, node: ast.AST) -> None:
+        """Take what `node` says of a search: a space, a call that declares it, a parameter, a flag of the script.
+
+        Nothing is taken of any other node. `ValueError` or `TypeError` where its values are not known without running
+        the script.
+        """
+        # The first mapping with calls of `tune` is the space; those within it are read with it.
+        if isinstance(node, ast.Dict) and "tune." in ast.unparse(node) and not self.found.space:
+            _read_tune_space(self.found, node, self.value)
+        if not isinstance(node, ast.Call):
+            return
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name in CALLS and (name != "run" or ast.unparse(node.func) == "tune.run"):
+            for key, argument in _arguments(node, CALLS[name].split()):
+                try:
+                    self._take_argument(name, key, argument)
+                except (ValueError, TypeError):
+                    self.found.left_out.append(f"{key}: {ast.unparse(self._assigned(argument))}")
+        if name == "with_parameters":
+            self.found.left_out.append(ast.unparse(node))
+        elif name == "with_resources":
+            self._take_resources(dict(_arguments(node, ("trainable", "resources")))["resources"])
+        elif name in ("Tuner", "optimize", "run"):
+            self._take_function(node)
+        elif name in foreign.OPTUNA:
+            first, *rest = map(self.value, node.args)
+            keywords = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
+            self.found.space[first] = foreign.suggested(name, rest, keywords)
+        elif name == "add_argument":
+            self._take_flag(node)
+
+    def value(self, node: ast.expr) -> Any:
         """Return the value of a literal, or of a name that is assigned once; `ValueError` for any other expression."""
-        node = named.get(ast.unparse(node), node)  # what was assigned to the name, if it is one
-        # Of `a if smoke_test else b`, b is what the search runs.
-        node = node.orelse if isinstance(node, ast.IfExp) else node
+        node = self._assigned(node)
+        if isinstance(node, ast.IfExp):  # of `a if smoke_test else b`, b is what the search runs
+            node = node.orelse
         if isinstance(node, ast.Dict):
             return {
-                value(key): value(inner)
+                self.value(key): self.value(inner)
                 for key, inner in zip(node.keys, node.values, strict=True)
                 if key
             }
         return ast.literal_eval(node)
 
-    def say(place: str, words: Mapping[str, ast.expr]) -> None:
-        """Note arguments of a call, by name, that have no counterpart."""
-        found.left.extend(f"{place}: {word}={ast.unparse(part)}" for word, part in words.items())
+    def _assigned(self, node: ast.expr) -> ast.expr:
+        """Return what was assigned to `node`, if it is a name that is assigned once; else `node` itself."""
+        return self._values.get(ast.unparse(node), node)
 
-    def made(place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
-        """Return the class of an object and its arguments: by keyword, and `argument 1`, `argument 2`, ... by place.
+    def _take_argument(self, call: str, key: str, argument: ast.expr) -> None:
+        """Take the argument `key` of the call `call` (of `CALLS`), which declares a search; None says nothing.
 
-        `node` is the call that makes it, or a name to which the call was assigned before. Where it only wraps another
-        object (`WRAPPERS`), those of the inner one. `metric`, `mode` and `max_t` are taken out, as the search's own.
+        `ValueError` or `TypeError` where it has no counterpart.
         """
-        text = ast.unparse(node)
-        before = [
-            part.value
-            for part in assigned
-            if part.lineno < node.lineno and ast.unparse(part.targets[0]) == text
-        ]
-        call = [node, *before][-1]  # the last assignment counts
-        words = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
-        words |= {
-            f"argument {number}": part for number, part in enumerate(getattr(call, "args", ()), 1)
-        }
-        kind = ast.unparse(call).partition("(")[0].rpartition(".")[2]
-        for key in ("metric", "mode", "max_t"):
-            if isinstance(words.get(key), ast.Constant | ast.Name):
-                said.setdefault(key, value(words.pop(key)))
-        for key in WRAPPERS.get(kind, ()):
-            if inner := words.pop(key, None):
-                say(f"{place}: {kind}", words)
-                return made(place, inner)
-        return kind, words
-
-    def needs(node: ast.expr) -> None:
-        """Take the cores and GPUs of a trial, `{"cpu": 2, "gpu": 1}`; note any other resource."""
-        asked = value(node)
-        said["resources"] = {f"{key}s": asked[key] for key in ("cpu", "gpu") if asked.get(key)}
-        found.unread(asked, "cpu gpu", "resources: ")
-
-    def read(name: str, key: str, inner: ast.expr) -> None:
-        """Take the argument `key` with the value `inner` of the call `name` (of `CALLS`) that declares a search.
-
-        `ValueError` where it has no counterpart.
-        """
-        if key in ("scheduler", "pruner", "sampler", "search_alg"):
-            kind, words = made(key, inner)
-            if key in ("sampler", "search_alg"):
-                found.search_by(kind, key)
-                said["searcher"] = kind
-            elif kind not in EARLY_STOPPING:
+        if ast.unparse(argument) == "None":
+            return
+        if key in ("sampler", "search_alg"):
+            kind, arguments = self._made(key, argument)
+            self.found.search_by(kind, key)
+            self.search["searcher"] = kind
+            self._leave_out(key, arguments)
+        elif key in ("scheduler", "pruner"):
+            kind, arguments = self._made(key, argument)
+            if kind not in EARLY_STOPPING:
                 raise ValueError(kind)
-            else:
-                pruner, known = EARLY_STOPPING[kind]
-                options = {
-                    our: value(words.pop(their, ast.Constant(n)))
-                    for their, (our, n) in known.items()
-                }
-                found.pruner = {"pruner": pruner, "pruner_options": options}
-                if pruner == "asha" and key == "scheduler":  # where Ray Tune ends each trial
-                    said.setdefault("max_t", 100)
-            say(key, words)
+            pruner, known = EARLY_STOPPING[kind]
+            options = {
+                ours: self.value(arguments.pop(theirs, ast.Constant(default)))
+                for theirs, (ours, default) in known.items()
+            }
+            self.found.pruner = {"pruner": pruner, "pruner_options": options}
+            if pruner == "asha" and key == "scheduler":  # where Ray Tune ends each trial
+                self.search.setdefault("max_t", 100)
+            self._leave_out(key, arguments)
         elif key == "resources_per_trial":
-            needs(inner)
-        elif key not in CALLS[name].split():
+            self._take_resources(argument)
+        elif key not in CALLS[call].split():
             raise ValueError(key)
         elif key not in WALKED.split():
-            said[key.removeprefix("study_")] = value(inner)
+            self.search[key.removeprefix("study_")] = self.value(argument)
 
-    said: MutableConfig = {}  # of the search: metric, mode, number of trials, resources, ...
-    trains = ""  # the function that the search calls
-    seeded = []  # the words of the command that name the seed
-    flags = MutableConfig()  # of argparse, with their defaults
-    for node in ast.walk(tree):
+    def _made(self, place: str, node: ast.expr) -> tuple[str, dict[str, ast.expr]]:
+        """Return the class of an object and its arguments: by keyword, and `argument 1`, `argument 2`, ... by place.
+
+        `node` is the call that makes the object, or a name to which the call was assigned before. Where the object
+        only wraps another one (`WRAPPERS`), class and arguments are those of the inner one; arguments of the wrapper
+        are left out, at `place`. `metric`, `mode` and `max_t` are taken out, as the search's own.
+        """
+        name = ast.unparse(node)
+        before = [
+            part.value
+            for part in self._assignments
+            if part.lineno < node.lineno and ast.unparse(part.targets[0]) == name
+        ]
+        call = before[-1] if before else node  # the last assignment counts
+        arguments = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
+        for number, part in enumerate(getattr(call, "args", ()), 1):
+            arguments[f"argument {number}"] = part
+        kind = ast.unparse(call).partition("(")[0].rpartition(".")[2]
+        for key in ("metric", "mode", "max_t"):
+            if isinstance(arguments.get(key), ast.Constant | ast.Name):
+                self.search.setdefault(key, self.value(arguments.pop(key)))
+        for key in WRAPPERS.get(kind, ()):
+            if inner := arguments.pop(key, None):
+                self._leave_out(f"{place}: {kind}", arguments)
+                return self._made(place, inner)
+        return kind, arguments
+
+    def _leave_out(self, place: str, arguments: Mapping[str, ast.expr]) -> None:
+        """Note arguments of a call, by name, that have no counterpart."""
+        self.found.left_out += [
+            f"{place}: {name}={ast.unparse(value)}" for name, value in arguments.items()
+        ]
+
+    def _take_resources(self, node: ast.expr) -> None:
+        """Take the cores and GPUs of a trial, `{"cpu": 2, "gpu": 1}`; note any other resource."""
+        asked = self.value(node)
+        self.search["resources"] = {
+            f"{key}s": asked[key] for key in ("cpu", "gpu") if asked.get(key)
+        }
+        self.found.note_unread(asked, "cpu gpu", "resources: ")
+
+    def _take_function(self, call: ast.Call) -> None:
+        """Take the function of the script that `call` names first, unless an earlier call has named one.
+
+        It may stand in the call itself, or in what one of the call's names was assigned.
+        """
+        names = [part.id for part in ast.walk(call) if isinstance(part, ast.Name)]
+        assigned = [self._values[name] for name in names if name in self._values]
+        for top in [call, *assigned]:
+            for part in ast.walk(top):
+                if isinstance(part, ast.Name) and part.id in self._functions:
+                    self.function = self.function or part.id
+
+    def _take_flag(self, call: ast.Call) -> None:
+        """Take a flag of argparse with its default; note one that the script needs and that has none."""
+        words = {word.arg: word.value for word in call.keywords}
+        # Of `-l, --learning-rate` the long one.
+        flag = max(map(self.value, call.args), key=len)
+        default = None
+        if "default" in words:
+            default = self.value(words["default"])
+        elif "action" in words:  # such as store_true
+            default = False
+        if flag == "--seed":
+            self.seed_words = [flag, "{seed}"]
+        elif flag[0] != "-" or "required" in words:
+            self.found.left_out.append(
+                f"{flag}: the script needs it and has no default; add it to the command or to config"
+            )
+        elif default is not None:
+            self.flags[flag.lstrip("-")] = default
+
+
+def _arguments(call: ast.Call, names: Sequence[str]) -> list[tuple[str, ast.expr]]:
+    """Return name and value of each argument of a call; those by place have the `names`, in order.
+
+    A mapping that is unpacked has the name `**`.
+    """
+    placed = list(zip(names, call.args, strict=False))
+    return placed + [(word.arg or "**", word.value) for word in call.keywords]
+
+
+def _read_script(found: Found, file: Path, text: str) -> None:
+    """Read the script `file`, with this `text`, that searches with Ray Tune or Optuna, or takes flags, into `found`.
+
+    The script is parsed and never run. A search whose function is found becomes a `trainable`, any other script a
+    command with its flags. `SyntaxError` where it is no Python.
+    """
+    script = _Script(found, text, file)
+    script.note_runs()
+    for node in ast.walk(script.tree):
         try:
-            # The first mapping with calls of `tune` is the space; those within it are read with it.
-            if isinstance(node, ast.Dict) and "tune." in ast.unparse(node) and not found.space:
-                _of_tune(found, node, value)
-            if not isinstance(node, ast.Call):
-                continue
-            name = ast.unparse(node.func).rpartition(".")[2]
-            if name in CALLS and (name != "run" or ast.unparse(node.func) == "tune.run"):
-                placed = zip(CALLS[name].split(), node.args, strict=False)
-                for key, argument in [
-                    *placed,
-                    *((word.arg or "**", word.value) for word in node.keywords),
-                ]:
-                    try:
-                        if ast.unparse(argument) != "None":
-                            read(name, key, argument)
-                    except (ValueError, TypeError):
-                        found.left.append(
-                            f"{key}: {ast.unparse(named.get(ast.unparse(argument), argument))}"
-                        )
-            # What else says something of the search: what its function needs, which one it is, a parameter, a flag.
-            if name == "with_parameters":
-                found.left.append(ast.unparse(node))
-            elif name == "with_resources":
-                needs([*node.args[1:], *(word.value for word in node.keywords)][0])
-            elif name in ("Tuner", "optimize", "run"):
-                # The function may stand in the call itself, or in what one of its names was assigned.
-                names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-                nodes = [node, *(named[name] for name in names if name in named)]
-                parts = [part for top in nodes for part in ast.walk(top)]
-                inner = [
-                    part.id for part in parts if isinstance(part, ast.Name) and part.id in functions
-                ]
-                trains = trains or (inner or [""])[0]
-            elif name in foreign.OPTUNA:
-                first, *rest = map(value, node.args)
-                keywords = {word.arg: value(word.value) for word in node.keywords if word.arg}
-                found.space[first] = foreign.suggested(name, rest, keywords)
-            elif name == "add_argument":
-                words = {word.arg: word.value for word in node.keywords}
-                # Of `-l, --learning-rate` the long one.
-                flag = max(map(value, node.args), key=len)
-                # A flag with an action, such as store_true, is off where no default is named.
-                default = (
-                    value(words["default"])
-                    if "default" in words
-                    else False
-                    if "action" in words
-                    else None
-                )
-                if flag == "--seed":
-                    seeded = [flag, "{seed}"]
-                elif flag[0] != "-" or "required" in words:
-                    found.left.append(
-                        f"{flag}: the script needs it and has no default; add it to the command or to config"
-                    )
-                elif default is not None and flag[0] == "-":
-                    flags[flag.lstrip("-")] = default
+            script.read(node)
         except (ValueError, TypeError):
-            found.left.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
-    usual = "min" if "create_study" in text else "max"
+            found.left_out.append(f"line {getattr(node, 'lineno', 0)}: {ast.unparse(node)}")
+    search = script.search
     # Optuna minimises where nothing else is said, Ray Tune maximises.
-    found.study["mode"] = str(said.get("direction", said.get("mode", usual)))[:3]
-    found.study["name"] = _name(said.get("name", "")) or found.study["name"]
-    if found.space and trains:
-        kind, metric = (
-            ("tune", said.get("metric", "accuracy")) if "tune." in text else ("optuna", "objective")
-        )
-        # A function to train with was found: it is called as it is, in place of a command.
+    usual = "min" if "create_study" in text else "max"
+    found.study["mode"] = str(search.get("direction", search.get("mode", usual)))[:3]
+    found.study["name"] = _name(search.get("name", "")) or found.study["name"]
+    if found.space and script.function:
+        # The function is called as it is, in place of a command.
         module = ".".join(Path(_from_here(file.resolve())).with_suffix("").parts)
-        found.study["metric"] = metric
-        found.searcher = found.searcher or ("random" if kind == "tune" else "tpe")
-        if "tune.grid_search(" in text:
-            found.searcher = "grid"
-            if (times := said.get("num_samples", 1)) > 1:
-                found.left.append(f"num_samples: {times}; `seeds` repeats each point of a grid")
-        if (
-            kind == "tune"
-            and isinstance(stop := said.get("stop", {}), dict)
-            and (stop or "max_t" in said)
-        ):
-            # `stop` of the search goes before the step at which the scheduler ends every trial.
-            last = {"training_iteration": said["max_t"]} if "max_t" in said else {}
-            found.config[UNTIL] = last | stop
-        found.trials = int(said.get("n_trials") or said.get("num_samples") or found.trials)
-        found.arm = {"trainable": f"{kind}:{module}:{trains}"}
-        found.arm |= {"resources": said["resources"]} if said.get("resources") else {}
+        if "tune." in text:
+            _read_tune_search(found, text, search)
+            found.arm = {"trainable": f"tune:{module}:{script.function}"}
+        else:
+            found.study["metric"] = "objective"
+            found.searcher = found.searcher or "tpe"
+            found.arm = {"trainable": f"optuna:{module}:{script.function}"}
+        found.trials = int(search.get("n_trials") or search.get("num_samples") or found.trials)
+        if search.get("resources"):
+            found.arm["resources"] = search["resources"]
     else:
-        if "metric" in said:
-            found.study["metric"] = said["metric"]
-        found.config = flags
+        if "metric" in search:
+            found.study["metric"] = search["metric"]
+        found.config = script.flags
         found.searcher = "random" if found.space else "grid"
-        found.arm = {"command": ["python", _from_here(file.resolve()), *seeded, "{args}"]}
-        if said:
-            found.left.append(
+        words = ["python", _from_here(file.resolve()), *script.seed_words, "{args}"]
+        found.arm = {"command": words}
+        if search:
+            found.left_out.append(
                 "trainable: no function at the top of this file is what Tuner, run or optimize calls"
             )
-        found.left.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
+        found.left_out.append("axes: a setting of config and its values, such as {lr: [0.1, 0.01]}")
 
 
-def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None:
+def _read_tune_search(found: Found, text: str, search: Config) -> None:
+    """Read metric, searcher and end of trials of a search by Ray Tune, from what its calls say, into `found`.
+
+    `text` is that of the whole script, `search` as in `_Script`.
+    """
+    found.study["metric"] = search.get("metric", "accuracy")
+    found.searcher = found.searcher or "random"
+    if "tune.grid_search(" in text:
+        found.searcher = "grid"
+        samples = search.get("num_samples", 1)
+        if samples > 1:
+            found.left_out.append(f"num_samples: {samples}; `seeds` repeats each point of a grid")
+    stop = search.get("stop", {})
+    last_step = {"training_iteration": search["max_t"]} if "max_t" in search else {}
+    # `stop` of the search goes before the step at which the scheduler ends every trial.
+    if isinstance(stop, dict) and (stop or last_step):
+        found.config[UNTIL] = last_step | stop
+
+
+def _read_tune_space(
+    found: Found, node: ast.Dict, value: Callable[[ast.expr], Any], prefix: str = ""
+) -> None:
     """Read a `param_space` of Ray Tune, the mapping `node`, into the space and the config of `found`.
 
     `value` gives the value of a literal or a known name, or raises `ValueError`; what has none is noted as left out.
@@ -698,24 +784,23 @@ def _of_tune(found: Found, node: ast.Dict, value: Any, prefix: str = "") -> None
     """
     for key, inner in zip(node.keys, node.values, strict=True):
         if key is None:
-            found.left.append(f"**{ast.unparse(inner)}")
+            found.left_out.append(f"**{ast.unparse(inner)}")
             continue
         name = f"{prefix}{value(key)}"
         if isinstance(inner, ast.Dict):
-            _of_tune(found, inner, value, f"{name}.")
+            _read_tune_space(found, inner, value, f"{name}.")
             continue
         try:
             if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith("tune."):
+                function = ast.unparse(inner.func).removeprefix("tune.")
                 # The base of a logarithm changes nothing in what is drawn.
-                words = [
-                    *inner.args,
-                    *(word.value for word in inner.keywords if word.arg != "base"),
-                ]
-                found.space[name] = foreign.tuned(ast.unparse(inner.func)[5:], [*map(value, words)])
+                named = [word.value for word in inner.keywords if word.arg != "base"]
+                values = [value(argument) for argument in inner.args + named]
+                found.space[name] = foreign.tuned(function, values)
             else:
                 found.config[name] = value(inner)
         except (ValueError, TypeError):
-            found.left.append(f"{name}: {ast.unparse(inner)}")
+            found.left_out.append(f"{name}: {ast.unparse(inner)}")
 
 
 def _name(text: str) -> str:
