@@ -22,31 +22,31 @@ PACKAGES_OF_ALL = {
     "torch",
     "torchvision",
 }
-"""What the extra `all` installs, as it is imported."""
+"""Packages that the extra `all` installs, by the names under which they are imported."""
 EXTRAS = {**dict.fromkeys(PACKAGES_OF_ALL, "all"), "mcp": "mcp"}
-"""Package, as it is imported -> the extra that installs it."""
+"""Package, by the name under which it is imported -> the extra that installs it."""
 MIN_ADDRESS_SPACE = 2**30
-"""What compiled libraries need to be loaded; with less they raise, or hang."""
+"""Bytes of address space that compiled libraries need to be loaded; with less they raise, or hang."""
 
 JUDGING = {"judge", "compare", "ledger", "noise"}
-"""Commands that do with pandas and SciPy."""
+"""Commands for which the smaller extra `judge` (pandas and SciPy) is enough."""
 ACTING = {"run", "evaluate", "decide", "submit"}
-"""Commands whose exit status says what became of a study; of all others the output is what they are for."""
+"""Commands whose exit status says what became of a study. All other commands are run for their output."""
 
 
 class Output(io.FileIO):
     """A standard stream whose writes never fail, as on a full disk: what was trained matters more than what is printed.
 
-    `lost` is the first error, None as long as nothing was lost. A pipe that nobody reads any more ends the command, as
-    ever.
+    `lost` is the first error, None as long as nothing was lost. A broken pipe, which nobody reads any more, still
+    raises and so ends the command.
     """
 
     lost: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """Write what can be written, and return its length; `len(data)`, as if all was written, where that fails.
+        """Write `data` and return how many bytes were written; where writing fails `len(data)`, as if all were written.
 
-        Raises `BrokenPipeError` where nobody reads any more.
+        Raises `BrokenPipeError` where the stream is a pipe that nobody reads any more.
         """
         try:
             return super().write(data)
@@ -60,8 +60,8 @@ class Output(io.FileIO):
 def program() -> None:
     """Run `main`, and end the process: the entry point of `contrasweep`.
 
-    What Python does last, which visits every object of every module and takes up to two seconds, is left out. What was
-    registered to be done at the end is done. Where output was lost, a line on stderr says so.
+    Functions that were registered with `atexit` run. Python's own last step is skipped: it visits every object of every
+    module, which takes up to two seconds. Where output was lost, a line on stderr says so.
     """
     from contrasweep.running.signals import attend, interruption
 
@@ -71,23 +71,26 @@ def program() -> None:
         if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
             continue
-        if stream is not getattr(sys, f"__{name}__"):  # somebody else takes it
+        if stream is not getattr(
+            sys, f"__{name}__"
+        ):  # a caller has replaced it already, as a test does
             continue
-        outputs.append(Output(number, "w", closefd=False))
-        written = io.BufferedWriter(outputs[-1])
-        same = {
+        output = Output(number, "w", closefd=False)
+        outputs.append(output)
+        settings = {
             "encoding": stream.encoding,
             "errors": stream.errors,
             "line_buffering": stream.line_buffering,
         }
-        setattr(sys, name, io.TextIOWrapper(written, **same))
-    attend()
+        setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(output), **settings))
+    attend()  # installs the handlers of signals
     try:
         main()
     except KeyboardInterrupt:
         interruption.end_process()
     except SystemExit as end:
-        # Python waits for such threads, and prints a text that stands as the exit code: then it has to end the process.
+        # Two things only Python's own end does: it waits for threads that are no daemons (the main one is always
+        # there), and prints an exit code that is a text.
         waited_for = [thread for thread in threading.enumerate() if not thread.daemon]
         if len(waited_for) > 1 or isinstance(end.code, str):
             raise
@@ -111,7 +114,8 @@ def main() -> None:
     Its code is 0 where all is done, 1 where something failed, 2 for wrong input, 3 where a budget is used up, 130 after
     an interruption (run the command again to go on).
     """
-    if 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < MIN_ADDRESS_SPACE:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]  # in bytes; -1: there is none
+    if 0 <= limit < MIN_ADDRESS_SPACE:
         _fail(
             f"the address space of this process is limited to {limit / 2**30:.2f} GiB, and libraries need 1 GiB "
             "to be loaded; `ulimit -v unlimited` lifts the limit"
@@ -133,12 +137,14 @@ def main() -> None:
         _fail("the current folder does not exist any more; cd to one that does")
     try:
         check_arguments(sys.argv[1:])
-        # From here on an interruption is a KeyboardInterrupt in the command, which ends in order; before and after, it
-        # ends the process itself.
+        # While the command runs, an interruption is a KeyboardInterrupt in it, so that the command ends in order.
+        # Before and after, an interruption ends the process at once.
         interruption.at_once = False
         try:
             status = app(standalone_mode=False)
-        except BaseException:  # what an import or compiled code has made of a KeyboardInterrupt
+        except (
+            BaseException
+        ):  # an import or compiled code may turn a KeyboardInterrupt into another error
             if not interruption.requested:
                 raise
             status = INTERRUPTED
@@ -160,16 +166,16 @@ def main() -> None:
     except SystemExit as error:  # no command of ours raises it
         if _raised_in(error) == "typer":  # --show-completion, and what the shell asks at each Tab
             raise
-        if isinstance(error.__context__, BrokenPipeError):  # Typer does, in place of this one
+        if isinstance(error.__context__, BrokenPipeError):  # Typer raises SystemExit in place of it
             _end_unread(error.__context__)
-        # code that a study names called sys.exit
+        # What is left is code that a study names, which called sys.exit.
         _fail(
             f"code that the study names ended the process; {in_one_line(error)}; a part must not call sys.exit"
         )
     except typer.Abort:  # a question that was answered with no, or by nobody
         _fail("nothing was changed")
     except Exception as error:
-        # what Click raises for wrong options, and Typer's own copy of Click
+        # Errors of Click, and of Typer's own copy of Click, have this method: they are raised for wrong options.
         if not hasattr(error, "format_message"):
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -183,9 +189,9 @@ def main() -> None:
 
 
 def _end_unread(error: BrokenPipeError) -> NoReturn:
-    """Exit with 1, silently, where nobody reads standard output or error any more, as behind `| head`.
+    """Exit with 1, silently, where nobody reads standard output or standard error any more, as behind `| head`.
 
-    Where both are open, another pipe is broken: that is an error, which is printed.
+    Where both are still read, another pipe is broken: then `error` is printed, and the exit status is 2.
     """
     import select
 
@@ -198,13 +204,13 @@ def _end_unread(error: BrokenPipeError) -> NoReturn:
     if not printed.poll(0):
         _fail(in_one_line(error))
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # what is still to be flushed
+    os.dup2(nowhere, 1)  # takes what is still to be flushed
     os.dup2(nowhere, 2)
     sys.exit(1)
 
 
 def _raised_in(error: BaseException) -> str:
-    """Return the top-level package whose code raised this error, the innermost frame's; "" without a traceback."""
+    """Return the top-level package whose code raised this error: the innermost frame's; "" without a traceback."""
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
@@ -212,9 +218,10 @@ def _raised_in(error: BaseException) -> str:
 
 
 def _fail(message: str, error: Exception | None = None) -> NoReturn:
-    """Print `message` as one line on stderr, and where JSON was asked for as a document on stdout; exit with 2.
+    """Print `message` as one line on stderr, with `--json` also the document `error` on stdout, and exit with 2.
 
-    `error` is what was raised, whose parts the document has; None: there are none. Secrets are blotted out.
+    `error` is the exception, from whose parts the document takes rule, place, value and hint; None: they are empty.
+    Secrets are blotted out.
     """
     from contrasweep.cli.options import wants_json
     from contrasweep.errors import clipped, error_members

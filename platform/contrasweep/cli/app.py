@@ -129,7 +129,8 @@ def plan(
             raise expected.refused
         documents.append(expected.to_dict())
         # Arms of a later study of the file may start from the trials of this one.
-        plans += [expected.plan] if expected.plan else []
+        if expected.plan:
+            plans.append(expected.plan)
     if json and len(documents) > 1:
         print_json("plans", {"studies": [whole("plan", document) for document in documents]})
     elif json:
@@ -207,7 +208,7 @@ def run(
     if json and len(studies) > 1:
         print_json(
             "reports",
-            {"studies": [whole("report", reports.summary(done_one)) for done_one in done]},
+            {"studies": [whole("report", reports.summary(results)) for results in done]},
         )
     elif json:
         print_json("report", reports.summary(results))
@@ -222,7 +223,8 @@ def _print_results(
 ) -> None:
     """Print the table of a study that has run, what would decide it, its search, and where its records are.
 
-    `tracking` is the option (`OF_STUDY`: what `declared` names), of which the command that opens MLflow is printed.
+    Where MLflow tracks the study, the command that opens it is printed too. `tracking` is the option of that name;
+    `OF_STUDY` stands for what the study `declared` names.
     """
     from contrasweep.reporting.search_notes import search_notes
     from contrasweep.tracking.kinds import parted, tracking_of
@@ -234,7 +236,8 @@ def _print_results(
     print(
         f"\nrecords:  {storage}/{results.name}\nreport:   {command_line('report', results.name, storage=storage)}"
     )
-    for store in parted(tracking_of(tracking, declared.tracking))[0]:
+    stores, _ = parted(tracking_of(tracking, declared.tracking))  # MLflow's, and other trackers
+    for store in stores:
         print(f"MLflow:   {command_line('ui', tracking=redacted(store), study=results.name)}")
 
 
@@ -291,7 +294,8 @@ def evaluate(
         "cluster": cluster,
         "quiet": quiet,
     }
-    if (checkpoint is not None) != bool(model) or not (study or model):  # one without the other
+    # --model and --checkpoint go together; without both, a study is needed.
+    if (checkpoint is not None) != bool(model) or not (study or model):
         hint = "or --model PACKAGE.MODULE:FUNCTION --checkpoint FILE, for a network that was trained elsewhere"
         raise SpecError("it evaluates the networks of a study", place="STUDY", hint=hint)
     if checkpoint is not None:
@@ -301,7 +305,8 @@ def evaluate(
     else:
         results, evaluated = driver.evaluate(study or "", **options)
     # The metrics that an evaluation adds have a slash in their name, and a value in some trial.
-    metrics = [str(n) for n in evaluated.done.dropna(axis=1, how="all") if "/" in str(n)]
+    named = map(str, evaluated.done.dropna(axis=1, how="all"))
+    metrics = [name for name in named if "/" in name]
     tables = [results.table(metric=metric) for metric in metrics]
     if json:
         print_json("report", reports.summary(results, tables[0] if tables else None))
@@ -335,7 +340,8 @@ def sync(
     from contrasweep.tracking.sync import sync as bring_up
     from contrasweep.tracking.tracker import TrackedStudy
 
-    # Whoever writes to a storage could name an address of theirs in it: only that of a file of the user's is used.
+    # Whoever can write to a storage could put an address into it. So an address from a storage is never used, only one
+    # from a study file of the user.
     declared = reports.declared(study)
     results = Results.load(declared.name if declared else study, storage)
     named = results.document.spec.get("tracking")

@@ -76,9 +76,9 @@ def decide(
     # `incumbent` means the last candidate that was kept, which --set then changes.
     arm = declared.incumbent_now(storage=storage) if candidate == INCUMBENT else declared.incumbent
     arm = load_candidate(candidate, arm, sets or [])
-    called = name or _called(candidate, sets or [])
+    name = name or _candidate_name(candidate, sets or [])
     if dry_run:
-        expected = declared.outlook(arm, called, storage=storage, more=more)
+        expected = declared.outlook(arm, name, storage=storage, more=more)
         if json:
             print_json("outlook", expected.to_dict())
         else:
@@ -86,7 +86,7 @@ def decide(
         return
     decision = declared.decide(
         arm,
-        called,
+        name,
         storage=storage,
         tracking=tracking,
         by=by,
@@ -97,13 +97,11 @@ def decide(
         cluster=cluster,
     )
     # The interval is of candidate minus incumbent, on fresh seeds; without it (None) the requirement stays open.
-    outcome = (
-        requirement.outcome(
+    outcome = None
+    if requirement:
+        outcome = requirement.outcome(
             decision.low, decision.high, declared.mode, declared.smallest_difference
         )
-        if requirement
-        else None
-    )
     if json:
         print_json("decide", decision.to_dict() | {"required": required(require, outcome)})
     else:
@@ -111,11 +109,11 @@ def decide(
     end_as(require, outcome)
 
 
-def _called(candidate: str, sets: list[str]) -> str:
+def _candidate_name(candidate: str, sets: list[str]) -> str:
     """Return a name for a candidate: what `sets` (PATH=VALUE) changes, else its file's stem or NAME of `module:NAME`.
 
-    `config.loss.temperature=0.05` gives `loss.temperature-0.05`. At most 100 characters; `candidate` where none is
-    left.
+    `config.loss.temperature=0.05` gives `loss.temperature-0.05`. The name has at most 100 characters; it is `candidate`
+    where no character can stay.
     """
     if sets:
         name = "+".join(path.removeprefix("config.") for path in sets)
@@ -123,7 +121,8 @@ def _called(candidate: str, sets: list[str]) -> str:
         name = Path(candidate).stem
     else:
         name = candidate
-    return NOT_IN_NAMES.sub("-", name.rpartition(":")[2])[:100].strip("-.") or "candidate"
+    short = name.rpartition(":")[2]
+    return NOT_IN_NAMES.sub("-", short)[:100].strip("-.") or "candidate"
 
 
 def ledger(
@@ -140,7 +139,7 @@ def ledger(
 ) -> None:
     """Show what a campaign or all studies decided.
 
-    Of studies it says which of their verdicts remain where all of them together are one stream.
+    Of all studies it says which verdicts still hold where the studies together count as one stream of tests.
     """
     from contrasweep.campaign.campaign import load_campaign, stored_history
     from contrasweep.campaign.history import comparisons_of

@@ -58,7 +58,7 @@ SIGNATURES = {
     "pruners": "a class (mode, budget, **options): contrasweep.tuning.pruners.Pruner",
     "trackers": "a class (study) with start, report, finish and close",
 }
-"""Kind -> what one of your own is, at `package.module:name`."""
+"""Kind -> what an entry of the user's own must be, which stands at `package.module:name`."""
 STUDIES = "contrasweep.search_spaces"
 """The package whose modules hold studies."""
 
@@ -78,10 +78,10 @@ class Setting:
 
 
 def descriptions(kind: str, package: str = STUDIES) -> dict[str, str]:
-    """Return name -> a line on it, for all entries of this kind, also those of installed packages.
+    """Return name -> description (one line) of all entries of this kind, also of those that installed packages bring.
 
-    With `kind` "studies" they are the studies in the modules of `package`, by `module:NAME`; else that is not read.
-    `SpecError` for an unknown kind.
+    `package` is read for the kind "studies" alone: its entries are the studies in the modules of `package`, by
+    `module:NAME`. `SpecError` for an unknown kind.
     """
     if kind == "studies":
         return {name: study.description for name, study in _studies(package)}
@@ -238,8 +238,10 @@ def _of_component(component: Declared, name: str, description: str) -> Iterator[
     listed = f"One of {', '.join(table)}, or a dotted path; below it what {default} takes."
     yield Setting(name, table.kind, repr(default), f"{description} {listed}".strip())
     for inner in _fields_of(table.takes(table[default], component.defaults), f"{name}."):
-        here = component.defaults.get(inner.name.removeprefix(f"{name}."))
-        yield inner if here is None else dataclasses.replace(inner, default=repr(here))
+        default_here = component.defaults.get(inner.name.removeprefix(f"{name}."))
+        if default_here is not None:
+            inner = dataclasses.replace(inner, default=repr(default_here))
+        yield inner
 
 
 def _default_of(field: "dataclasses.Field[Any]") -> str | None:
@@ -255,7 +257,7 @@ def _default_of(field: "dataclasses.Field[Any]") -> str | None:
 
 
 def _type_name(hint: Any) -> str:
-    """A type as a person writes it: `float`, `one of 'sgd', 'adamw'`, `int | None`."""
+    """Return a type as a person writes it: `float`, `one of 'sgd', 'adamw'`, `int | None`; "" for no annotation."""
     origin = typing.get_origin(hint)
     parts = typing.get_args(hint)
     if origin is typing.Annotated:

@@ -1,6 +1,7 @@
 """Commands on jobs: submit a study to a cluster, ask for its status, read its log, stop it."""
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,8 +41,8 @@ JobOrStudy = Annotated[
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Print what the job prints until it ends.")]
-# of a job's status; of any other it is 1
 EXIT = {"SUCCEEDED": 0, "RUNNING": 0, "PENDING": 0}
+"""Status of a job -> exit status of the command that waits for it or asks; 1 for any other status."""
 
 
 def submit(
@@ -91,34 +92,14 @@ def submit(
         "rerun": rerun or [],
     }
     if slurm:
-        from contrasweep.running.slurm import submit_slurm
-
         if dry_run or follow or cluster:
             raise SpecError(
                 "--slurm goes without --dry-run, --follow and --cluster", place="submit"
             )
-        options = dict(word.partition("=")[::2] for word in sbatch or [])
-        array, tasks = submit_slurm(study, options=options, **asked)
-        if json:
-            print_json("submit", {"job": array, "address": "slurm"})
-        elif array:
-            print(f"job:      {array} ({plural(tasks, 'task')})")
-            print(
-                f"status:   {command_line('status', reports.name(study), storage=storage)}\nend:      scancel {array}"
-            )
-        else:
-            print("every trial has its record")
+        _submit_slurm(study, sbatch or [], asked, json)
         return
     if dry_run:
-        sizes = sent(study, sets=sets or [], cluster=cluster)
-        total = sum(sizes.values())
-        if json:
-            files = [{"file": name, "bytes": size} for name, size in sizes.items()]
-            print_json("submit", {"files": files, "bytes": total})
-            return
-        wide = len(f"{max(sizes.values()):,}")
-        print("\n".join(f"{size:>{wide},}  {name}" for name, size in sizes.items()))
-        print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
+        _print_files(sent(study, sets=sets or [], cluster=cluster), json)
         return
     if address is None:
         hint = "--address http://HEAD:8265, or --dry-run to see what would be sent"
@@ -133,6 +114,37 @@ def submit(
         )
     if follow:
         raise typer.Exit(EXIT.get(job.follow(_write), 1))
+
+
+def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: bool) -> None:
+    """Send a study to Slurm as an array, and print its id and the commands that ask for it and end it.
+
+    `sbatch` has options as NAME=VALUE, `asked` what the job's own `contrasweep run` is told.
+    """
+    from contrasweep.running.slurm import submit_slurm
+
+    options = dict(word.partition("=")[::2] for word in sbatch)
+    array, tasks = submit_slurm(study, options=options, **asked)
+    if json:
+        print_json("submit", {"job": array, "address": "slurm"})
+    elif array:
+        status_line = command_line("status", reports.name(study), storage=asked["storage"])
+        print(f"job:      {array} ({plural(tasks, 'task')})")
+        print(f"status:   {status_line}\nend:      scancel {array}")
+    else:
+        print("every trial has its record")
+
+
+def _print_files(sizes: Mapping[str, int], json: bool) -> None:
+    """Print the files that would be sent, file -> bytes, and their sum; with `json` as a document."""
+    total = sum(sizes.values())
+    if json:
+        files = [{"file": name, "bytes": size} for name, size in sizes.items()]
+        print_json("submit", {"files": files, "bytes": total})
+        return
+    wide = len(f"{max(sizes.values()):,}")
+    print("\n".join(f"{size:>{wide},}  {name}" for name, size in sizes.items()))
+    print(f"{plural(len(sizes), 'file')} would be sent, {total / 2**20:.2f} MiB")
 
 
 def status(
@@ -234,8 +246,12 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     study = reports.name(name)
     if study in campaign_names(storage):
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
-        every = [StudyRecords(storage, other) for other in names]
-        living = [records for records in every if (live := read_live(records)) and is_living(live)]
+        living = []
+        for other in names:
+            records = StudyRecords(storage, other)
+            state = read_live(records)
+            if state is not None and is_living(state):
+                living.append(records)
         if not living:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         # Where several run at once, the last by name is stopped; the same command then stops the next.
@@ -246,10 +262,10 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
 
 
 def _job(name: str, address: str) -> "Job":
-    """Return the job with the id `name`, without asking for it; for the name of a study, its newest job.
+    """Return the job with the id `name`; for the name of a study, the newest job of that study on the cluster.
 
-    Where the cluster has no job of the study, `name` is taken for an id, of which the first call says that there is
-    none.
+    The cluster is asked for the name of a study alone. Where it has no job of that study, `name` is taken for an id:
+    the first call of the job then raises that there is none.
     """
     from contrasweep.cluster.jobs import JOB_ID, Dashboard, Job
 

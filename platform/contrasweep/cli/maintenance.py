@@ -48,29 +48,26 @@ def code(
     if json:
         archived = [
             {
-                "name": p.when,
-                "reason": p.reason,
-                "trials": list(p.trial_ids),
-                "searches": dict(p.searches),
+                "name": part.when,
+                "reason": part.reason,
+                "trials": list(part.trial_ids),
+                "searches": dict(part.searches),
             }
-            for p in aside
+            for part in aside
         ]
         print_json("code", {"code": rows, "archived": archived})
         return
     # Two lines a code: its trials and when these ended; below its digest the commit and some of its modules.
     for row in rows:
-        print(
-            f"{row['digest'] or 'not recorded':<16}  {plural(row['trials'], 'trial')}, {row['from']} to {row['to']}"
-        )
-        if row["digest"]:
-            commit = (
-                f"commit {row['commit'][:12]}{' with changes' if row['dirty'] else ''}"
-                if row["commit"]
-                else "no commit"
-            )
-            print(
-                f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{' ...' if len(row['modules']) > 4 else ''}"
-            )
+        digest = row["digest"] or "not recorded"
+        print(f"{digest:<16}  {plural(row['trials'], 'trial')}, {row['from']} to {row['to']}")
+        if not row["digest"]:
+            continue
+        commit = "no commit"
+        if row["commit"]:
+            commit = f"commit {row['commit'][:12]}{' with changes' if row['dirty'] else ''}"
+        more = " ..." if len(row["modules"]) > 4 else ""
+        print(f"{'':<16}  {commit}; {', '.join(row['modules'][:4])}{more}")
     for part in aside:
         print(f"archived {part.when}: {plural(len(part.trial_ids), 'trial')} ({part.reason})")
 
@@ -242,9 +239,9 @@ def verify(
         print_json("verify", vars(result) | {"findings": findings, "sound": result.sound})
         raise typer.Exit(0 if result.sound else 1)
     for finding in result.findings[:MAX_LINES]:
-        outcome = (
-            finding.outcome if repair or not finding.repair else f"with --repair {finding.outcome}"
-        )
+        outcome = finding.outcome
+        if finding.repair and not repair:
+            outcome = f"with --repair {outcome}"
         print(f"{finding.file}: {finding.problem}; {outcome}")
     if (unlisted := len(result.findings) - MAX_LINES) > 0:
         print(f"... and {unlisted} more (all of them with --json)")
@@ -273,9 +270,9 @@ def _by_code(records: "StudyRecords") -> "dict[str, list[Record]]":
 
 
 def _row(records: "StudyRecords", digest: str, trials: "list[Record]") -> "CodeRow":
-    """Return a row of the table of codes: the code `digest`, the `trials` that it made (one at least), and their ends.
+    """Return a row of the table of codes: the code `digest`, how many `trials` it made, and when they ended.
 
-    Commit and modules are empty where the code was not kept.
+    `trials` are the records of these trials, one at least. Commit and modules are empty where the code was not kept.
     """
     from contrasweep.storage.code_files import read_version
 
@@ -299,7 +296,8 @@ def _print_difference(
     """Print what differs between two codes; `pair` names each by its digest, a beginning of it, or `NOW`."""
     from contrasweep.code import difference
 
-    a, b = pair  # each is told of the other, by which `now` knows whose trials are meant
+    # `_texts` is told of the other code too: `now` is the present code of the trials which that one made.
+    a, b = pair
     changes = difference(_texts(records, by_code, a, b), _texts(records, by_code, b, a), pair)
     if json:
         print_json("code", {"a": a, "b": b, "changes": changes.changes, "diff": changes.diff})
@@ -313,7 +311,7 @@ def _texts(
 ) -> dict[str, str]:
     """Return file -> text of the code whose digest begins with `word`.
 
-    For `now` it is the code that the trials which ran the code `other` would run today: `now` alone names no trainable.
+    `now` alone names no trainable. So for `now` it is the present code of those trials that ran the code `other`.
     `SpecError` where not exactly one code of the study begins so, `StorageError` where its sources were not kept.
     """
     from contrasweep.code import CurrentCode
@@ -322,14 +320,14 @@ def _texts(
     from contrasweep.planning.code_comparison import texts
     from contrasweep.storage.code_files import read_sources
 
-    text = other if word == NOW else word
+    start = other if word == NOW else word
     digests = [digest for digest in by_code if digest]
-    matches = [digest for digest in digests if digest.startswith(text)]
+    matches = [digest for digest in digests if digest.startswith(start)]
     if len(matches) != 1:
         raise SpecError(
             "this is no code of the study's trials",
             place="--diff",
-            value=text,
+            value=start,
             hint=f"known: {', '.join([*digests, NOW])}",
         )
     (digest,) = matches

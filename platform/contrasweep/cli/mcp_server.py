@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrasweep.cli.watching import known_study
 from contrasweep.data.yaml_text import read_yaml
@@ -46,7 +46,7 @@ READ_S = 300.0
 MAX_WAIT_S = 3600.0
 POLL_S = 10.0
 UNKNOWN_TRIAL_S = 60.0
-"""What a trial is taken to need of which nothing is known, when a run is refused or not."""
+"""Seconds that a trial of unknown duration counts, where it is decided whether a run fits the budget."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 BUDGET = "budget_gpu_hours"
@@ -55,10 +55,10 @@ BUDGET = "budget_gpu_hours"
 
 @dataclass
 class Allowance:
-    """The GPU-hours that the server may spend in all (`limit`), those that ended runs have spent (`spent`).
+    """The GPU-hours that the server may spend in all (`limit`), and those that ended runs have spent (`spent`).
 
     `running` is the name of the study or campaign that runs now, "" where none does. One runs at a time, and may spend
-    all that is left: what it spends is booked at its end, so that `left` does not sink before.
+    all that is left. What it spends is booked at its end; until then `left` stays as it was.
     """
 
     limit: float
@@ -72,9 +72,9 @@ class Allowance:
         return max(0.0, self.limit - self.spent)
 
     def take(self, study: str, needed: float) -> None:
-        """Note that the run of `study` begins, which is expected to need so many GPU-hours.
+        """Note that the run of `study` begins, which is expected to need `needed` GPU-hours.
 
-        `book` ends it. Raises `SpecError`, and notes nothing, where another run goes on or too little is left.
+        `book` notes its end. Raises `SpecError`, and notes nothing, where another run goes on or too little is left.
         """
         with self.lock:
             if self.running:
@@ -100,6 +100,14 @@ class Allowance:
         amounts = {"limits": self.limit, "spent": self.spent, "left": self.left}
         budgets = {name: {"gpu_hours": hours} for name, hours in amounts.items()}
         return budgets | {"running": self.running}
+
+
+class _Forecast(NamedTuple):
+    """GPU-hours of a run: expected for it, spent so far by the study's trials, and the study's own budget of them."""
+
+    needed: float
+    spent: float
+    limit: float
 
 
 class Tools:
@@ -191,13 +199,14 @@ class Tools:
         broken = list[Any]()
         rows = [
             {
-                **{
-                    name: getattr(record, name)
-                    for name in ("trial_id", "arm", "fold", "seed", "host")
-                },
+                "trial_id": record.trial_id,
+                "arm": record.arm,
+                "fold": record.fold,
+                "seed": record.seed,
+                "host": record.host,
                 "status": str(record.status),
                 "cause": str(record.cause) if record.cause else None,
-                "error": ((record.error or "").strip().splitlines() or [""])[-1],
+                "error": (record.error or "").strip().rpartition("\n")[2],
             }
             for record in compact.read_records(records, records.etags(), broken).values()
             if record.status.failed or record.status.infeasible
@@ -227,17 +236,21 @@ class Tools:
         """
         study = self._declared(study)
         flags = ["--extend"] if extend else []
-        needed, before, limit = self._forecast(study, flags)
+        forecast = self._forecast(study, flags)
 
         def begin(left: float) -> "subprocess.Popen[bytes]":
             """Start the run with a budget that ends it where what is left of the server's is used up."""
             # The study's budget counts all of its trials, also those of runs before, so these are added.
-            cap = f"--set={BUDGET}={min(before + left, limit):.9f}"
+            cap = f"--set={BUDGET}={min(forecast.spent + left, forecast.limit):.9f}"
             again = ["--retry-failed"] if retry_failed else []
             return self._begin("run", "--quiet", *flags, *again, cap, "--", study)
 
         return self._spend(
-            study, needed, begin, lambda: self._forecast(study, flags)[1], wait_seconds
+            study,
+            forecast.needed,
+            begin,
+            lambda: self._forecast(study, flags).spent,
+            wait_seconds,
         )
 
     def decide(
@@ -362,7 +375,7 @@ class Tools:
         state = {"state": "ended", "exit_status": process.returncode, "budget": allowance.to_dict()}
         return state | {"document": document, "said": output}
 
-    def _forecast(self, study: str, flags: list[str]) -> tuple[float, float, float]:
+    def _forecast(self, study: str, flags: list[str]) -> _Forecast:
         """Return the GPU-hours that a run needs, those that the study's trials have spent, and its own budget of them.
 
         The budget is infinite where the study declares none. Where nothing is known of a trial's duration, it counts as
@@ -377,8 +390,7 @@ class Tools:
                 value=study,
                 hint=missing,
             )
-        # A plan says what is spent only of a budget that is declared, so that a second one is asked with a boundless
-        # one.
+        # A plan says what is spent only where a budget is declared. So a second plan is made, with a boundless budget.
         counted = self._command("plan", study, flags=[*flags, f"--set={BUDGET}=1000000000"])
         # A sweep's plan has no `to_run`; one whose budget counts no trials runs one at least.
         to_run = document.get("to_run", (document["trials"] or 1) - document.get("ended", 0))
@@ -387,7 +399,7 @@ class Tools:
             max(0, to_run) * UNKNOWN_TRIAL_S / 3600 if makespan is None else makespan["gpu_hours"]
         )
         limit = document["budget"].get(BUDGET, {"limit": math.inf})["limit"]
-        return hours, counted["budget"][BUDGET]["spent"], limit
+        return _Forecast(hours, counted["budget"][BUDGET]["spent"], limit)
 
     def _spent_by(self, campaign: str) -> float:
         """Return the GPU-hours that the trials of a campaign's studies have taken, those so far of running ones too.
@@ -406,17 +418,17 @@ class Tools:
     def _study(self, study: str) -> str:
         """Return `study` as the argument STUDY of a command: a name in the storage, or what the folder declares.
 
-        Whether the storage has a study of this name is not asked. `SpecError` for anything else.
+        Whether the storage has a study of this name is not asked. `SpecError` for a text that is neither.
         """
         if _NAME.fullmatch(study) and not study.endswith((".yaml", ".yml")):
             return study
         return self._declared(study)
 
     def _declared(self, study: str) -> str:
-        """Return a name of the folder, a .yaml file (relative to it) or module:NAME, as a command takes it.
+        """Return a declaration of the folder as a command takes it: a .yaml file relative to it, or module:NAME.
 
-        Of a module it is only known that its top-level package lies in the folder: the code is imported by the command.
-        `SpecError` for what leads out of the folder, and what is not there.
+        Of a module only its top-level package is looked for in the folder: the command imports the code. `SpecError`
+        for what leads out of the folder, and for what is not there.
         """
         hint = "a .yaml file of the study folder, or module:NAME of a module in it"
         if module := _MODULE.fullmatch(study):
@@ -455,10 +467,10 @@ class Tools:
             _CommandError: It printed an error, or no JSON.
             SpecError: It gave no answer within `READ_S`; it is killed.
         """
-        if command != "list":  # which alone is of no storage
+        if command != "list":  # the one command that reads no storage
             options["storage"] = self.storage
-        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-        process = self._start(command, "--json", *given, *flags, "--", *words)
+        texts = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        process = self._start(command, "--json", *texts, *flags, "--", *words)
         try:
             printed, errors = process.communicate(timeout=READ_S)
         except subprocess.TimeoutExpired:

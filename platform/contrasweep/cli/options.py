@@ -165,17 +165,15 @@ def end_as(require: str, outcome: "Outcome | None") -> None:
 
     if outcome is None:
         return
-    words = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}[
-        outcome
-    ]
-    print(f"required: {require}: {words}", file=sys.stderr)
+    texts = {"holds": "holds", "fails": "surely does not hold", "open": "not enough data to say"}
+    print(f"required: {require}: {texts[outcome]}", file=sys.stderr)
     raise typer.Exit(STATUS[outcome])
 
 
 def print_json(name: str, value: Mapping[str, object], output: Path | None = None) -> None:
     """Write the document `name` with the members `value` to the file `output`; None: to standard output.
 
-    What a document is, `contrasweep.cli.documents` says.
+    `contrasweep.cli.documents` says what a document is.
     """
     write((dumps(name, value) + "\n").encode(), output)
 

@@ -74,7 +74,9 @@ def _convert(source: Path, target: Path) -> None:
         )
     study, without_counterpart = converted(source)
     target.parent.mkdir(parents=True, exist_ok=True)
-    plain = json.loads(json.dumps(study))  # without aliases
+    plain = json.loads(
+        json.dumps(study)
+    )  # a copy in which no list stands twice, which YAML would write as an alias
     target.write_text(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=120))
     print(f"{target}: from {source}")
     for line in without_counterpart:
@@ -85,7 +87,7 @@ def _convert(source: Path, target: Path) -> None:
 def _check(folder: Path, name: str) -> None:
     """Raise `SpecError` where no package `name` can be made in `folder`.
 
-    The folder has files, is itself a file, or the name is none of a package or that of one that can be imported.
+    That is so where the folder has files or is itself a file, and where `name` is no package's name or is taken.
     """
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         hint = "`--from FILE` makes a study of a script or a sweep that is there"
@@ -116,10 +118,12 @@ def _files(name: str) -> dict[str, str]:
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.study.file import study_schema
 
-    own = Path(__file__).resolve()
+    this_file = Path(__file__).resolve()
+    # An installed package has the example in itself, a checkout beside the platform.
+    example = this_file.parents[1] / "example"
+    if not example.is_dir():
+        example = this_file.parents[3] / "examples" / EXAMPLE
     texts = {}
-    installed = own.parents[1] / "example"  # of a package; in a checkout it lies beside it
-    example = installed if installed.is_dir() else own.parents[3] / "examples" / EXAMPLE
     for file in FILES:
         text = (example / file).read_text()
         # The study of the example has the package's name with dashes.

@@ -130,8 +130,8 @@ def print_polled(
 ) -> None:
     """Print the document `name`: its members, its token, and what has changed `since` an earlier token.
 
-    Changes are looked for in `watched`, where it is given, else in `members`: of a document with one member, in what
-    that holds.
+    `watched` are the members that are compared; None: `members` themselves. A document with one member alone passes
+    here what that member holds.
     """
     print_json(name, {**members, **polled(members if watched is None else watched, since)})
 
