@@ -16,8 +16,8 @@ def canonical(value: Any, place: str = "") -> Any:
     """Return `value` as plain JSON values: sorted string keys, lists for tuples, 1 for 1.0.
 
     1 and 1.0 are one value, because YAML, JSON and Python disagree about writing it and a trial must not.
-    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates). Its place is where
-    in `value` that stands, by keys and indexes (`loss.steps[2]`), behind `place`, which is where `value` stands.
+    Raises `SpecError` for what has no such form (NaN, infinity, callables, arrays, lone surrogates). The error's place
+    is `place`, where `value` stands, followed by the keys and indexes inside `value`: `loss.steps[2]`.
     """
     return _plain(value, place, True)
 
@@ -82,10 +82,10 @@ def dumps(value: Any) -> str:
 
 
 def label(value: Any) -> str:
-    """Return a value of an axis as tables and trackers show it: a number in full, an en dash for none."""
+    """Return a value of an axis as tables and trackers show it: a number in full, an en dash for a missing value."""
     if isinstance(value, list | tuple | dict):
         return json.dumps(value)
-    # What pandas has for a missing value is none too; a text "nan" is a text.
+    # NaN and pandas' NA are missing values too; the text "nan" is a text.
     if value is None or (not isinstance(value, str) and str(value) in ("nan", "<NA>")):
         return "–"
     if not isinstance(value, float) or not math.isfinite(value):
@@ -93,7 +93,8 @@ def label(value: Any) -> str:
     if value.is_integer() and abs(value) < 2**53:
         return str(int(value))
     # Six digits where they say the whole number, otherwise all that it has.
-    return short if float(short := f"{value:g}") == value else repr(float(value))
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 text_of = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode

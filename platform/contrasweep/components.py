@@ -98,7 +98,7 @@ class Table(Mapping[str, E], Generic[E]):
     """Components of one `kind` (such as "loss"; `plural` is "losses") by name.
 
     `takes` gives the class of an entry's parameters (see the module's docstring). `find` returns the object for a name
-    that is not in the table: a dotted path, or a name without a colon of which `knows` says that `find` has it.
+    that is not in the table: for a dotted path, and for a name without a colon where `knows` says that `find` has it.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class Table(Mapping[str, E], Generic[E]):
         """Return the component that `value` means: a name, or a mapping of `name` and parameters.
 
         `default` is the name that a mapping without one means. `defaults` are values for parameters that `value` does
-        not give, of which those count that the component has. `SpecError`, at the place below `value`, for another
-        type, a name that is neither in the table nor a dotted path, and a parameter that the component has not.
+        not give; those that the component does not have are ignored. `SpecError`, at the place below `value`, for
+        another type, a name that is neither in the table nor a dotted path, and a parameter that the component has not.
         """
         if isinstance(value, Component):
             value = value.to_plain()
@@ -182,7 +182,7 @@ class Table(Mapping[str, E], Generic[E]):
         if name in self._entries:
             return self._entries[name]
         if ":" in name or self.knows(name):
-            # Who searches does not know where in the settings the name stands.
+            # `find` does not know where in the settings the name stands: the error gets that place here.
             try:
                 return self.find(name)
             except SpecError as error:
@@ -261,22 +261,26 @@ def one_of(
 
 @functools.cache
 def parameters_of(entry: Any) -> type:
-    """Return the parameters of `entry` as a `@checked` class: itself if it is one, else its keyword-only parameters."""
+    """Return the parameters of `entry` as a `@checked` class.
+
+    That is `entry` itself where it is a dataclass, else a class with its keyword-only parameters as fields.
+    """
     if dataclasses.is_dataclass(entry) and isinstance(entry, type):
         return entry
     return parameters_class(entry.__name__, signature_fields(entry))
 
 
 def signature_fields(function: Callable[..., Any], after: int | None = None) -> dict[str, Field]:
-    """Return parameter -> (type, default): of those by keyword only, or with `after` of all but the first so many.
+    """Return name -> type and default of a function's parameters.
 
-    `*args` and `**kwargs` are left out: they have no names that a setting could have.
+    `after` is how many parameters at the start are left out; None: all but the keyword-only ones. `*args` and
+    `**kwargs` are left out always: they have no names that a setting could have.
     """
-    parameters = list(inspect.signature(function).parameters.values())
-    parameters = (
-        [p for p in parameters if p.kind is p.KEYWORD_ONLY] if after is None else parameters[after:]
-    )
-    parameters = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    parameters = list(inspect.signature(function).parameters.values())[after or 0 :]
+    kinds: list[object] = [inspect.Parameter.KEYWORD_ONLY]
+    if after is not None:
+        kinds.append(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [p for p in parameters if p.kind in kinds]
     hints = _hints(function, parameters)
     return {p.name: _field(p, hints) for p in parameters}
 
@@ -321,16 +325,16 @@ def parameters_class(
     name: str, fields: Mapping[str, Field], *, base: type = object, more: bool = False
 ) -> type:
     """Return a `@checked` class with these fields and those of `base`; with `more` it takes other parameters too."""
+    required = MutableConfig()
+    optional = MutableConfig()
+    body: MutableConfig = {"__module__": __name__}
+    for key, (hint, default) in fields.items():
+        if default is inspect.Parameter.empty:
+            required[key] = hint
+        else:
+            optional[key] = hint
+            body[key] = default
     # A dataclass must have its fields without a default first.
-    required = {
-        key: hint for key, (hint, default) in fields.items() if default is inspect.Parameter.empty
-    }
-    optional = {key: field for key, field in fields.items() if key not in required}
-    hints = {**required, **{key: hint for key, (hint, _) in optional.items()}}
-    body = {
-        "__annotations__": hints,
-        "__module__": __name__,
-        **{key: value for key, (_, value) in optional.items()},
-    }
+    body["__annotations__"] = required | optional
     cls = type(name, (base,), body)
     return checked(cls, extra="allow") if more else checked(cls)

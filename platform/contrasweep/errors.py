@@ -90,8 +90,8 @@ class DataError(ContrasweepError):
 class NotStagedError(DataError):
     """A known dataset is not staged.
 
-    `command` stages it, with `requires` (what its source must be, in words) in place of PATH. `looked` says in which
-    folders the dataset was sought.
+    `command` stages it; its word PATH stands for the source, and `requires` says in words what that must be. `looked`
+    says in which folders the dataset was sought.
     """
 
     def __init__(self, dataset: str, command: str, requires: str, looked: str) -> None:
@@ -167,8 +167,8 @@ class BrokenFileError(StorageError):
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return `text` as one line of at most `limit` characters that a terminal prints and does not obey."""
-    # Twice the limit is read, as white space shrinks below; a log of many megabytes is not.
+    """Return `text` as one line of at most `limit` characters, without signs that a terminal would obey."""
+    # Only twice the limit is read, since a log may have many megabytes; white space shrinks below.
     line = "".join(character if character.isprintable() else " " for character in text[: 2 * limit])
     line = " ".join(line.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
@@ -177,7 +177,7 @@ def clipped(text: str, limit: int) -> str:
 def error_members(error: Exception | None) -> dict[str, object]:
     """Return what programs read of an error: its kind, and rule, place, value and hint where it breaks a rule.
 
-    What an error lacks is "", and None for `value`. Without an error all are.
+    Members that the error lacks are "", `value` is None. With `error` None all members are so.
     """
     value = getattr(error, "value", None)
     # The schema of documents has texts, integers and truth values here: any other value as Python writes it.

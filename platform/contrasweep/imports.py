@@ -34,8 +34,9 @@ The word before the dot is the kind, as `contrasweep list` has it. A name stands
 settings hold, so that its record has the package's version.
 """
 SITE_FOLDERS = ("site-packages", "dist-packages")
-"""Folders of installed packages. Others that Python imports from, such as the current one, name no parts."""
+"""Names of folders with installed packages. Metadata in any other folder, such as the current one, name no parts."""
 _storages: set[Path] = set()  # folders that this process has used as storages
+# Folders of the standard library and of installed packages.
 _INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
 
 
@@ -67,9 +68,9 @@ def install_command(extra: str) -> str:
 
 
 def import_from_here() -> None:
-    """Put the current folder on `sys.path`, as Python does for a script in it.
+    """Put the current folder on `sys.path`, as Python does for a script in that folder.
 
-    Raises `SpecError` where a storage that was used before then lies on it; see `check_no_imports`.
+    Raises `SpecError` where a storage that this process has used before lies on `sys.path`; see `check_no_imports`.
     """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -110,7 +111,10 @@ def project_folders() -> list[Path]:
 
 
 def project_file(name: str) -> Path | None:
-    """Return the file of a project that `name` means, relative or absolute; None for anything else."""
+    """Return the file of a project that `name`, a relative or absolute path, means; None where there is none.
+
+    A file outside of `project_folders`, and a program of a virtual environment, is none of the project.
+    """
     for folder in project_folders():
         path = folder / name
         is_inside = folder in path.parents and ".." not in Path(name).parts
@@ -158,9 +162,9 @@ def import_path(
 ) -> Any:
     """Return the class or function at `package.module:name`.
 
-    For errors `kind` says what it should be, and `extra` is a hint for a package that is missing. Objects of the type
-    `of` will do though they cannot be called. Raises `SpecError` at `place` when the path leads nowhere, its module
-    cannot be imported, or what stands there cannot be called.
+    For errors `kind` says what the object should be, and `extra` is a hint for a package that is missing. An object of
+    the type `of` is returned too, though it cannot be called. Raises `SpecError` at `place` where the path leads
+    nowhere, its module cannot be imported, or the object cannot be called.
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
@@ -229,7 +233,7 @@ def _holds_packages(folder: Path) -> bool:
 
 
 def _looked(name: str) -> str:
-    """Return where an import searches for a module that was not found."""
+    """Return, for a hint, where a module that was not found was searched; "" for one inside a package."""
     if "." in name:
         return ""
     return f"it is looked for in the current folder ({Path.cwd()}) and among the installed packages"
@@ -237,7 +241,7 @@ def _looked(name: str) -> str:
 
 @contextlib.contextmanager
 def errors_named(rule: str, place: str = "") -> Iterator[None]:
-    """Turn errors of the user's code into `SpecError` of this rule and place, in one line."""
+    """Turn each error that the user's code raises in the `with` block into a `SpecError` of this rule and place."""
     try:
         yield
     except SpecError:
@@ -252,7 +256,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def failing_line(error: BaseException) -> str:
-    """Return where the user's import failed: ` (mine.py, line 3)`; "" where that is not known."""
+    """Return the line of the user's code that raised `error`: ` (mine.py, line 3)`; "" where that is not known."""
     if isinstance(error, SyntaxError):
         return ""  # its text says where
     # Frames of the import system and of this file are in every such traceback.
@@ -268,9 +272,10 @@ def failing_line(error: BaseException) -> str:
 def build_part(
     kind: str, name: str, target: Callable[..., Any], *first: object, options: Config
 ) -> Any:
-    """Return `target(*first, **options)`. `name`, for errors, is its dotted path or its name in a table.
+    """Return `target(*first, **options)`: the part of this `kind`, such as a pruner, that the user has named.
 
-    Raises `SpecError` at `<kind>_options` where it does not take the options, at `kind` where it fails.
+    `name`, for errors, is its dotted path or its name in a table. Raises `SpecError` at `<kind>_options` where `target`
+    does not take the options, at `kind` where it raises an error.
     """
     # Bound before it is called, so that a TypeError from within is not taken for a wrong option.
     try:
@@ -309,12 +314,13 @@ def installed(kind: str) -> Mapping[str, Part]:
         of, _, name = entry.name.partition(".")
         if of != kind or entry.dist is None:
             continue
-        # Metadata beside the code of a checkout are no installation: see SITE_FOLDERS.
+        # Metadata beside the code of a checkout do not count as an installation: see SITE_FOLDERS.
         if {*SITE_FOLDERS}.isdisjoint(Path(str(entry.dist.locate_file(""))).parts):
             continue
         package = f"{entry.dist.name} {entry.dist.version}"
-        first = parts.get(name)
-        parts[name] = Part(entry.value, (*first.packages, package) if first else (package,))
+        # Where several packages have a part of this name, all of them are named for `path_of`.
+        others = parts[name].packages if name in parts else ()
+        parts[name] = Part(entry.value, (*others, package))
     return parts
 
 

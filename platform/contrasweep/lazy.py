@@ -7,10 +7,9 @@ from typing import Any
 
 
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for `package`, of name -> the package's module that has it.
+    """Return a `__getattr__` for `package`; `modules` maps each of its names to the module below it that has the name.
 
-    None of these modules may have the name of what is imported from it: importing it would put the module in that
-    name's place.
+    No module may be called as the name that is imported from it: Python would put the module in that name's place.
     """
 
     def get(name: str) -> Any:

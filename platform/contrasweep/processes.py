@@ -25,7 +25,10 @@ def process_identity(pid: int) -> str:
 
 
 def began_at(pid: int) -> str:
-    """When the process `pid` began, in ticks since the boot; "" for no process, and where that is not known."""
+    """Return when the process `pid` began, in ticks since the boot, as text; "" where there is no such process.
+
+    So too where the system has no `/proc`.
+    """
     # Its 22nd field, `starttime`: the 20th behind the name in brackets, which may hold spaces itself.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -36,13 +39,16 @@ def began_at(pid: int) -> str:
 def scratch_folder(of: str) -> Path:
     """Make a temporary folder and return its path.
 
-    Its name has this process, so that `sweep_scratch` can tell whether that still runs, and `of`, its purpose.
+    Its name has `of`, the folder's purpose, and this process, so that `sweep_scratch` can tell whether it still runs.
     """
     return Path(tempfile.mkdtemp(prefix=scratch_prefix(of)))
 
 
 def scratch_prefix(of: str) -> str:
-    """Return how the name of a temporary folder begins, so that `sweep_scratch` removes it after this process."""
+    """Return the first part of a temporary folder's name, by which `sweep_scratch` removes it after this process.
+
+    `of` is the folder's purpose.
+    """
     pid = os.getpid()
     return f"{PREFIX}{_namespace()}-{pid}-{began_at(pid)}-{of}-"
 
@@ -69,5 +75,5 @@ def sweep_scratch() -> int:
 
 
 def _namespace() -> str:
-    """Return the digits of `pid:[4026531836]`, the name of what this container sees as its processes; "0": unknown."""
+    """Return the digits of `pid:[4026531836]`, the name of this container's namespace of processes; "0": unknown."""
     return "".join(filter(str.isdecimal, machine().partition(":")[2])) or "0"

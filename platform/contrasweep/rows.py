@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, float]
-"""A report, or what a trial used at a time: `step` (counts up from 1; seconds for what it used), `time` (seconds since
-1970) and numbers by name."""
+"""Numbers by name of a report, or of a measurement of what a trial uses.
+
+`step` counts up from 1 in a report, and is in seconds in a measurement; `time` is in seconds since 1970.
+"""
 
 
 FrameRow = dict[str, Any]
-"""A row of a frame of trials, by its columns: the study's own axes and metrics stand beside ours."""
+"""A row of a frame of trials, column -> value; its columns are the study's axes and metrics and those of ours."""
 
 ItemColumns = Mapping[str, Any]
 """Name -> one value per test item, as a list or an array; `group` names what the items are from."""

@@ -149,12 +149,12 @@ def from_pydantic(error: pydantic.ValidationError, cls: Any) -> SpecError:
 
 
 def _joined_types(errors: list[Any], cls: Any) -> Any:
-    """Return the first of pydantic's errors, joined with those of the other types that its field may have.
+    """Return the first of pydantic's `errors`; of a field of several types, one error that names the rules of all.
 
     Pydantic has an error for each type of a union, and names the type as a last part of the place.
     """
     first = errors[0]
-    # Whether the last part of the place is a field or an index, and so no type of a union.
+    # The last part of the place may be a field or an index, and so no type of a union: then nothing is to be joined.
     *parent, last = first["loc"] or [0]
     owner = _class_at(cls, tuple(parent))
     fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
@@ -207,7 +207,7 @@ def _key_inside(cls: Any, key: str) -> str | None:
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
-    """The dataclass in which `loc` ends, going down from `cls` through fields, mappings, lists and unions.
+    """Return the dataclass in which the place `loc` ends, from `cls` down through fields, mappings, lists and unions.
 
     Pydantic names the member of a union after the keys of a mapping: `space`, `lr`, `int`, `step`.
     """
@@ -232,11 +232,12 @@ def _dataclasses_in(hint: Any) -> list[Any]:
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
+    """Return a place of pydantic's as text: `loss.steps.2`."""
     return ".".join(str(part) for part in loc)
 
 
 def validate(cls: Any, value: object) -> Any:
-    """Return `value`, a mapping or an instance, as a `cls`; raise `SpecError` if it is not one."""
+    """Return `value`, a mapping of fields or an instance, as an instance of `cls`; `SpecError` for what is none."""
     try:
         return pydantic.TypeAdapter(cls).validate_python(value)
     except pydantic.ValidationError as error:
@@ -252,7 +253,7 @@ def json_schema(cls: Any, ref_template: str = "#/$defs/{model}") -> JsonSchema:
 
 
 def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandler) -> JsonSchema:
-    """The JSON schema of a `@checked` class with the help of its fields."""
+    """Return the JSON schema of a `@checked` class, with the help of each field as its description."""
     schema = handler(core)
     properties = handler.resolve_ref_schema(schema).get("properties", {})
     for name, text in field_help(cls).items():
@@ -263,18 +264,19 @@ def _described_schema(cls: Any, core: Any, handler: pydantic.GetJsonSchemaHandle
 
 
 def resolved_config(settings: Any) -> MutableConfig:
-    """Return all that `settings` (an instance of a `@checked` class) say, as plain nested values.
+    """Return the fields of `settings` (an instance of a `@checked` class) as plain nested values, by name.
 
-    The same settings can be built from them: `type(settings)(**resolved_config(settings))`. See the module's docstring.
+    The same settings can be built from them: `type(settings)(**resolved_config(settings))`. Fields with `OMIT_DEFAULT`
+    are left out while they have their default.
     """
     omitted = omitted_fields(type(settings))  # type: ignore[arg-type]  # a class can be hashed
     config = {}
     for name, value in vars(settings).items():
         if name in omitted:
-            # A component, whose default is a name, is that default where it has a name alone.
+            # The default of a component is a name; a component without parameters of its own equals that.
             is_component = hasattr(value, "to_plain")
-            default = {"name": omitted[name]} if is_component else omitted[name]
-            if (plain(value) if is_component else value) == default:
+            current = plain(value) if is_component else value
+            if current == ({"name": omitted[name]} if is_component else omitted[name]):
                 continue
         if not name.startswith("_"):  # as attributes of pydantic's own do
             config[name] = plain(value)
@@ -283,7 +285,7 @@ def resolved_config(settings: Any) -> MutableConfig:
 
 @functools.cache
 def omitted_fields(cls: Any) -> dict[str, object]:
-    """Field -> default of the fields of a `@checked` class that are declared with `OMIT_DEFAULT`."""
+    """Return field -> default of those fields of a `@checked` class that are declared with `OMIT_DEFAULT`."""
     fields: Mapping[str, pydantic.fields.FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     return {
         name: info.get_default(call_default_factory=True, validated_data={})
@@ -324,7 +326,7 @@ def field_help(cls: Any) -> dict[str, str]:
 
 @functools.cache
 def _field_docstrings(cls: Any) -> dict[str, str]:
-    """Field -> its entry in `Args:` of `cls`, or the docstring below it.
+    """Return field -> its help: its entry in `Args:` of `cls`, or where there is no `Args:` the docstring below it.
 
     Sources are read when somebody asks for help. Pydantic's own `use_attribute_docstrings` reads every class's source
     as it is defined, which was half of the time to import.

@@ -19,10 +19,11 @@ _ADDRESS = re.compile(
 _END = re.compile(r"[\"'`)\]}>,.:;!?]*$")
 """Signs of the text around an address."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:@]*)(:([0-9]{0,5}|[A-Z]+))?")
+"""A host, in brackets where it is a number of IPv6, with a port or the word that stands for one."""
 _USER_IS_SHOWN = re.compile(
     r"(postgres|mysql|mariadb|mssql|oracle|mongodb|abfs|wasb|az|hdfs|sftp|ssh|smb)", re.IGNORECASE
 )
-"""How schemes begin before whose hosts stands a user or a container; before other hosts it may be a token."""
+"""Beginnings of schemes whose part before the host is a user or a container; of other schemes it may be a token."""
 _SERVICES = re.compile(
     r"^(hooks\.slack(?:-gov)?\.com/|hc-ping\.com/|[^/]*/(?:.*/)?(?:bot(?=\d+:)|(?:(?:web)?hooks?(?:b2)?|with/key)/)).+",
     re.IGNORECASE,
@@ -79,33 +80,25 @@ def redacted(text: str) -> str:
 
 def secrets_in(address: str) -> list[str]:
     """Return what `redacted` hides of an address: each as it stands there, and with its percent signs decoded."""
-    # Of each address that is found, the parts that `_split` hides, each in both forms.
-    return [
-        form
-        for match in _ADDRESS.finditer(address)
-        for part in _split(match)[1]
-        for form in (part, unquote(part))
-    ]
+    secrets = []
+    for match in _ADDRESS.finditer(address):
+        _, hidden = _split(match)
+        for part in hidden:
+            secrets += [part, unquote(part)]
+    return secrets
 
 
 def _split(match: re.Match[str]) -> tuple[str, list[str]]:
     """Return an address that `_ADDRESS` has found as it is shown, and the list of what is hidden of it."""
-    # Where the user and the password end: `at` is the place of their @, or -1 where the address has neither.
-    scheme, rest, end = match[1], *_parted(match[2], _END)
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    scheme = match[1]
+    rest, end = _parted(match[2], _END)
     shows_user = _USER_IS_SHOWN.match(scheme) is not None
-    # the last: passwords have slashes and at signs that should have been escaped
-    at = rest.rfind("@")
-    if _HOST.fullmatch(authority):  # so what follows is a path and a query, where an at sign is one
-        at = re.split("[?#]", rest, maxsplit=1)[0].rfind("@") if shows_user and authority else -1
-    elif at < 0:  # a text that was cut
-        at = len(rest)
-    elif re.search("@.*[?#]", rest[:at]):  # a password with these signs, or a query with an at sign
+    at = _end_of_user(rest, shows_user)
+    if at is None:
         return f"{scheme}{HIDDEN}{end}", [rest]
 
-    # What is shown of them: at most the user.
+    # What is shown of user and password: at most the user.
     before = rest[: max(at, 0)]
-    place = rest[at + 1 :]
     user, colon, password = before.partition(":")
     user_text = ""
     hidden = [password] if shows_user and colon else []
@@ -116,14 +109,38 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         hidden = [before, password]
 
     # Host and path, then the query and the fragment.
-    where, tail = _parted(place, re.compile("([?#;].*)?$", re.DOTALL))
+    where, tail = _parted(rest[at + 1 :], re.compile("([?#;].*)?$", re.DOTALL))
     # Addresses of services that post for everybody who knows them: the path itself is the secret.
     if service := _SERVICES.match(where):
         hidden.append(where[service.end(1) :])
         where = f"{service[1]}{HIDDEN}"
     if "@" in tail:  # perhaps the end of a password
         return f"{scheme}{user_text}{where}{tail[0]}{HIDDEN}{end}", [*hidden, tail[1:]]
+    tail_text, hidden_of_tail = _split_query(tail)
+    return f"{scheme}{user_text}{where}{tail_text}{end}", hidden + hidden_of_tail
 
+
+def _end_of_user(rest: str, shows_user: bool) -> int | None:
+    """Return where the @ behind user and password stands in an address without its scheme; -1 where it has neither.
+
+    None: that cannot be told, so that all of the address has to be hidden. `shows_user`: see `_USER_IS_SHOWN`.
+    """
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    if _HOST.fullmatch(authority):  # so what follows is a path and a query, where an at sign is one
+        path = re.split("[?#]", rest, maxsplit=1)[0]
+        return path.rfind("@") if shows_user and authority else -1
+    # The last at sign: passwords have slashes and at signs that should have been escaped.
+    at = rest.rfind("@")
+    if at < 0:  # a text that was cut
+        return len(rest)
+    if re.search("@.*[?#]", rest[:at]):  # a password with these signs, or a query with an at sign
+        return None
+    return at
+
+
+def _split_query(tail: str) -> tuple[str, list[str]]:
+    """Return the query and the fragment of an address as they are shown, and the list of what is hidden of them."""
+    hidden = []
     # Each name and value of the query: nothing, then by turns a sign and what follows it.
     parts = re.split("([?&;#])", tail)
     after_secret = False
@@ -143,7 +160,7 @@ def _split(match: re.Match[str]) -> tuple[str, list[str]]:
         secret = value or name
         if len(secret) >= 8:  # a shorter one may be a word
             hidden.append(secret)
-    return f"{scheme}{user_text}{where}{''.join(parts)}{end}", hidden
+    return "".join(parts), hidden
 
 
 def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
@@ -154,7 +171,10 @@ def _parted(text: str, end: re.Pattern[str]) -> tuple[str, str]:
 
 
 def secret_from_environment(name: str) -> str:
-    """The value of the variable `name`, or the content of the file that `name`_FILE names; "" where neither is set."""
+    """Return the value of the variable `name`, else the text of the file that `name`_FILE names; "" without both.
+
+    `SpecError` where that file cannot be read.
+    """
     if value := os.environ.get(name):
         return value
     if not (file := os.environ.get(f"{name}_FILE")):

@@ -19,9 +19,9 @@ def command_line(name: str, *words: object, **options: object) -> str:
                 flags += [f"--{option}", str(entry)]
     # Behind -- no word is taken for an option.
     texts = [str(word) for word in words]
-    parts = (
-        [*flags, "--", *texts] if any(text.startswith("-") for text in texts) else [*texts, *flags]
-    )
+    parts = [*texts, *flags]
+    if any(text.startswith("-") for text in texts):
+        parts = [*flags, "--", *texts]
     return shlex.join(["contrasweep", *name.split(), *parts])
 
 

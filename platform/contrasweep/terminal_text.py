@@ -21,15 +21,15 @@ _OBEYED = re.compile(
 def printable(text: str) -> str:
     r"""Return `text` without colours, and with each control character but newline and tab as its escape (`\x1b`).
 
-    Those that turn the direction of writing are control characters too. A carriage return begins a new line: nothing is
-    printed over.
+    Signs that turn the direction of writing count as control characters. A carriage return becomes a new line, so that
+    nothing is printed over.
     """
     text = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class PrintableStream:
-    """A stream of a terminal that writes `printable` text and is otherwise the stream."""
+    """Wraps the stream of a terminal: it writes `printable` text, and passes all other calls on to the stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -49,7 +49,7 @@ class PrintableStream:
 
 
 def guarded(stream: TextIO) -> TextIO:
-    """Return `stream` as one that writes `printable` text, where it is a terminal's; any other as it is."""
+    """Return the stream of a terminal as one that writes `printable` text, any other `stream` as it is."""
     if isinstance(stream, PrintableStream) or not stream.isatty():
         return stream
     return PrintableStream(stream)  # type: ignore[return-value]  # it is one by its methods

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 WIDTH = 100  # columns of a text that is laid out for no particular terminal
-UNLIMITED = 10_000
+UNLIMITED = 10_000  # columns of a text whose lines are not broken at all
 NARROWEST = 4  # letters of a column, below which it is not broken any further
 
 
@@ -32,14 +32,18 @@ def text_table(
     ]
     spare = columns - sum(widths) - 2 * len(widths)
 
-    # No room side by side: a block of two columns for each row, and an empty line before each but the first.
+    # No room side by side: a block of two columns, head and entry, for each row, with an empty line between blocks.
     if rule and spare < 0 and len(widths) > 2:
-        blocks = ([pair for pair in zip(rows[0], row, strict=True) if pair[1]] for row in rows[1:])
-        return [line for block in blocks for line in ("", *text_table(block, width=width))][1:]
-    while spare > 0 and widths != full_widths:  # what is broken most gets one more
-        widest = max(range(len(widths)), key=lambda i: full_widths[i] / max(1, widths[i]))
-        widths[widest] = widths[widest] + 1
-        spare = spare - 1
+        lines = []
+        for row in rows[1:]:
+            block = [[head, entry] for head, entry in zip(rows[0], row, strict=True) if entry]
+            lines += ["", *text_table(block, width=width)]
+        return lines[1:]
+    # Columns by turns get one column of the terminal more: always that whose entries are broken most.
+    while spare > 0 and widths != full_widths:
+        broken = [full / max(1, size) for full, size in zip(full_widths, widths, strict=True)]
+        widths[broken.index(max(broken))] += 1
+        spare -= 1
 
     # Widths are settled above; Rich draws.
     table = Table(

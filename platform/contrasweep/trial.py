@@ -48,12 +48,11 @@ class Trial:
 
     @cached_property
     def id(self) -> str:
-        """Digest of all that changes its result; see `contrasweep.storage.record.id_of`."""
+        """The trial's id, 16 hexadecimal digits: a digest of all that changes its result (`storage.record.id_of`)."""
         # All replicates of a cell share one `canonical.Config`, whose text is made once.
-        config = self.config
-        return id_of(
-            self, config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
-        )
+        if isinstance(self.config, canonical.Config):
+            return id_of(self, self.config.text)
+        return id_of(self, canonical.dumps(self.config))
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,6 @@ their arm's `resources` say or a whole GPU, until a trial of the cell was measur
 
 
 def in_turns(cells: list[tuple[Trial, ...]]) -> tuple[Trial, ...]:
-    """Return one trial of every cell, then the next one of every cell, and so on."""
+    """Return the first trial of every cell, then every cell's second, and so on; `cells` has the trials of each."""
     longest = max(map(len, cells), default=0)
     return tuple(trials[i] for i in range(longest) for trials in cells if i < len(trials))
