@@ -19,8 +19,11 @@ MAX_MODULES = 20_000
 KEPT = (".py", ".sh", ".bash", ".R", ".r", ".jl", ".lua", ".js", ".yaml", ".yml", ".toml")
 """Endings of the files that are kept: modules, and what a command runs."""
 UNPACKED_IN_PARTS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Of others `zipfile` unpacks all of a member at once: a hundred bytes of bzip2 are a hundred megabytes."""
-_DATE = (1980, 1, 1, 0, 0, 0)  # one content, one file
+"""Ways of packing that `zipfile` unpacks piece by piece.
+
+With any other it unpacks a whole member at once, and a hundred bytes of bzip2 may become a hundred megabytes.
+"""
+_DATE = (1980, 1, 1, 0, 0, 0)  # of every member, so that one content gives one file
 
 
 class TooLarge(StorageError):
@@ -33,14 +36,12 @@ def pack(code: Code) -> bytes:
     Left out are files of other kinds than `KEPT`, and those with passwords by their name or by that of the file to
     which they are a link. One content gives the same bytes each time.
     """
-    files = {
-        s.file: s.data
-        for s in code.sources.values()
-        if s.file.endswith(KEPT)
-        and not any(
-            is_secret(Path(file).name) for file in (s.file, os.path.realpath(s.path)) if s.path
-        )
-    }
+    files = {}
+    for source in code.sources.values():
+        # A source without a path was put together here, and is no file that could hold passwords.
+        paths = (source.file, os.path.realpath(source.path)) if source.path else ()
+        if source.file.endswith(KEPT) and not any(is_secret(Path(path).name) for path in paths):
+            files[source.file] = source.data
     size = sum(map(len, files.values()))
     if size > MAX_BYTES or len(files) > MAX_MODULES:
         largest = max(files, key=lambda name: len(files[name]))
@@ -61,8 +62,8 @@ def pack(code: Code) -> bytes:
 def unpack(data: bytes) -> dict[str, str]:
     """Return file name -> text from the bytes of `pack`; nothing is written to a folder.
 
-    Names and sizes are checked before anything is read. `StorageError` for what is no such file. What is not UTF-8 gets
-    replacement characters.
+    Names and sizes are checked before anything is read. `StorageError` for bytes that `pack` cannot have written. Text
+    that is not UTF-8 gets replacement characters.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -78,8 +79,8 @@ def unpack(data: bytes) -> dict[str, str]:
             for entry in entries:
                 _check_name(entry.filename)
             return {
-                e.filename: archive.open(e).read(e.file_size).decode("utf-8", "replace")
-                for e in entries
+                entry.filename: archive.open(entry).read(entry.file_size).decode("utf-8", "replace")
+                for entry in entries
             }
     except (
         zipfile.BadZipFile,

@@ -151,23 +151,21 @@ FILE = "file:"
 def dotted_paths(config: Any) -> Iterator[str]:
     """Yield every text `package.module:name` in a config, however deep.
 
-    Of a `command` in the config: `file:NAME` for each file of the project that it names, and the module that `-m`
-    names; and each file that its `code` names, of folders all.
+    Of a `command` in the config: `file:NAME` for each file of the project that its words name, and
+    `MODULE:__main__` for the module after `-m`. Of its option `code`: `file:NAME` for each file that is named, and for
+    all files of a folder that is named.
     """
     if isinstance(config, str):
         if ":" in config and _DOTTED_PATH.fullmatch(config):
             yield config
     elif isinstance(config, Mapping):
         for key, value in config.items():
-            if key == "command" and _is_text(value):
+            if key == "command" and _is_words(value):
                 yield from _of_command(value)
             elif key == "command_options" and isinstance(value, Mapping):
                 names: Any = value.get("code")
-                yield from (
-                    f"{FILE}{file}"
-                    for name in (names if _is_text(names) else ())
-                    for file in project_files(name)
-                )
+                for name in names if _is_words(names) else ():
+                    yield from (f"{FILE}{file}" for file in project_files(name))
             else:
                 yield from dotted_paths(value)
     elif isinstance(config, list | tuple):
@@ -175,7 +173,8 @@ def dotted_paths(config: Any) -> Iterator[str]:
             yield from dotted_paths(value)
 
 
-def _is_text(value: Any) -> bool:
+def _is_words(value: Any) -> bool:
+    """Whether a value is a list of texts, as a command's words are."""
     return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
 
 
@@ -219,8 +218,9 @@ class Source:
 class CodeVersion:
     """Which code a trial ran: digests of the user's modules, and versions of the distributions that they import.
 
-    `commit` is that of the checkout that holds the trainable's module; `dirty`: a module differs from it, or it lacks
-    one.
+    `modules` maps a module to the digest of its source, `distributions` a distribution to its version. `commit` is that
+    of the checkout that holds the trainable's module, "" where there is none. `dirty` says that a module differs from
+    the commit or is not in it.
     """
 
     digest: str
@@ -241,9 +241,8 @@ class Code:
 def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> Code:
     """Return the code that `trainable` (a dotted path or the function) and the dotted `paths` of its config reach.
 
-    Modules are found, read and parsed, never run. What a source came to is kept for the process, by its content. A
-    dotted path `file:NAME` is a file that a command runs. The commit is that of the trainable's module, of a command
-    that of its first file.
+    Modules are found, read and parsed, never run. A dotted path `file:NAME` is a file that a command runs. The commit
+    of the code is that of the trainable's module; for a command, that of its first file.
     """
     walk = _Walk()
     with _collection_paused():
@@ -372,22 +371,16 @@ class _Walk:
         if path is None or f"{FILE}{name}" in self.sources:
             return
         data = path.read_bytes()
-        names = [name]
-        # Texts in a script may name files beside it or in the current folder, such as a config that it reads.
-        if path.suffix == ".py":
-            names += [
-                os.path.normpath(place / text)
-                for text in named_files(data)
-                for place in (Path(name).parent, Path())
-            ]
         for imported in self._keep(f"{FILE}{name}", name.removeprefix("./"), data, "", str(path)):
             # `import helpers` of a script means the file beside it, unless the name is found elsewhere.
             beside = Path(name).parent / f"{imported.replace('.', '/')}.py"
             if not imported.startswith(".") and self.find(imported) is None:
                 self.file(str(beside))
-        for named in dict.fromkeys(names[1:]):
-            for file in project_files(named):
-                self.file(file)
+        # Texts in a script may name files beside it or in the current folder, such as a config that it reads.
+        for text in named_files(data) if path.suffix == ".py" else ():
+            for folder in (Path(name).parent, Path()):
+                for file in project_files(os.path.normpath(folder / text)):
+                    self.file(file)
 
     def follow(self) -> None:
         """Follow imports until nothing new is reached."""
@@ -424,7 +417,7 @@ class _Walk:
                 name if module.folders else name.rpartition(".")[0],
                 module.file,
             )
-            # It looks through the modules of its package, and probably imports each by its name.
+            # A package that lists its own modules probably imports each of them by its name.
             if b"iter_modules" in data or b"walk_packages" in data:
                 for part in pkgutil.iter_modules(module.folders):
                     self.module(f"{name}.{part.name}")
@@ -493,10 +486,9 @@ class _Walk:
         if name in sys.builtin_module_names or name not in sys.stdlib_module_names:
             return name in sys.builtin_module_names
         loaded = sys.modules.get(name)
-        module = self.find(name) if loaded is None else None
-        return in_standard_library(
-            module.file if module is not None else getattr(loaded, "__file__", None) or ""
-        )
+        if loaded is None and (module := self.find(name)) is not None:
+            return in_standard_library(module.file)
+        return in_standard_library(getattr(loaded, "__file__", None) or "")
 
 
 @dataclass(frozen=True)
@@ -551,9 +543,10 @@ def _role(name: str, file: str) -> str:
 
 @functools.lru_cache(4096)
 def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a source without what changes no trial, and its imports as written (`..package.name`).
+    """Return the digest of a source without the parts that change no trial, and its imports as they are written.
 
-    `role`: see `_role`. Source that is not Python of this version counts by its bytes, and imports nothing.
+    An import may be relative: `..package.name`. `role` says which parts change no trial, as `_role` returns it. Source
+    that is not Python of this version counts by its bytes, and has no imports.
     """
     if role == "bytes":
         return short_digest(source), ()
@@ -589,19 +582,15 @@ def named_files(script: bytes) -> tuple[str, ...]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    hydra = [
-        keyword.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg == "config_path"
-        and isinstance(keyword.value, ast.Constant)
-        and keyword.value.value
+    names = [
+        text for text in texts if text.endswith(NAMED) and len(text) < 200 and "\n" not in text
     ]
-    return (
-        *(text for text in texts if text.endswith(NAMED) and len(text) < 200 and "\n" not in text),
-        *map(str, hydra),
-    )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "config_path":
+            folder = node.value
+            if isinstance(folder, ast.Constant) and folder.value:
+                names.append(str(folder.value))
+    return tuple(dict.fromkeys(names))
 
 
 def _leave_out(tree: ast.Module, role: str) -> None:
@@ -627,6 +616,7 @@ def _leave_out(tree: ast.Module, role: str) -> None:
 
 
 def _declares_study(value: ast.expr | None) -> bool:
+    """Whether an assigned value is a call that makes a study."""
     return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _STUDIES
 
 
@@ -795,9 +785,9 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
         for info in Path(site_folder).glob("*-info")
         if info.suffix in (".dist-info", ".egg-info")
     ]
-    # The likely one first: most are called as their package is.
+    # The likely one first (False sorts before True): most distributions are called as their package is.
     for info in sorted(infos, key=lambda info: info.name.split("-")[0].lower() != top.lower()):
-        # A wheel lists its files (a line `package/module.py,...`), others the names that they bring to be imported.
+        # A wheel lists its files, with lines `package/module.py,...`. Others list the names that can be imported.
         for listing, marks in (
             ("RECORD", (b"\n%b/" % path, b"\n%b." % path)),
             ("top_level.txt", (b"\n%b\n" % top.encode(),)),
@@ -808,7 +798,7 @@ def _distribution_of(package: str, site_folder: str) -> str | None:
                 continue
             if not any(mark in text for mark in marks):
                 break  # it lists its files, and the package is none of them
-            # It is this one's. What was installed from a folder says so in a file of its own.
+            # This distribution has the package. One that was installed from a folder says so in a file of its own.
             try:
                 if "dir_info" in json.loads((info / "direct_url.json").read_bytes()):
                     return None

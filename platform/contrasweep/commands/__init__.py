@@ -12,6 +12,6 @@ trainable     the generator that puts these together: `contrasweep.commands.trai
 PATH = "contrasweep.commands.trainable:train"
 """The trainable that an arm with a `command` has."""
 COMMAND = "command"
-"""The key of its config that holds the words."""
+"""The key of such an arm's config that holds the words of the command."""
 OPTIONS = "command_options"
-"""The key of its config that holds what else the arm says of it: `metrics`, `names`, `code`."""
+"""The key of such an arm's config that holds what the arm says beside the words: `metrics`, `names`, `code`."""

@@ -65,9 +65,10 @@ def export_images(manifest: Manifest, fold: int | None, folder: Path) -> Path:
 def _written(
     form: str, write: Writer, manifest: Manifest, fold: int | None
 ) -> AbstractContextManager[Path]:
-    """Return the entry of the node's cache that has the parts in this form; opened, it is written if it is missing.
+    """Return an entry of the node's cache: a context manager that gives the folder with both parts in this form.
 
-    `form` names what `write` writes, and is a part of the entry's key.
+    Where the folder is missing, `write` writes it as the context is entered. `form` names what `write` writes, and is a
+    part of the entry's key.
     """
     key = canonical.digest({"form": form, "data": manifest.digest, "fold": fold}, 32)
     held_out = "" if fold is None else f"fold {fold}, "
@@ -77,10 +78,7 @@ def _written(
 
 
 def _write_images(manifest: Manifest, fold: int | None, folder: Path) -> None:
-    """Write each image of both parts as a PNG named by its part, label and row: `train.3.12.png`.
-
-    One folder without classes, so that the cache need not know them.
-    """
+    """Write each image of both parts into one folder, as a PNG named by its part, label and row: `train.3.12.png`."""
     from contrasweep.data.images import picture
 
     for name, part in zip(("train", "test"), open_dataset(manifest).parts(fold), strict=True):

@@ -22,13 +22,13 @@ FOUND = {
     "TensorBoard's event files": ("events.out.tfevents.*",),
     "a W&B run": ("run-*.wandb",),
 }
-"""What is found without being named: what it is -> patterns of its files' names."""
+"""Kinds of files that are found without being named: the kind, in words -> patterns of its files' names."""
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "epoch")
-"""Names that a step has, the first one that a row has."""
+"""Names that a step may have in a row, the most telling first: of several in a row the first one counts."""
 SUFFIXES = ("", ".csv", ".json", ".jsonl", ".txt", ".wandb")
-"""Ends of names that can be read; "" for folders."""
+"""Suffixes of files that can be read; "" for folders."""
 Values = dict[str, Any]
-"""A row as a file has it: what is no number too."""
+"""A row as a file has it, name -> value; values may be other things than numbers."""
 
 
 def read(file: Path) -> Iterator[Values]:
@@ -50,9 +50,9 @@ def _csv(data: bytes) -> Iterator[Values]:
     """
     # A byte-order mark, as Excel writes it, is no part of the first name.
     text = data.decode("utf-8-sig", "replace")
-    for row in csv.DictReader(
-        io.StringIO(text), delimiter=max(",;", key=text.partition("\n")[0].count)
-    ):
+    head = text.partition("\n")[0]
+    delimiter = ";" if head.count(";") > head.count(",") else ","
+    for row in csv.DictReader(io.StringIO(text), delimiter=delimiter):
         yield {
             name: number(value) for name, value in row.items() if name and value not in ("", None)
         }
@@ -103,7 +103,7 @@ def _events(data: bytes) -> Iterator[Values]:
             if number == 2:
                 step = value
             elif number == 5:
-                values += [value for number, value in _fields(value) if number == 1]
+                values += [inner for inner_number, inner in _fields(value) if inner_number == 1]
         row = dict(filter(None, map(_scalar, values)))
         if row:
             yield {"step": step, **row}
@@ -120,11 +120,9 @@ def _scalar(value: bytes) -> tuple[str, float] | None:
     if number is None and 8 in fields:
         tensor = dict(_fields(fields[8]))
         number = tensor.get(5, tensor.get(4)) if tensor.get(1) == 1 else None
-    return (
-        (fields[1].decode(), struct.unpack("<f", number)[0])
-        if number is not None and len(number) == 4
-        else None
-    )
+    if number is None or len(number) != 4:
+        return None
+    return fields[1].decode(), struct.unpack("<f", number)[0]
 
 
 def _wandb(data: bytes) -> Iterator[Values]:
@@ -136,14 +134,11 @@ def _wandb(data: bytes) -> Iterator[Values]:
     for record in _leveldb(data):
         for number, value in _fields(record):
             if number == 2:
-                history = list(_fields(value))
-                # Field 2 of the history is the step, whose field 1 is its number (left out where it is 0).
-                step = next(
-                    (dict(_fields(step)).get(1, 0) for number, step in history if number == 2), 0
-                )
-                yield {"step": step, **_items(history, 1)}
+                # Field 2 of the history is the step, whose field 1 is its number; a step of 0 is left out.
+                step = dict(_fields(dict(_fields(value)).get(2, b"")))
+                yield {"step": step.get(1, 0), **_items(value)}
             elif number == 3:
-                summary |= _items(list(_fields(value)), 1)
+                summary |= _items(value)
     if summary:  # what the script has put there without logging it
         yield {"step": summary.get("_step"), **summary}
 
@@ -151,28 +146,31 @@ def _wandb(data: bytes) -> Iterator[Values]:
 def wandb_config(data: bytes) -> Values:
     """Return the settings that a W&B run was given, dotted key -> value, from the content of its log.
 
-    Later ones count.
+    A setting that was given twice has its later value.
     """
     config: Values = {}
     for number, value in itertools.chain.from_iterable(map(_fields, _leveldb(data))):
-        of_run = [part for inner, part in _fields(value) if inner == 4] if number == 17 else []
-        # Settings stand in records of their own (5), and in that with which a run begins (17).
-        for part in [value] * (number == 5) + of_run:
-            config |= _items(list(_fields(part)), 1)
+        # Settings stand in records of their own (field 5), and in field 4 of that with which a run begins (17).
+        if number == 5:
+            config |= _items(value)
+        elif number == 17:
+            for inner_number, inner in _fields(value):
+                if inner_number == 4:
+                    config |= _items(inner)
     return config
 
 
-def _items(fields: list[tuple[int, Any]], wanted: int) -> Values:
-    """Return the settings or metrics in the fields numbered `wanted` of a W&B message: dotted key -> value.
+def _items(message: bytes) -> Values:
+    """Return the settings or metrics in a W&B message, which are its fields 1: dotted key -> value.
 
     Fields of an item by number: 1 is its key, 2 a part of a nested key, 16 the value as JSON.
     """
     row = {}
-    for number, value in fields:
-        if number == wanted:
+    for number, value in _fields(message):
+        if number == 1:
             item = list(_fields(value))
-            parts = [part.decode() for number, part in item if number in (1, 2) and part]
-            row[".".join(parts)] = json.loads(next(text for number, text in item if number == 16))
+            parts = [part.decode() for field, part in item if field in (1, 2) and part]
+            row[".".join(parts)] = json.loads(dict(item)[16])
     return row
 
 

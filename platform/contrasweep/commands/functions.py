@@ -22,11 +22,11 @@ from contrasweep.schema import OMIT_DEFAULT, checked
 from contrasweep.trial import Report, RevisedReport, Trainable, Trial
 
 END_S = 30.0
-"""How long a function may take to end after its trial was stopped."""
+"""Seconds that a function may take to end after its trial was stopped."""
 CALLS = "calls"
 """The setting that names Optuna's or Ray Tune's function."""
 UNTIL = "until"
-"""The setting with what ends a function of Ray Tune's, as its `stop`: a metric or `training_iteration` -> value."""
+"""The setting with what ends a function of Ray Tune's, as Tune's `stop`: metric or `training_iteration` -> value."""
 OBJECTIVE = "objective"
 """The metric that an objective returns."""
 STEP = "contrasweep-step"
@@ -41,10 +41,13 @@ class Stopped(BaseException):
 
 
 class _Reports:
-    """What a function has reported and its trial has not yet taken, handed from the function's thread to the trial's.
+    """Hands the reports of a function from its own thread to the thread of its trial.
 
-    `items` are reports, at the end an error if there was one, and then None. `taken` is released for each report that
-    the trial has taken. `stopped`: the function is to end at its next report. `step` is that of the last report.
+    Attributes:
+        items: Reports that the trial has not yet taken; at the end an error, if there was one, and then None.
+        taken: Is released for each report that the trial has taken.
+        stopped: Whether the function has to end at its next report.
+        step: The step of the last report.
     """
 
     def __init__(self) -> None:
@@ -73,7 +76,7 @@ def report(step: int, metrics: Mapping[str, float], checkpoint: str | Path | Non
     The function ends here where its trial was stopped.
 
     Args:
-        step: The step or epoch that it is of; it counts up from 1. A report of the same step takes the former's place.
+        step: The step or epoch that the report is of, counted up from 1. A second report of a step replaces the first.
         metrics: Metric -> number.
         checkpoint: A folder from which the function, called with `resume=folder`, goes on after this report.
 
@@ -140,10 +143,10 @@ def generator(function: Callable[..., Any]) -> Trainable:
     return train
 
 
-class _Asked:
-    """What an objective is given as Optuna's trial: its suggestions are the settings of ours.
+class _OptunaTrial:
+    """What an objective gets as its Optuna trial: it suggests the settings that our trial has.
 
-    `step` is that of its last report, counted from 1; 0 before the first.
+    `params` are these settings. `step` is the step of the last report, counted from 1; 0 before the first.
     """
 
     number = 0
@@ -183,27 +186,27 @@ class _Asked:
         self.user_attrs[key] = value
 
 
-def _of_optuna(trial: Trial, resume: Path | None = None) -> None:
+def _run_objective(trial: Trial, resume: Path | None = None) -> None:
     """Run an objective of Optuna's, and report what it returns as its last step.
 
-    That is `objective` and, of an objective with several values, `objective_1` and so on. It begins anew where it is
-    resumed: Optuna's objectives have no checkpoints.
+    The metric is `objective`; further values of an objective are `objective_1` and so on. A resumed trial begins anew,
+    since Optuna's objectives have no checkpoints.
     """
-    asked = _Asked(trial.config)
-    values = import_path(trial.config[CALLS])(asked)
+    optuna_trial = _OptunaTrial(trial.config)
+    values = import_path(trial.config[CALLS])(optuna_trial)
     values = values if isinstance(values, tuple | list) else [values]
     names = [OBJECTIVE, *(f"{OBJECTIVE}_{i}" for i in range(1, len(values)))]
-    report(asked.step + 1, dict(zip(names, map(float, values), strict=True)))
+    report(optuna_trial.step + 1, dict(zip(names, map(float, values), strict=True)))
 
 
-def _of_tune(trial: Trial, resume: Path | None = None) -> None:
+def _run_tune_function(trial: Trial, resume: Path | None = None) -> None:
     """Run a function that was written for Ray Tune, whose `report` and `get_checkpoint` are this trial's meanwhile."""
     from ray import train as ray_train
     from ray import tune
 
     step = int((resume / STEP).read_text()) if resume is not None else 0
 
-    def told(metrics: Config, *, checkpoint: Any = None, **_: Any) -> None:
+    def tune_report(metrics: Config, *, checkpoint: Any = None, **_: Any) -> None:
         """Take a report of `tune.report`, and stop the function where it has reached its `stop` criteria."""
         nonlocal step
         step += 1
@@ -214,24 +217,22 @@ def _of_tune(trial: Trial, resume: Path | None = None) -> None:
         numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
         report(step, numbers, folder)
         reached = {"training_iteration": step, **numbers}
-        if any(
-            reached.get(name, -math.inf) >= value
-            for name, value in trial.config.get(UNTIL, {}).items()
-        ):
-            raise Stopped
+        for name, value in trial.config.get(UNTIL, {}).items():
+            if reached.get(name, -math.inf) >= value:
+                raise Stopped
 
-    def saved() -> Any:
+    def tune_checkpoint() -> Any:
         """Return, as `tune.get_checkpoint`, the checkpoint to go on from; None in a first attempt."""
         return None if resume is None else tune.Checkpoint.from_directory(str(resume))
 
     config = {key: value for key, value in trial.config.items() if key not in (CALLS, UNTIL)}
     # Scripts import these from `ray.tune` or from `ray.train`. What the function returns is its last report.
     with (
-        mock.patch.multiple(tune, report=told, get_checkpoint=saved),
-        mock.patch.multiple(ray_train, report=told, get_checkpoint=saved),
+        mock.patch.multiple(tune, report=tune_report, get_checkpoint=tune_checkpoint),
+        mock.patch.multiple(ray_train, report=tune_report, get_checkpoint=tune_checkpoint),
     ):
         if metrics := import_path(trial.config[CALLS])(config):
-            told(metrics)
+            tune_report(metrics)
 
 
 class _Call:
@@ -244,13 +245,13 @@ class _Call:
         import_path(self.calls, CALLS)
 
 
-optuna = generator(_of_optuna)
+optuna = generator(_run_objective)
 """An objective of Optuna's: `trainable: "optuna:my.module:objective"`. Its metric is `objective`."""
-tune = generator(_of_tune)
+tune = generator(_run_tune_function)
 """A function of Ray Tune's, called with the settings: `trainable: "tune:my.module:train"`."""
 optuna.settings = tune.settings = checked(_Call, extra="allow")  # type: ignore[attr-defined]
 ADAPTERS = {name: f"{__name__}:{name}" for name in ("optuna", "tune")}
-"""How a trainable's path begins -> the trainable that calls what it names."""
+"""First word of an arm's `trainable`, before its colon -> dotted path of the trainable that calls the function."""
 
 
 def loader_path(trainable: str, config: Config) -> str:

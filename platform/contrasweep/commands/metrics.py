@@ -1,7 +1,7 @@
 """The metrics of a command, read where it leaves them: its lines for us, its output, its files.
 
-A row without a step is of the step that its number is. A row of the step before it adds to that one and replaces its
-numbers. What is no number is left out.
+A row that names no step has its own number as step. A row of the same step as the row before revises that: it adds
+numbers, and replaces those of the same name. Values that are no numbers are left out.
 """
 
 import json
@@ -91,7 +91,7 @@ class Pattern:
         return {
             "line": self.count,
             **{
-                name: files.number(text.replace(",", ""))
+                name: files.number(text.replace(",", ""))  # 1,024 is a number too
                 for name, text in groups
                 if text is not None
             },
@@ -145,9 +145,9 @@ class Metrics:
     def reports(self, output: Iterable[str] = (), *, ended: bool = False) -> Iterator[Report]:
         """Yield the new reports: of lines for us, of new lines of output, of files that have grown.
 
-        `output` are the lines that the command has printed since the last call; `ended`: it has ended well, and this is
-        the last call. `SpecError` for a line for us that is none, or metrics in several places. A report's checkpoint
-        is deleted when the next report is asked for: it is stored by then.
+        `output` are the lines that the command has printed since the last call. `ended` says that it has ended well and
+        that this is the last call. A report's checkpoint is deleted when the next report is asked for: it is stored by
+        then. `SpecError` for a line in our file that is no row, and for metrics in several places.
         """
         for row in self._new_lines(ended):
             report = self._report(row)
@@ -214,12 +214,12 @@ class Metrics:
         last = {name: value for step in sorted(steps) for name, value in steps[step].items()}
         for step in sorted(steps):
             newest = step == max(steps)
+            if not newest and step > self.step:
+                yield self._report({"step": step, **steps[step]})
             # The newest row may still be growing, so it waits for the end. Then it is reported even where its step is
             # not above the last one: it revises that.
-            if step > self.step if not newest else ended:
-                yield self._report(
-                    {"step": max(step, self.step), **(last if newest else steps[step])}
-                )
+            if newest and ended:
+                yield self._report({"step": max(step, self.step), **last})
 
     def _places(self, source: str) -> list[Path]:
         """Return the files that an entry names: by a path, by a name or pattern in any folder, or by their folder.
@@ -228,15 +228,13 @@ class Metrics:
         """
         path = Path(source)
         paths = [path] if path.is_absolute() else sorted(self.folder.rglob(source))
-        inside = [
-            file
-            for place in paths
-            if place.is_dir()
-            for names in files.FOUND.values()
-            for name in names
-            for file in sorted(place.rglob(name))
-        ]
-        return [place for place in paths if place.is_file()] + inside
+        found = [path for path in paths if path.is_file()]
+        patterns = [pattern for names in files.FOUND.values() for pattern in names]
+        for folder in paths:
+            if folder.is_dir():
+                for pattern in patterns:
+                    found += sorted(folder.rglob(pattern))
+        return found
 
     def _found(self) -> list[str]:
         """Return the paths of the files that hold metrics, of one kind and one run; empty where there are none.
@@ -269,29 +267,30 @@ class Metrics:
         return list(map(str, every))
 
     def _report(self, row: Values) -> Report:
-        """Return the report of a row, whose members are taken out of it; where nothing in it is a step, its `line` is.
+        """Return the report of a row, whose members are taken out of it.
 
-        Besides numbers, a row may have `artifacts`, `checkpoint` and `items`. A row of the step before it revises that
-        report: it adds to its numbers, or replaces them.
+        Besides numbers, a row may have `artifacts`, `checkpoint` and `items`. Where no member is a step, the step is
+        the row's `line`. A row of the same step as the row before revises that report: it adds numbers or replaces
+        them.
         """
-        line = row.pop("line", 0)
-        steps = ((name, _whole(row.get(name))) for name in files.STEPS)
-        step_name, step = next(
-            ((name, step) for name, step in steps if step is not None), ("", max(line, self.step))
-        )
-        row.pop(step_name, None)
+        step = max(row.pop("line", 0), self.step)
+        for name in files.STEPS:
+            named_step = _whole(row.get(name))
+            if named_step is not None:
+                step = named_step
+                row.pop(name)
+                break
         artifacts = {
             name: self._existing(path) for name, path in (row.pop("artifacts", None) or {}).items()
         }
         checkpoint = self._checkpoint(row.pop("checkpoint", None))
         items = row.pop("items", None) or {}
         numbers = self._numbers(row)
-        again = step == self.step
+        revises = step == self.step
         self.step = step
-        self.numbers = self.numbers | numbers if again else numbers
-        return (RevisedReport if again else Report)(
-            step, dict(self.numbers), checkpoint, items, artifacts
-        )
+        self.numbers = self.numbers | numbers if revises else numbers
+        kind = RevisedReport if revises else Report
+        return kind(step, dict(self.numbers), checkpoint, items, artifacts)
 
     def _numbers(self, row: Values) -> dict[str, float]:
         """Return the numbers of a row, and say once of each other name that it is left out."""
@@ -311,7 +310,10 @@ class Metrics:
         return numbers
 
     def _checkpoint(self, name: Any) -> Path | None:
-        """Return the folder of a checkpoint that the command names; `SpecError` where it is no folder of its own."""
+        """Return the folder of a checkpoint that the command names; None where it names none.
+
+        `SpecError` where that is no folder, or the folder of all checkpoints.
+        """
         if name is None:
             return None
         folder = self._existing(name)
@@ -321,7 +323,7 @@ class Metrics:
         return folder
 
     def _existing(self, name: Any) -> Path:
-        """Return a path that the command names, as relative to its folder of checkpoints; an absolute one as it is.
+        """Return the path that the command names: relative to its folder of checkpoints, or absolute.
 
         `SpecError` where nothing is there.
         """
@@ -333,7 +335,7 @@ class Metrics:
         return path
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
-        """Return the error for what stands in the line that was read last."""
+        """Return the error for the line of our file that was read last."""
         return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
 
 

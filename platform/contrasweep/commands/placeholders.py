@@ -32,18 +32,18 @@ OWN = (
     "study",
     "trial",
 )
-"""Placeholders that are the trial's own."""
+"""Placeholders that stand for something of the trial itself, and for no setting."""
 ALL = ("args", "config")
-"""Placeholders for all settings at once; those that are in neither are settings of the config."""
+"""Placeholders for all settings at once. Every other placeholder names one setting of the config."""
 FORMS = {"args": ("", "hydra"), "config": ("", "yaml", "wandb"), "data": ("", "images")}
 """The forms of placeholders that have several: `{args:hydra}`."""
 SCRIPTS = (".py", ".sh", ".bash", ".r", ".R", ".jl", ".pl", ".rb", ".js", ".lua")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)(?::(\w+))?\}")
-# A word before a program that `env` takes as a variable.
+# A word such as `A=1`, which `env` takes as a variable where it stands before the program.
 _ASSIGNMENT = re.compile(r"\w+=")
 _INTERPRETER = re.compile(r"python[\d.]*|(ba|z)?sh")
 """Programs whose first word, after flags without a value, is a script."""
-# A flag of an interpreter without a value: none of -c, -m, -o, -W and -X, behind which one follows.
+# A flag of an interpreter that takes no value: -c, -m, -o, -W and -X take one.
 _FLAG = re.compile(r"-[^-cmoWX]+")
 _PLAIN = re.compile(r"[\w./@%+-]+")
 """A value that Hydra takes as it is; any other is quoted."""
@@ -103,14 +103,15 @@ CommandSettings = checked(_Command, extra="allow")
 def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
-    It cannot where a placeholder has no value in `config` or no such form, a setting has the name of one of the trial's
-    own, or there is no such program or script here.
+    That is so where a placeholder has no value in `config` or no such form, where a setting has a name of `OWN` or
+    `ALL`, and where there is no such program or script here.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))
     settings = {key: value for key, value in config.items() if key != OPTIONS}
     known_names = [*OWN, *ALL, *flatten(settings)]
-    for name, form in (match for word in words for match in _PLACEHOLDER.findall(word)):
+    placeholders = [match for word in words for match in _PLACEHOLDER.findall(word)]
+    for name, form in placeholders:
         if name not in known_names and lookup(settings, name) is None:
             raise SpecError(
                 "the command names a setting that the config does not have",
@@ -118,21 +119,23 @@ def check(words: Sequence[str], config: Config) -> None:
                 value=f"{{{name}}}",
                 hint=choose_from("placeholders", known_names, name),
             )
-        if form not in (forms := FORMS.get(name, ("",))):
-            hint = ", ".join(f"{{{name}:{form}}}" if form else f"{{{name}}}" for form in forms)
+        forms = FORMS.get(name, ("",))
+        if form not in forms:
+            hint = ", ".join(f"{{{name}:{known}}}" if known else f"{{{name}}}" for known in forms)
             raise SpecError(
                 "a placeholder has no such form",
                 place=COMMAND,
                 value=f"{{{name}:{form}}}",
                 hint=hint,
             )
-    # A mapping of such a name hides nothing: its settings are named by dotted keys, `{data.size}`.
-    for name in (name for name in (*OWN, *ALL) if not isinstance(settings.get(name, {}), Mapping)):
-        raise SpecError(
-            "the trial has a value of this name itself",
-            place=name,
-            hint=f"{{{name}}} is the trial's own",
-        )
+    for name in (*OWN, *ALL):
+        # A mapping of such a name hides nothing: its settings are named by dotted keys, `{data.size}`.
+        if not isinstance(settings.get(name, {}), Mapping):
+            raise SpecError(
+                "the trial has a value of this name itself",
+                place=name,
+                hint=f"{{{name}}} is the trial's own",
+            )
     _check_program(words)
 
 
@@ -142,7 +145,7 @@ def names(words: Sequence[str]) -> list[str]:
 
 
 def fields(words: Sequence[str]) -> list[str]:
-    """Return what stands in braces, with its form, each once and in order: `data`, `data:images`."""
+    """Return the texts in braces, name and form, each once and in order: `data`, `data:images`."""
     matches = [match for word in words for match in _PLACEHOLDER.findall(word)]
     return list(dict.fromkeys(f"{name}:{form}" if form else name for name, form in matches))
 
@@ -150,8 +153,8 @@ def fields(words: Sequence[str]) -> list[str]:
 def unplaced(words: Sequence[str], keys: Collection[str]) -> list[str]:
     """Return the dotted `keys` of a config that no placeholder names, so that the command is not given them.
 
-    Empty where a placeholder stands for all settings. The command itself and its options, which are keys of the config
-    too, are ours to read and are left out.
+    Empty where a placeholder stands for all settings. The keys of the command itself and of its options are left out:
+    they are no settings for the command.
     """
     placed = names(words)
     if set(placed) & set(ALL):
@@ -188,14 +191,15 @@ def filled(
     values = {**config, **trial}
 
     def text(match: "re.Match[str]") -> str:
-        """Return the value of a placeholder as text; one with a dot is a setting, any other the trial's own first."""
+        """Return the value of a placeholder as text."""
         name = match[1]
         form = match[2] or ""
         if name == "args":
             return shlex.join(_args(others, form, renamed or {}))
-        return _text(
-            values[f"{name}:{form}"] if form else lookup(config if "." in name else values, name)
-        )
+        if form:
+            return _text(values[f"{name}:{form}"])
+        # A dotted name is a setting. Of any other name the trial's own value goes before a setting.
+        return _text(lookup(config if "." in name else values, name))
 
     done: list[str] = []
     for word in words:
@@ -205,16 +209,18 @@ def filled(
         elif "{resume}" in word and trial.get("resume") is None:
             if word.startswith("{resume}") and re.fullmatch(r"-[^=]+", done[-1]):
                 done.pop()
-        elif (
-            home
-            is not None  # a file of the project, or a path with a slash in it that leads to a folder there
-            and not Path(word).is_absolute()
-            and ((home / word).is_file() or ("/" in word and (home / word).is_dir()))
-        ):
+        elif home is not None and _leads_into(home, word):
             done.append(str(home / word))
         elif (value := _PLACEHOLDER.sub(text, word)) or not only:
             done.append(value)
     return [_program(done[0]) or done[0], *done[1:]]
+
+
+def _leads_into(home: Path, word: str) -> bool:
+    """Whether a word is the relative path of a file below `home`, or of a folder there and has a slash."""
+    if Path(word).is_absolute():
+        return False
+    return (home / word).is_file() or ("/" in word and (home / word).is_dir())
 
 
 def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
@@ -230,11 +236,10 @@ def _args(settings: Config, form: str, renamed: Mapping[str, str]) -> list[str]:
             words.append(f"{name}={_hydra(value)}")
         elif value is not None and value is not False:
             words.append(name if name.startswith("-") else f"--{name}")
-            words += (
-                []
-                if value is True
-                else map(_text, value if isinstance(value, list | tuple) else [value])
-            )
+            if isinstance(value, list | tuple):
+                words += map(_text, value)
+            elif value is not True:
+                words.append(_text(value))
     return words
 
 
@@ -260,9 +265,10 @@ def _is_placed(key: str, placed: Sequence[str]) -> bool:
 
 
 def _program(word: str) -> str | None:
-    """Return what runs the first word: a file of the project, the PATH's, or a program beside this interpreter.
+    """Return the program that the first word of a command names; None where there is none.
 
-    `python` is this interpreter. None where there is no such program.
+    It is looked for in the project, on the PATH, and beside this interpreter, in this order. `python` is this
+    interpreter.
     """
     if word == "python":
         return sys.executable
@@ -277,19 +283,21 @@ def scripts(words: Sequence[str]) -> list[str]:
     `env A=1 python -u train.py --lr {lr}` gives `python` and `train.py`. Words with placeholders are left out.
     """
     program, *rest = words
-    if program == "env":  # what it sets, then what runs
+    if program == "env":  # variables that it sets, then the command that it runs
         inner = list(dropwhile(_ASSIGNMENT.match, rest))
         return scripts(inner) if inner and not inner[0].startswith(("-", "{")) else [program]
-    # What an interpreter runs need not end as a script does.
-    first = list(dropwhile(_FLAG.fullmatch, rest))[:1] if _INTERPRETER.fullmatch(program) else []
     named = [word for word in rest if word.endswith(SCRIPTS) and " " not in word]
-    return [program, *(w for w in dict.fromkeys((*first, *named)) if w[:1] != "-" and "{" not in w)]
+    if _INTERPRETER.fullmatch(program):
+        # The first word behind the flags of an interpreter is a script, whatever its suffix.
+        named = list(dropwhile(_FLAG.fullmatch, rest))[:1] + named
+    known = [word for word in named if not word.startswith("-") and "{" not in word]
+    return [program, *dict.fromkeys(known)]
 
 
 def _check_program(words: Sequence[str]) -> None:
     """Raise `SpecError` where the command's program, module or script is not on this machine.
 
-    What is named by a placeholder, or by an absolute path, is not looked for.
+    A program or script that is named by a placeholder or by an absolute path is not looked for.
     """
     program, *script_words = scripts(words)
     # An absolute path may be that of another machine.

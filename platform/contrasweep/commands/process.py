@@ -20,9 +20,9 @@ from contrasweep.terminal_text import printable
 
 LAST_LINES = 100
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
-"""Statuses of a command that others have killed, by itself or below a shell."""
+"""Exit statuses of a command that another process has killed: of the command itself, and as a shell passes them on."""
 _FIRST_RANK = re.compile(r"Root Cause \(first.*?exitcode\s*: (-\d+)", re.DOTALL)
-"""How the first rank that was lost has ended, as `torchrun` prints it."""
+"""Matches what `torchrun` prints of the first rank that was lost; its group is the exit code of that rank."""
 
 
 class CommandFailed(RuntimeError):
@@ -78,7 +78,7 @@ class Process:
         self._reader.start()
 
     def ended(self, wait_s: float) -> bool:
-        """Return whether it has ended, now or within so many seconds; then `returncode` is set."""
+        """Return whether the command has ended, waiting `wait_s` seconds at most; `returncode` is set where it has."""
         until = time.monotonic() + wait_s
         while self.returncode is None:
             # One read may have brought both messages, that it started and how it ended.
@@ -94,16 +94,20 @@ class Process:
         return True
 
     def output(self) -> Iterator[str]:
-        """Yield the lines that it has printed since the last call, each with its end; all of them once it has ended."""
+        """Yield the lines that the command has printed since the last call, each with its line end.
+
+        Once the command has ended, these are all lines that are left.
+        """
         if self.returncode is not None:
             self._reader.join(5.0)  # a grandchild may keep the pipe open
         while self.lines:
             yield self.lines.popleft()
 
     def check(self) -> None:
-        """Raise `CommandFailed` where it ended with another status than 0, `ProcessLostError` where others killed it.
+        """Raise an error where the command ended with another status than 0; to be called once it has `ended`.
 
-        To be called once it has `ended`. The message has what it printed last.
+        The error is `ProcessLostError` where another process killed the command, else `CommandFailed`. Its message has
+        the last lines that the command printed.
         """
         status = self.returncode
         if not status:
@@ -126,9 +130,10 @@ class Process:
         )
 
     def stop(self) -> None:
-        """Send SIGTERM to the command, and SIGKILL to all that it has started once it has ended.
+        """Send SIGTERM to the command, and once it has ended SIGKILL to all processes that it has started.
 
-        That is after `supervisor.GRACE_S` at most. When this returns, nothing of it is left.
+        A command that does not end within `supervisor.GRACE_S` seconds gets SIGKILL itself. When this returns, none of
+        its processes is left.
         """
         if self._control < 0:  # it was stopped before
             return
@@ -164,7 +169,7 @@ class Process:
         return line.decode().split()
 
     def _pass_on(self, output: IO[str]) -> None:
-        """The thread: keep each line of the output, and print it into the trial's log, until the output ends."""
+        """Keep each line of the output and print it into the trial's log, until the output ends; runs in a thread."""
         with contextlib.closing(output):
             for line in output:
                 text = printable(line)

@@ -37,17 +37,20 @@ def main() -> None:
     status = int(sys.argv[2])
     words = sys.argv[3:]
     if os.fork():
-        os._exit(0)  # the worker waits for this one; the other belongs to nobody
+        os._exit(
+            0
+        )  # the worker waits for the process that ends here; its child goes on without a parent
     os.setsid()  # no signal for the worker's group reaches it
     nothing = os.open(os.devnull, os.O_RDWR)
-    # Linux gives a process whose parent has ended to the next process above it that asks for this.
+    # Linux gives a process whose parent has ended to the nearest process above that has asked so: a subreaper.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # This process is the second one above the supervisor proper, which is the child that goes on below.
+    # Two processes from here on. The child is the supervisor proper; the parent only waits for it, and ends what is
+    # left where the child was killed.
     if supervisor := os.fork():
         for descriptor in (1, 2):
             os.dup2(nothing, descriptor)
         os.waitpid(supervisor, 0)
-        _end_descendants()  # where it was killed; STATUS closes once nothing is left
+        _end_descendants()  # STATUS closes as this process ends, once nothing is left
         return
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # The end of the command is a signal, which writes a byte to this pipe: `select` waits for that beside CONTROL.
@@ -66,9 +69,8 @@ def main() -> None:
     os.write(status, f"started {command.pid}\n".encode())
     for descriptor in (1, 2):
         os.dup2(nothing, descriptor)  # its output ends with the command, not with this process
-    # Still running, CONTROL has closed: the trial was stopped, or its worker has died.
     _wait(command, woken, control)
-    if command.poll() is None:
+    if command.poll() is None:  # CONTROL has closed: the trial was stopped, or its worker has died
         _signal(command.pid, signal.SIGTERM)
         _wait(command, woken, seconds=GRACE_S)
         _end_all(command)
@@ -82,7 +84,7 @@ def main() -> None:
 def _wait(
     command: "subprocess.Popen[bytes]", woken: int, *control: int, seconds: float = 1e9
 ) -> None:
-    """Wait until the command ends or the `control` pipe, if one is given, closes; so many seconds at most.
+    """Wait until the command ends or the pipe `control`, if it is given, closes; `seconds` at most.
 
     `woken` is the pipe that has a byte for each child that has ended.
     """
@@ -105,7 +107,8 @@ def _end_all(command: "subprocess.Popen[bytes]") -> None:
 def _end_descendants() -> None:
     """Send SIGKILL to all below this process, until nothing is left."""
     while children_left := _children(os.getpid()):
-        # The children of each are noted before it ends; those that come to this process then are found above.
+        # The children of a process are noted before it is killed. Those that it starts in between become children of
+        # this process, and the outer loop finds them.
         while children_left:
             child = children_left.pop()
             children_left += _children(child)
@@ -138,9 +141,9 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 
 def _end_with_parent() -> None:
-    """Have Linux kill the command when this process ends; called in the command's process before it begins.
+    """Have Linux kill the command when the supervisor ends; called in the command's process before the command begins.
 
-    SIGTERM would be too little: its trial has ended already.
+    The signal is SIGKILL, not SIGTERM: where the supervisor is gone, the trial has ended already.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

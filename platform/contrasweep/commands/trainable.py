@@ -41,7 +41,7 @@ from contrasweep.trial import Report, Trial
 
 log = logging.getLogger(__name__)
 POLL_S = 0.2
-LEFT = (
+RUN_FILES = (
     ".*",
     "__pycache__",
     "*.ckpt",
@@ -73,9 +73,9 @@ LEFT = (
     "wandb",
     *(name for names in FOUND.values() for name in names),
 )
-"""Names of what runs leave in a project: not linked into the folders of trials."""
+"""Names of what earlier runs may have left in a project: not linked into the folders of trials."""
 DATA = "data*"
-"""Names of what is linked though git ignores it."""
+"""Names of files and folders that are linked though git ignores them."""
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
@@ -98,8 +98,11 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         data = _data(trial, scratch, field_names)
         file = scratch / "metrics.jsonl"
         metrics = Metrics(options.metrics, folder, file, checkpoints)
-        paths = {"metrics": file, "checkpoints": checkpoints, "resume": resume, "folder": folder}
-        handed = {key: None if path is None else str(path) for key, path in paths.items()}
+        # What the command is told both as placeholders and as variables.
+        handed = {"metrics": file, "checkpoints": checkpoints, "folder": folder}
+        places = {key: str(path) for key, path in handed.items()}
+        if resume is not None:
+            places["resume"] = str(resume)
         labels = {
             "arm": trial.arm,
             "fold": trial.fold,
@@ -111,24 +114,13 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
         # A command that is told its folder runs in the project's; any other one in its own, with links to the project.
         home = project_folder(command)
         in_project = "folder" in field_names
-        values = {**labels, **handed, **settings, **data}
+        values = {"resume": None, **labels, **places, **settings, **data}
         words = placeholders.filled(
             command, config, values, options.names, None if in_project else home
         )
-        environment = {
-            **os.environ,
-            "PATH": os.pathsep.join(
-                [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-            ),
-            "PYTHONUNBUFFERED": "1",  # a pattern is looked for in each line as it is printed
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")])),
-            "CONTRASWEEP_TRIAL": json.dumps(_described(trial, config, data)),
-            **{
-                f"CONTRASWEEP_{key.upper()}": path
-                for key, path in handed.items()
-                if path is not None
-            },
-        }
+        described = json.dumps(_described(trial, config, data))
+        variables = {f"CONTRASWEEP_{key.upper()}": path for key, path in places.items()}
+        environment = _environment(home) | {"CONTRASWEEP_TRIAL": described} | variables
         with contextlib.nullcontext() if in_project else _linked(home, folder, options.code):
             process = Process(words, home if in_project else folder, environment)
             try:
@@ -141,13 +133,28 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
                 process.stop()
 
 
+def _environment(home: Path) -> dict[str, str]:
+    """Return the variables of this process for a command of the project `home`.
+
+    The command finds the programs beside this interpreter first, and the project's modules.
+    """
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    modules = filter(None, [str(home), os.environ.get("PYTHONPATH")])
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join(programs),
+        "PYTHONUNBUFFERED": "1",  # a pattern is looked for in each line as it is printed
+        "PYTHONPATH": os.pathsep.join(modules),
+    }
+
+
 @contextlib.contextmanager
 def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     """Link what the project has at its top into the trial's `folder`, so that relative paths of the project work.
 
-    What earlier runs have left there is not, so that no trial reads or writes what another has written: by its name, or
-    because git ignores it and it is no data. But what `code` has `named` is. The links are gone once the command has
-    ended. A folder in which it has written through a link is named by a warning.
+    Not linked is what earlier runs have left there, told by its name or because git ignores it, except for data: no
+    trial may read or write what another has written. Entries that the arm's `code` has `named` are linked always. The
+    links are removed once the command has ended. A warning names each folder in which it has written through a link.
     """
     # What git ignores is mostly what runs have written; data are an exception.
     ignored = _ignored(home)
@@ -155,11 +162,11 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     names = []
     for entry in home.iterdir():
         name = entry.name.lower()
-        is_left = any(fnmatch(name, pattern) for pattern in LEFT)
+        is_of_runs = any(fnmatch(name, pattern) for pattern in RUN_FILES)
         if entry.name in ignored and not fnmatch(name, DATA):
             # A link out of the project is mostly to data, which is linked too.
-            is_left = is_left or entry.resolve().is_relative_to(home)
-        if is_left:
+            is_of_runs = is_of_runs or entry.resolve().is_relative_to(home)
+        if is_of_runs:
             left_out.append(entry.name)
         elif entry not in folder.parents:  # not a folder that the trial's own lies in
             names.append(entry.name)
@@ -167,7 +174,8 @@ def _linked(home: Path, folder: Path, named: Collection[str]) -> Iterator[None]:
     began = time.time()
     for name in [*names, *named]:
         link = folder / name
-        # What the trial's folder has, as from an earlier attempt, stays; nothing is linked outside of it.
+        # An entry that the trial's folder has already, as from an earlier attempt, stays. Nothing is linked outside of
+        # that folder.
         if not os.path.lexists(link) and ".." not in link.parts:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(home / name)
@@ -223,9 +231,9 @@ def _settings(config: MutableConfig, folder: Path) -> dict[str, str]:
 
 
 def _data(trial: Trial, folder: Path, named: Collection[str]) -> dict[str, str]:
-    """Write the parts of the data in the forms that are `named` (of `data`, `data:images`).
+    """Write the parts of the trial's data in each form that is `named` (`data`, `data:images`) below `folder`.
 
-    Return placeholder -> folder.
+    Return placeholder -> folder of that form; empty where none is named.
     """
     from contrasweep.commands import dataset
 
