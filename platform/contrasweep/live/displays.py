@@ -25,7 +25,9 @@ from contrasweep.errors import StorageError, plural
 from contrasweep.live.state import (
     LIVE,
     LIVE_FILE,
+    ArmState,
     Display,
+    RunningTrial,
     RunState,
     counts_line,
     elapsed,
@@ -46,7 +48,7 @@ TEXTS = ("running", "settings", NOTE, "arm", "of")
 STYLES = {"failed:": "red", "silent:": "yellow", "again:": "yellow", "no sign of life": "yellow"}
 PAGE = '<pre style="white-space:pre;overflow-x:auto;line-height:1.25;margin:0">{code}</pre>'
 TROUBLE = (*STYLES, "arm ")
-"""How a line begins that says what went wrong, or that an arm waits for a larger host."""
+"""Beginnings of lines that say what went wrong, or that an arm waits for a larger host."""
 
 
 class Lines:
@@ -120,7 +122,7 @@ class LiveFile:
         """Do nothing: the state has the messages already."""
 
     def close(self, state: RunState) -> None:
-        """Write how it ended, after what is being written; waits `CLOSE_S` seconds for each at most."""
+        """Write the last state, once a write that still goes on has ended; waits `CLOSE_S` seconds for each at most."""
         if self._thread is not None:
             self._thread.join(CLOSE_S)
         self._begin(state)
@@ -142,7 +144,7 @@ class LiveFile:
 
 
 class View:
-    """A state as tables of rich, as many rows as its display has room for."""
+    """A state as tables of the library Rich, with as many rows as the display has room for."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -150,7 +152,6 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the running trials, the arms that have scores, a bar, and the line of counts; no table without rows."""
         state = self.state
-        metric = state.name(state.metric)
         running = list(state.running.values())
         arms = list(state.arms.items())
         # Rows of running trials get the height that the rows of arms and the 8 lines around them leave: heads of both
@@ -158,40 +159,12 @@ class View:
         room = max(2, min(MAX_RUNNING, options.size.height - min(len(arms), MAX_ARMS) - 8))
         yield Text("")
         if running:
-            columns = ("running", "settings", "fold", "seed", "step", metric, "elapsed", NOTE)
-            yield _table(
-                columns,
-                [
-                    (
-                        state.name(trial.arm),
-                        state.settings(trial.axes),
-                        "" if trial.fold is None else str(trial.fold),
-                        str(trial.seed),
-                        f"{trial.step or '–'}" + ("" if trial.steps is None else f"/{trial.steps}"),
-                        _number(trial.value),
-                        elapsed(state.updated - trial.started),
-                        trial.note,
-                    )
-                    for trial in running[:room]
-                ],
-            )
+            yield _running_table(state, running[:room])
         if len(running) > room:
             yield Text(f"and {len(running) - room} more", style="dim")
         if any(arm.scored for _, arm in arms):
             yield Text("")
-            yield _table(
-                ("arm", "done", f"mean {metric}", "best", "of"),
-                [
-                    (
-                        state.name(name),
-                        str(arm.ended) if arm.total is None else f"{arm.ended}/{arm.total}",
-                        _number(arm.mean if arm.scored else None),
-                        _number(arm.best),
-                        arm.best_where,
-                    )
-                    for name, arm in arms[:MAX_ARMS]
-                ],
-            )
+            yield _arms_table(state, arms[:MAX_ARMS])
         if len(arms) > MAX_ARMS:
             yield Text(f"and {plural(len(arms) - MAX_ARMS, 'more arm')}", style="dim")
         yield Text("")
@@ -267,10 +240,46 @@ def to_html(state: RunState, messages: Iterable[str]) -> str:
     return "".join(f"<div>{html.escape(text)}</div>" for text in messages) + tables
 
 
+def _running_table(state: RunState, trials: Sequence[RunningTrial]) -> Table:
+    """Return a table with a row for each of these running trials."""
+    metric = state.name(state.metric)
+    names = ("running", "settings", "fold", "seed", "step", metric, "elapsed", NOTE)
+    rows = [
+        (
+            state.name(trial.arm),
+            state.settings(trial.axes),
+            "" if trial.fold is None else str(trial.fold),
+            str(trial.seed),
+            f"{trial.step or '–'}" + ("" if trial.steps is None else f"/{trial.steps}"),
+            _number(trial.value),
+            elapsed(state.updated - trial.started),
+            trial.note,
+        )
+        for trial in trials
+    ]
+    return _table(names, rows)
+
+
+def _arms_table(state: RunState, arms: Sequence[tuple[str, ArmState]]) -> Table:
+    """Return a table with a row for each of these arms, name and state: trials that have ended, and their scores."""
+    rows = [
+        (
+            state.name(name),
+            str(arm.ended) if arm.total is None else f"{arm.ended}/{arm.total}",
+            _number(arm.mean if arm.scored else None),
+            _number(arm.best),
+            arm.best_where,
+        )
+        for name, arm in arms
+    ]
+    return _table(("arm", "done", f"mean {state.name(state.metric)}", "best", "of"), rows)
+
+
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return rows under the names of their columns, without columns that are empty.
 
-    Columns of `TEXTS` are to the left and cut where there is no room; numbers are to the right and whole.
+    Columns of `TEXTS` are aligned to the left and cut where there is no room. All others are numbers, which are aligned
+    to the right and never cut.
     """
     # Each column is its name and then its text in every row.
     columns = [column for column in zip(names, *rows, strict=True) if any(column[1:])]
@@ -289,4 +298,5 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def _number(value: float | None) -> str:
+    """Return a number with four digits; "" for None."""
     return "" if value is None else f"{value:.4g}"

@@ -11,7 +11,7 @@ from contrasweep.storage.records import LOG, STACK, StudyRecords
 
 POLL_S = 1.0
 MAX_LOG = 2**26  # bytes; ours have a sixteenth of it
-KNOWN = 200  # characters by which the place is found again in a log that was shortened
+KNOWN = 200  # last characters that were written, by which their place is found again in a log that was shortened
 
 
 def find_trial(records: StudyRecords, prefix: str) -> str:
@@ -36,14 +36,12 @@ def find_trial(records: StudyRecords, prefix: str) -> str:
 
 def _listed(records: StudyRecords) -> str:
     """Return some ids of the study's trials, if it has any, and the command that prints them, as a hint."""
-    some = sorted(records.with_files())
-    such = (
-        f"the study has {plural(len(some), 'trial')}, such as {', '.join(some[:3])}; "
-        if some
-        else ""
-    )
+    ids = sorted(records.with_files())
+    examples = ""
+    if ids:
+        examples = f"the study has {plural(len(ids), 'trial')}, such as {', '.join(ids[:3])}; "
     listing = command_line("report", records.study, storage=records.storage, json=True)
-    return f"{such}`{listing}` prints the trial_id, arm, fold, seed and status of each in its table"
+    return f"{examples}`{listing}` prints the trial_id, arm, fold, seed and status of each in its table"
 
 
 def read_log(records: StudyRecords, trial_id: str) -> str:
@@ -52,9 +50,10 @@ def read_log(records: StudyRecords, trial_id: str) -> str:
 
 
 def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
-    """Return what is known of a trial besides its log: its status and traceback, or where it was when it hung.
+    """Return what is known of a trial besides its log, as text to print after the log.
 
-    `record` is None while it has none. "" where it has neither a record nor a stack.
+    That is the status and the traceback of its `record`; without a record (None) the stack that the trial had when it
+    did not report; "" without a stack too.
     """
     if record is None:
         stack = _text(records, trial_id, STACK)
@@ -65,7 +64,10 @@ def ending(records: StudyRecords, trial_id: str, record: Record | None) -> str:
 
 
 def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object]) -> None:
-    """Write what a trial prints until it has a record, then its `ending`; `write` receives what is new, maybe ""."""
+    """Follow a trial until it has a record: pass each new part of its log to `write`, and at the end its `ending`.
+
+    A part may be "".
+    """
     written = ""
     while True:
         record = records.read_one(trial_id)  # before the log, which is whole once there is a record
@@ -81,17 +83,15 @@ def follow(records: StudyRecords, trial_id: str, write: Callable[[str], object])
 def _new(written: str, text: str) -> str:
     """Return the part of `text` after `written`, also where the middle of the log has been cut out since.
 
-    Where the end of `written` was cut out too, the end of `text`, after a line that says so.
+    Where the end of `written` was cut out too, that is the end of `text`, after a line that says so.
     """
     if text.startswith(written):
         return text[len(written) :]
-    # The last characters that were written are looked for from the end.
-    place = text.rfind(written[-KNOWN:])
-    return (
-        text[place + len(written[-KNOWN:]) :]
-        if place >= 0
-        else "\n--- a part that was printed too fast is left out here\n" + text[-KNOWN * 50 :]
-    )
+    known = written[-KNOWN:]
+    place = text.rfind(known)
+    if place >= 0:
+        return text[place + len(known) :]
+    return "\n--- a part that was printed too fast is left out here\n" + text[-KNOWN * 50 :]
 
 
 def _text(records: StudyRecords, trial_id: str, name: str) -> str:

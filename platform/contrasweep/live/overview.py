@@ -38,8 +38,9 @@ class Overview:
     def state(self) -> str:
         """The study's state: `running`, `complete`, `failures` or `stopped`.
 
-        Without a driver it is complete once as many trials have ended as were planned, with failures where any of them
-        failed, and stopped before. A study under a budget, of which no number was planned, is stopped.
+        Without a living driver the state is `stopped` until as many trials have ended as were planned; then it is
+        `failures` where any of them failed, else `complete`. A study under a budget plans no number of trials, so it is
+        `stopped`.
         """
         if self.alive:
             return "running"
@@ -67,15 +68,14 @@ def overviews(storage: str) -> Iterator[Overview]:
 
 
 def overview(records: StudyRecords, document: StudyDocument) -> Overview:
-    """Return one study as its records show it, and what its newest run keeps of itself.
+    """Return one study as its records and the live state of its newest run show it.
 
-    `best` is None where no trial has a score. `last_sign` is the newest time that a record, the run or the declaration
-    has.
+    `last_sign` is the newest time that a record, the run or the declaration has.
     """
     recorded = compact.read_records(records, records.etags()).values()
     live = read_live(records)
     alive = live is not None and is_living(live)
-    # Scores of a search are of other rows and chosen: they stand beside no confirmation.
+    # Scores of a search were made on other rows and chosen as the best, so they are not compared with a confirmation's.
     confirmed = [record for record in recorded if record.notes.phase == Phase.CONFIRM]
     scored = [
         (value, record.arm)

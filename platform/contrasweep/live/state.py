@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import pydantic
 
@@ -61,7 +61,7 @@ Line = Annotated[str, pydantic.AfterValidator(one_line)]
 
 @dataclass
 class RunningTrial:
-    """A trial that a worker trains. Times are unix seconds; `step` 0: it has not reported yet."""
+    """A trial that a worker trains. Times are unix seconds; `step` is 0 until the trial reports."""
 
     __pydantic_config__ = SCHEMA
 
@@ -72,10 +72,10 @@ class RunningTrial:
     seed: Seed
     started: Time
     step: Count = 0
-    steps: Count | None = None  # of how many; None: not known
+    steps: Count | None = None  # the last step that is expected; None: not known
     value: float | None = None  # the study's metric, as it was last reported
     reported: Time | None = None
-    note: Line = ""  # what is odd about it: that it does not report
+    note: Line = ""  # what is odd about the trial, such as that it does not report
     first_step: Count = 0  # the step of its first report in this run
     first_reported: Time | None = None
 
@@ -84,8 +84,8 @@ class RunningTrial:
 class ArmState:
     """How many trials of an arm have ended, and the scores of those that have one.
 
-    `total` is how many there are (None: not known). `scored` counts those with a score, of which `mean` and `best` are;
-    `best_where` names the best one, `lr=0.1 seed=1`.
+    `total` is how many trials the arm has (None: not known). `scored` counts the trials with a score; `mean` and `best`
+    are over these. `best_where` names the trial with the best score, `lr=0.1 seed=1`.
     """
 
     __pydantic_config__ = SCHEMA
@@ -114,8 +114,8 @@ class ArmState:
 class RunState:
     """The state of a run that began at `began`, when `before` trials were done already.
 
-    `slots` trials run at once. `ended` says why the run is over; empty as long as it runs. `updated` is the moment that
-    this describes, in unix seconds on the host that runs it.
+    `total` is how many trials the study has; None under a budget. `slots` trials run at once. `ended` says why the run
+    is over; empty as long as it runs. `updated` is the time of this state, in unix seconds by the clock of its host.
     """
 
     __pydantic_config__ = SCHEMA
@@ -152,7 +152,7 @@ class RunState:
 
     @property
     def done(self) -> int:
-        """Trials that need not run any more."""
+        """The number of trials that need not run any more."""
         return self.before + sum(self.statuses.values())
 
     @property
@@ -178,11 +178,9 @@ class RunState:
 
 def start_line(state: RunState) -> str:
     """Return in a line what a run will do: `30 trials, 12 done before, 2 slots, about 3 min`."""
-    trials = (
-        "trials until the budget is used up"
-        if state.total is None
-        else plural(state.total, "trial")
-    )
+    trials = "trials until the budget is used up"
+    if state.total is not None:
+        trials = plural(state.total, "trial")
     before = f", {state.before} done before" if state.before else ""
     parts = f"{state.study}: {trials}{before}, {plural(int(state.slots), 'slot')}"
     if state.eta_s is None:
@@ -238,10 +236,15 @@ def elapsed(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-Cell = tuple[str, str]
-"""An arm and its axes' values as text."""
+class Cell(NamedTuple):
+    """A cell of the study: an arm, and its values of the axes as one text, `lr=0.1 batch_size=16`."""
+
+    arm: str
+    axes: str
+
+
 WORTH_S = 60.0
-"""Seconds beside which the start of a process is little."""
+"""Seconds of training beside which the seconds that a process takes to start hardly count."""
 
 
 class Pace:
@@ -250,37 +253,39 @@ class Pace:
     def __init__(self) -> None:
         # cell, arm or "" (all) -> seconds of each trial that was trained to its end
         self._seconds: defaultdict[Cell | str, list[float]] = defaultdict(list)
-        self._any: list[float] = []  # stopped early or not: what a trial of a search takes
+        self._any: list[float] = []  # seconds of each trial, stopped early or not
         self._steps: dict[Cell | str, int] = {}  # cell or arm -> the largest last step
 
     def ended(
         self, cell: Cell, seconds: float, steps: int, *, whole: bool = True, first: bool = False
     ) -> None:
-        """Learn from a trial that was trained to its end, or stopped early (`whole` false).
+        """Learn from a trial that was trained to its end (`whole`) or stopped early; `steps` is its last step.
 
-        `steps` is its last step. Of the `first` of a place only its steps are learned, unless it took long.
+        Where it was the `first` trial of its place, `seconds` has the start of a process too. So they are learned only
+        where the trial took `WORTH_S` or longer.
         """
-        counts = not first or seconds >= WORTH_S
-        if counts:
+        if not first or seconds >= WORTH_S:
             self._any.append(seconds)
-        if not whole:
-            return
-        for key in (cell, cell[0], "") if counts else ():
-            self._seconds[key].append(seconds)
-        for key in (cell, cell[0]):
-            self._steps[key] = max(steps, self._steps.get(key, 0))
+            if whole:
+                for key in (cell, cell.arm, ""):
+                    self._seconds[key].append(seconds)
+        if whole:
+            for key in (cell, cell.arm):
+                self._steps[key] = max(steps, self._steps.get(key, 0))
 
     def steps(self, cell: Cell) -> int | None:
         """Return the expected last step of a trial of this cell; None before a trial of its arm has ended."""
-        return self._steps.get(cell) or self._steps.get(cell[0])
+        return self._steps.get(cell) or self._steps.get(cell.arm)
 
     def seconds(self, cell: Cell) -> float | None:
         """Return the expected seconds of a trial of this cell; None before any trial at all has ended.
 
         It is the mean over trials of the cell, else of its arm, else of all.
         """
-        means = [self._seconds[key] for key in (cell, cell[0], "") if key in self._seconds]
-        return fmean(means[0]) if means else None
+        for key in (cell, cell.arm, ""):
+            if key in self._seconds:
+                return fmean(self._seconds[key])
+        return None
 
     def eta_s(
         self,
@@ -290,13 +295,19 @@ class Pace:
         slots: float,
         now: float,
     ) -> float | None:
-        """Return the seconds until the run ends; None where no trial's length is known.
+        """Return the seconds until the run ends; 0 where no trial is left, None where no trial's length is known.
 
-        `waiting` counts trials by cell, `unknown` those of no known cell; the running ones count with what they lack.
-        `slots` trials run at once; `now` is in unix seconds. 0 where no trial is left.
+        Args:
+            waiting: Cell -> number of its trials that wait.
+            unknown: Number of trials that wait and whose cell is not known.
+            running: The trials that run, of which only the rest of their time counts.
+            slots: Trials that run at once.
+            now: The time in unix seconds.
         """
-        work_left = 0.0  # seconds of all running trials
-        longest = 0.0  # seconds of the one that has most left: the run takes that at least
+        work_left = 0.0  # seconds that all running trials still take together
+        longest = (
+            0.0  # seconds that one of them still takes at most: the run takes as long at least
+        )
         lengths = []
         for trial in running:
             spent = now - trial.started
@@ -307,7 +318,7 @@ class Pace:
                 longest = max(longest, length - spent)
         if not (self._any or lengths):
             return None if sum(waiting.values()) or unknown else 0.0
-        # All that is left is shared by the places, of which no more count than there are trials.
+        # The work is shared by the places. Places without a trial do not count.
         usual = fmean(self._any or lengths)
         ahead = (
             sum(n * (self.seconds(cell) or usual) for cell, n in waiting.items()) + unknown * usual
@@ -316,10 +327,11 @@ class Pace:
         return max(longest, (work_left + ahead) / places)
 
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
-        """Return the seconds that a running trial takes in all, of which it has `spent` some; None: not known.
+        """Return the seconds that a running trial takes in all; None where that is not known.
 
-        They follow from its steps since its first report where that is a while ago: the time up to its last report, and
-        the steps that it still has at the seconds a step since the first one. Else from the trials that ended.
+        Where its first report is `WORTH_S` or longer before its last one, the pace between these two gives the time of
+        the steps that are left. Else the mean of trials that have ended counts, or `spent`, the seconds so far, where
+        these are more.
         """
         if trial.steps and trial.reported is not None and trial.first_reported is not None:
             span = trial.reported - trial.first_reported
@@ -332,7 +344,7 @@ class Pace:
 
 TICK_S = 1.0
 EPOCHS = "epochs"
-"""The setting that says how many steps a trial reports, before one of its arm has ended."""
+"""The setting that is taken for a trial's last step until a trial of its arm has ended."""
 
 
 class Display(Protocol):
@@ -361,8 +373,12 @@ class Progress:
     ) -> None:
         """Make the state of a run that is not shown yet.
 
-        `axes` are those whose values are shown. `planned` are the cells of the trials that wait, by trial id, where
-        they are known; `earlier` are the records there are.
+        Args:
+            state: The state, which is kept up to date.
+            axes: The axes whose values are shown.
+            displays: Where the run is shown.
+            planned: Trial id -> cell, of the trials that wait, where their cells are known.
+            earlier: The records of trials that ended in earlier runs.
         """
         self.state = state
         self.axes = list(axes)
@@ -370,7 +386,9 @@ class Progress:
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
         self.pace = Pace()
         self.planned = dict(planned or {})
-        self.over: dict[str, Status] = {}  # by trial id, those that ended in this run
+        self.over: dict[
+            str, Status
+        ] = {}  # trial id -> status, of the trials that ended in this run
         self._said = list[str]()  # messages that no display has yet
         self._warned = set[str]()  # ids of trials that printed warnings
         self._confirming = False  # whether a search has come to its confirmations
@@ -423,10 +441,10 @@ class Progress:
             self.planned.pop(trial.id, None)
             # Its last step is that of ended trials of its cell, else its setting of epochs, else unknown.
             axes = axes_as_text(self.axes, trial.config, trial.data.name)
+            steps = self.pace.steps(cell_of(trial.arm, axes))
             epochs = dotted.lookup(trial.config, EPOCHS)
-            steps = self.pace.steps(cell_of(trial.arm, axes)) or (
-                epochs if type(epochs) is int else None
-            )
+            if not steps and type(epochs) is int:
+                steps = epochs
             self.state.running[trial.id] = RunningTrial(
                 trial.id, trial.arm, axes, trial.fold, trial.seed, time.time(), steps=steps
             )
@@ -443,12 +461,10 @@ class Progress:
                 if trial.first_reported is None:
                     trial.first_step = step_of(reports[0])
                     trial.first_reported = float(reports[0]["time"])
-                # The newest report with the metric gives the value that is shown; NaN is none.
-                value = next(
-                    (r[self.state.metric] for r in reversed(reports) if self.state.metric in r),
-                    math.nan,
-                )
-                trial.value = float(value) if math.isfinite(value) else None
+                # The newest report with the metric gives the value that is shown; NaN shows as no value.
+                values = [row[self.state.metric] for row in reports if self.state.metric in row]
+                is_number = bool(values) and math.isfinite(values[-1])
+                trial.value = float(values[-1]) if is_number else None
                 # A trial that goes beyond its expected last step makes that unknown.
                 if trial.steps is not None and trial.step > trial.steps:
                     trial.steps = None
@@ -472,7 +488,8 @@ class Progress:
             self.planned.pop(record.trial_id, None)
             self.state.statuses[record.status] = self.state.statuses.get(record.status, 0) + 1
             self.over[record.trial_id] = record.status
-            # As many as there are places: each of these is taken for the first at its place.
+            # Which place a trial ran at is not known. The first trials, as many as there are places, are each taken for
+            # the first one of a place.
             first = trial is not None and len(self.over) <= self.state.slots
             if record.warnings:
                 if not self._warned:
@@ -482,7 +499,9 @@ class Progress:
                     self._tell(
                         f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
                     )
-                self._warned.add(record.trial_id)  # of a stopped trial that goes on, again
+                self._warned.add(
+                    record.trial_id
+                )  # it is there already for a stopped trial that went on
                 self.state.warned = len(self._warned)
             self._count(
                 record,
@@ -525,7 +544,7 @@ class Progress:
             self.pace.ended(cell, seconds, record.step, whole=to_its_end, first=first)
         confirms = record.notes.phase == Phase.CONFIRM
         if confirms and not self._confirming:
-            # Scores of the search are of other rows and chosen: they stand beside no confirmation.
+            # Scores of the search were made on other rows and chosen as the best, so they do not count any more.
             self._confirming = True
             for name, counts in self.state.arms.items():
                 self.state.arms[name] = ArmState(counts.ended, counts.total)
@@ -537,6 +556,7 @@ class Progress:
             arm.score(score, where, self.state.mode)
 
     def _run(self) -> None:
+        """Show the state every `TICK_S` seconds until the run is over: what the thread does."""
         while not self._stopping.wait(TICK_S):
             self._update()
 
@@ -557,7 +577,7 @@ class Progress:
         state = self.state
         state.updated = now
         state.eta_s = None
-        # What has not ended, runs, or waits in a known cell is of no known cell.
+        # Of the trials that wait, those that are not in `planned` have no known cell.
         if state.total is not None:
             trials_left = state.total - state.done - len(state.running)
             waiting = Counter(self.planned.values())
@@ -568,7 +588,7 @@ class Progress:
 
 
 def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, str]:
-    """Return the trial's values of the study's axes, or of its searched settings, as text for people.
+    """Return a trial's values of the study's axes, or of its searched settings, as text for people.
 
     Axis -> text, such as `{"optimizer.lr": "0.1"}`. `data` is the name of its dataset, which may be an axis. Axes that
     the trial has no value of are left out.
@@ -584,7 +604,7 @@ def axes_as_text(axes: Sequence[str], config: Config, data: str) -> dict[str, st
 
 def cell_of(arm: str, axes: Mapping[str, str]) -> Cell:
     """Return the cell of a trial, from its axes as text."""
-    return arm, " ".join(f"{axis}={value}" for axis, value in axes.items())
+    return Cell(arm, " ".join(f"{axis}={value}" for axis, value in axes.items()))
 
 
 def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
@@ -597,7 +617,7 @@ def replicate_of(trial: TrialLike, axes: Sequence[str]) -> str:
 LIVE = "live.json"
 POLL_S = 2.0
 SILENT_S = 60.0
-"""A run whose state was not renewed for so long has no living driver, as far as can be seen."""
+"""Seconds after which a run whose state was not renewed counts as one without a living driver."""
 LIVE_FILE: JsonFile[RunState] = JsonFile(RunState, 1, "it is written anew by the next run")
 
 
@@ -615,9 +635,10 @@ def is_living(state: RunState) -> bool:
 
 
 def watch(records: StudyRecords, display: Display, *, once: bool = False) -> RunState | None:
-    """Show the study's newest run until it ends, or `once`; its last state, None where no run has kept one.
+    """Show the study's newest run until it ends, or just `once`, and return its last state.
 
-    Clocks are compared at the first look only; after it, a driver is alive as long as its state changes.
+    None where no run has kept a state. The clocks of the two machines are compared at the first look only. After it, a
+    driver is alive as long as its state changes.
     """
     watched = Watched()
     while (state := read_live(records)) is not None:
@@ -639,27 +660,26 @@ class Watched:
         self.updated = 0.0
         self.at = 0.0
         self.silent_s = 0.0
-        self.told_at = 0.0  # the newest event that was told
+        self.told_at = 0.0  # time of the newest event that `news` has returned
         self.silence_told = False
 
     def seen(self, state: RunState, now: float, clock: float) -> RunState:
-        """Return the last written state, with its clocks moved on to now, by `SILENT_S` at most.
+        """Return `state`; of a run that goes on, with its `updated` moved on to now, by `SILENT_S` at most.
 
-        `now` is in unix seconds, `clock` monotonic: of one machine, which need not be that of the run.
+        `now` is in unix seconds and `clock` monotonic, both on this machine, which need not be that of the run.
         """
         # A state that was written since the last look: from now on its age is counted by this process's clock.
         if state.updated != self.updated:
-            # Of the first state its age is not known but by both clocks; an old one is not a second old.
+            # The first state may be of any age, which only the clocks of both machines tell. A later one is new.
             age = max(0.0, now - state.updated) if not self.updated and not state.ended else 0.0
             self.updated = state.updated
             self.at = clock - age
             self.silence_told = False
-        self.silent_s = 0.0 if state.ended else clock - self.at
-        return (
-            state
-            if state.ended
-            else replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
-        )
+        if state.ended:
+            self.silent_s = 0.0
+            return state
+        self.silent_s = clock - self.at
+        return replace(state, updated=state.updated + min(self.silent_s, SILENT_S))
 
     def news(self, state: RunState) -> list[str]:
         """Return lines for new events, and one where the run has given no sign of life for a while."""

@@ -28,7 +28,8 @@ METHODS = "contrasweep.trainables:METHODS"
 def methods() -> dict[str, str]:
     """Return the shipped methods, and those of installed packages: short name -> dotted path.
 
-    Of one name the shipped one counts. Raises `SpecError` where two packages have a method of one name.
+    A shipped method goes before one of a package with the same name. Raises `SpecError` where two packages have a
+    method of one name.
     """
     return {
         **{name: path_of("methods", name) for name in installed("methods")},
@@ -132,18 +133,7 @@ class Arm:
                 place="trainable",
                 hint='for example trainable: "mypackage.method:train", or command: [python, train.py, --lr, "{lr}"]',
             )
-        # `optuna:package.module:function` is the adapter's trainable, with the function as a setting.
-        prefix, _, called = str(self.trainable).partition(":")
-        adapter = ADAPTERS.get(prefix) if isinstance(self.trainable, str) else None
-        if adapter:
-            object.__setattr__(self, "config", {CALLS: called, **self.config})
-            object.__setattr__(self, "trainable", adapter)
-        # Text without the colon of a dotted path is a short name.
-        if isinstance(self.trainable, str) and self.trainable.count(":") != 1:
-            known_methods = methods()
-            rule = "a trainable is a dotted path package.module:function, or the short name of a shipped method"
-            check_known(self.trainable, "methods", known_methods, rule, place="trainable")
-            object.__setattr__(self, "trainable", known_methods[self.trainable])
+        self._find_trainable()
         object.__setattr__(self, "config", dotted.expand(self.config, "config"))
         canonical.canonical(self.config, "config")  # raises where a value is no plain one
         spaces.check(self.space, self.config)
@@ -161,8 +151,23 @@ class Arm:
                     value=name,
                     hint=hint,
                 )
-
         self._check_start_points()
+
+    def _find_trainable(self) -> None:
+        """Replace a short name, or a path with an adapter before it, by the trainable's dotted path."""
+        if not isinstance(self.trainable, str):
+            return
+        # `optuna:package.module:function` is the adapter's trainable, with the function as a setting.
+        prefix, _, called = self.trainable.partition(":")
+        if prefix in ADAPTERS:
+            object.__setattr__(self, "config", {CALLS: called, **self.config})
+            object.__setattr__(self, "trainable", ADAPTERS[prefix])
+        # Text without the colon of a dotted path is a short name.
+        elif self.trainable.count(":") != 1:
+            known_methods = methods()
+            rule = "a trainable is a dotted path package.module:function, or the short name of a shipped method"
+            check_known(self.trainable, "methods", known_methods, rule, place="trainable")
+            object.__setattr__(self, "trainable", known_methods[self.trainable])
 
     def _check_start_points(self) -> None:
         """Raise `SpecError` for a start point that does not lie in the space, or comes twice.
@@ -177,8 +182,8 @@ class Arm:
                 names = []
                 for name, parameter in self.space.items():
                     if spaces.active(parameter.when, whole_config):
-                        by = getattr(parameter, "step", None)
-                        grid = f" (from {parameter.value(0)} in steps of {by})" if by else ""
+                        step = getattr(parameter, "step", None)
+                        grid = f" (from {parameter.value(0)} in steps of {step})" if step else ""
                         names.append(f"{name}{grid}")
                 raise SpecError(
                     "a start point has a value within its range for every searched setting, and nothing else",
@@ -191,7 +196,10 @@ class Arm:
                     "a start point is tried once", place=f"start_points.{i}", value=point
                 )
             earlier_points.append(
-                {n: float(v) if isinstance(self.space[n], Float) else v for n, v in point.items()}
+                {
+                    name: float(value) if isinstance(self.space[name], Float) else value
+                    for name, value in point.items()
+                }
             )
         if earlier_points:
             object.__setattr__(self, "start_points", earlier_points)
@@ -199,8 +207,8 @@ class Arm:
     def _run_command(self, words: list[str], options: MutableConfig) -> None:
         """Make this the arm of a command: the trainable for commands, with words and options as its settings.
 
-        `options` has those of `metrics`, `names` and `code` that are set. Then these fields are None: the config has
-        them. Raises `SpecError` where the arm has a trainable too, or an option is wrong.
+        `options` has those of the fields `metrics`, `names` and `code` that are set. They move into the config, and the
+        fields become None. Raises `SpecError` where the arm has a trainable too, or an option is wrong.
         """
         if isinstance(self.config.get("resources"), Mapping):
             hint = "put `resources` beside `command`; in `config` they are settings of the command"

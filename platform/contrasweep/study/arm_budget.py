@@ -37,7 +37,7 @@ class ArmBudget:
 
 
 Silence = Literal["method", "infeasible", "outside"]
-"""Why a trial ended without a report: its code failed, it fitted no host, or something outside it, as a lost host."""
+"""Why a trial ended without a report: its code failed, it fitted no host, or a cause outside, a lost host say."""
 MOST_SILENT = 10
 """After so many trials of an arm without any report its search ends: its code or its settings cannot work."""
 
@@ -52,13 +52,13 @@ def gpu_hours(record: Record) -> float:
 class Spending:
     """The account of one arm.
 
-    A new configuration has to fit into what is left at the length of the arm's longest trial so far, beside what the
-    running ones may still need. So a trial that was started is never cut short for the budget, and the budget holds.
-    Only before a first trial has ended, its length is not known.
+    A new configuration is expected to take as long as the arm's longest trial so far. It is started only where that,
+    and what running trials may still need, fits into the budget. So no trial is cut short for the budget, and the
+    budget holds. Only before a first trial has ended, no length is known.
 
-    What runs is counted by its reports, at the arm's pace in hours until its record says them. A trial that ended
-    before its first report counts as a step, and as the arm's longest trial where its method is the cause: else an arm
-    that fails at once would be searched for ever, and one that often does would be given more configurations.
+    A running trial counts by the steps that it has reported, at the arm's mean hours a step; its record then has the
+    true hours. A trial that ended before its first report counts as one step; where its method is the cause, as many as
+    the arm's longest trial. Else an arm that fails at once would be searched for ever.
     """
 
     budget: ArmBudget
@@ -79,8 +79,9 @@ class Spending:
         self.hours[record.trial_id] = gpu_hours(record)
         if not self.steps[record.trial_id]:
             why: Silence = "method" if record.status.failed else "infeasible"
-            is_outside = record.cause is not None and record.cause.outside
-            self.silent[record.trial_id] = "outside" if is_outside else why
+            if record.cause is not None and record.cause.outside:
+                why = "outside"
+            self.silent[record.trial_id] = why
         if record.status.counts:
             self.longest = max(self.longest, record.step)
 
@@ -105,7 +106,7 @@ class Spending:
 
     @property
     def _unreported(self) -> int:
-        """The steps that ended trials without a report count as: one, or the longest trial's if the method failed."""
+        """The steps as which trials that ended without a report count: one each, or the longest trial's; see above."""
         return sum(max(1, self.longest) if why == "method" else 1 for why in self.silent.values())
 
     @property
@@ -121,9 +122,9 @@ class Spending:
         return sum(self.hours.values()) / steps_ended if steps_ended else 0.0
 
     def room(self, configs: int, running: Iterable[str]) -> bool:
-        """Return whether the budget has room for one more configuration, after `configs` others.
+        """Return whether the budget has room for one more configuration, after `configs` that were started before.
 
-        The trials in `running` run now or are about to start. False too where the search is hopeless.
+        The trials in `running`, by id, run now or are about to start. False too where the search is hopeless.
         """
         if self.hopeless:
             return False
@@ -177,7 +178,7 @@ class SearchCost:
 
 
 def hours_text(hours: float) -> str:
-    """Return hours with three digits, such as `0.25`; `below 0.001` for less than that, but `0` for none."""
+    """Return hours with three digits, such as `0.25`; `below 0.001` for less than that, and `0` for no time at all."""
     return f"{hours:.3g}" if hours == 0 or hours >= 0.001 else "below 0.001"
 
 
@@ -194,11 +195,11 @@ def search_costs(records: Iterable[Record], arms: Iterable[str]) -> dict[str, Se
             by_arm.setdefault(record.arm, []).append(record)
     return {
         arm: SearchCost(
-            len({r.notes.candidate for r in searched}),
-            len(searched),
-            sum(r.step for r in searched),
-            sum(map(gpu_hours, searched)),
-            any(r.notes.gpus for r in searched),
+            configurations=len({record.notes.candidate for record in searched}),
+            trials=len(searched),
+            epochs=sum(record.step for record in searched),
+            gpu_hours=sum(map(gpu_hours, searched)),
+            on_gpus=any(record.notes.gpus for record in searched),
         )
         for arm, searched in by_arm.items()
     }

@@ -48,9 +48,9 @@ COLUMNS = (
     "side",
     "cell",
 )
-"""What a table of trials has beside axes and metrics."""
+"""Columns that a table of trials has beside axes and metrics."""
 MEASURED = ("seconds", "gpu_memory_gib")
-"""What the platform measures of each trial."""
+"""Columns with what the platform measures of each trial."""
 NO_RESULT = (
     *(
         "name",
@@ -64,7 +64,7 @@ NO_RESULT = (
     *("smallest_difference", "trial_hours", "report_minutes", "notify", "evaluate"),
     *("keep", "keep_checkpoints_of", "process"),
 )
-"""Fields that change no result: a Sweep that has run takes another value of one. A new field is named here too."""
+"""Fields that change no result, so that a Sweep that has run may be declared again with another value of one."""
 MAX_CELLS = 50_000
 MAX_TRIALS = 200_000
 _TRIAL_ID = re.compile(r"[0-9a-f]{16}")
@@ -187,9 +187,33 @@ class StudyBase(ABC):
     def check_shared(self, seeds: Sequence[int], field: str) -> None:
         """Check the fields that every kind of study has, and `seeds`, which are declared in `field`.
 
-        Raises `SpecError` at the first rule that is broken. What is checked of one field alone, its type has checked.
+        Raises `SpecError` at the first rule that is broken. Rules of one field alone are in the field's type.
         """
         canonical(self.description, "description")  # raises for text that cannot be written
+        self._check_names()
+        if len(set(seeds)) != len(seeds):
+            raise SpecError("seeds must differ from each other", place=field, value=list(seeds))
+        if self.replicates is not None and self.replicates.of == "seeds":
+            self.replicates.check_seeds(seeds, field)
+        if self.reference is not None:
+            self.check_arm(self.reference, "reference", "the reference must be an arm")
+        self._check_evaluations()
+        # No difference can reach the whole range: it was given in percent, say.
+        bounds = metric_range(self.metric)
+        if self.smallest_difference is None or bounds is None:
+            return
+        low, high = bounds
+        if self.smallest_difference >= high - low:
+            raise SpecError(
+                f"the smallest difference of interest is less than the range of {self.metric}, which is from "
+                f"{low:g} to {high:g}",
+                place="smallest_difference",
+                value=self.smallest_difference,
+                hint="it is in units of the metric, not in percent",
+            )
+
+    def _check_names(self) -> None:
+        """Raise `SpecError` for a name of study or arm that means something else, and for a start from this study."""
         if self.name.lower() in STORAGE_FOLDERS:
             raise SpecError(
                 "no study has this name, which is a folder of the storage",
@@ -211,12 +235,9 @@ class StudyBase(ABC):
                     place=f"arms.{arm}",
                     hint="choose another",
                 )
-        if len(set(seeds)) != len(seeds):
-            raise SpecError("seeds must differ from each other", place=field, value=list(seeds))
-        if self.replicates is not None and self.replicates.of == "seeds":
-            self.replicates.check_seeds(seeds, field)
-        if self.reference is not None:
-            self.check_arm(self.reference, "reference", "the reference must be an arm")
+
+    def _check_evaluations(self) -> None:
+        """Raise `SpecError` where evaluations lack the checkpoints they need, or their scores cannot be decided."""
         # Both need checkpoints, which `keep: none` deletes.
         for field, is_set in (
             ("evaluate", self.evaluate),
@@ -240,20 +261,6 @@ class StudyBase(ABC):
                 value=scores,
                 hint="leave out `metrics`, or `replicates`",
             )
-        # No difference can reach the whole range: it was given in percent, say.
-        bounds = metric_range(self.metric)
-        if (
-            self.smallest_difference is not None
-            and bounds
-            and self.smallest_difference >= bounds[1] - bounds[0]
-        ):
-            raise SpecError(
-                f"the smallest difference of interest is less than the range of {self.metric}, which is from "
-                f"{bounds[0]:g} to {bounds[1]:g}",
-                place="smallest_difference",
-                value=self.smallest_difference,
-                hint="it is in units of the metric, not in percent",
-            )
 
     @property
     def level(self) -> float:
@@ -266,9 +273,9 @@ class StudyBase(ABC):
 
 
 def check_metric(metric: str, taken: Sequence[str] = (*COLUMNS, *MEASURED)) -> None:
-    """Raise `SpecError` where a metric has one of the names `taken`, of other columns of the table.
+    """Raise `SpecError` where a metric has one of the names `taken`, which other columns of the table have.
 
-    So too where it is empty, or no line of printable characters.
+    So too where the metric is empty or has a sign that cannot be printed.
     """
     if metric in taken:
         raise SpecError(

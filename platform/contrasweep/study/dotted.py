@@ -15,7 +15,7 @@ from contrasweep.config import lookup as lookup
 from contrasweep.errors import SpecError
 
 Leaf = tuple[str, bool]
-"""A dotted key that is set, and whether to text, which may be the name of a component."""
+"""A dotted key that a config sets, and whether its value is text, which may be the name of a component."""
 
 
 def split(key: str, place: str = "") -> list[str]:

@@ -62,8 +62,9 @@ class Evaluation:
     ) -> None:
         """Raise `SpecError` where a dataset has no images with labels, or the function is not there.
 
-        `resolve` gives the manifest of a dataset by its name, and raises what it does for one that is not staged. The
-        error is at `place`; without one, at the option of `contrasweep evaluate`. Datasets `without` are left out.
+        `resolve` gives the manifest of a dataset by its name; its own error for one that is not staged is raised. The
+        `SpecError` is at `place`; where that is "", at the option of `contrasweep evaluate`. Datasets in `without` are
+        not looked at.
         """
         for name in self.data:
             manifest = None if name in without else resolve(name)
@@ -78,17 +79,17 @@ class Evaluation:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Return the first parts of the names of the scores, one for each dataset: `mnist/`.
+        """Return how the names of the scores begin, one text for each dataset: `mnist/`.
 
-        With a function `mnist/FUNCTION/`; of a function without datasets `FUNCTION/` alone.
+        With a function they are `mnist/FUNCTION/`; for a function without datasets there is `FUNCTION/` alone.
         """
         suffix = f"{self.function.rpartition(':')[2]}/" if self.function else ""
         return tuple(f"{dataset_name(name)}/{suffix}" for name in self.data) or (suffix,)
 
     def gives(self, metric: str, prefix: str) -> bool:
-        """Whether a metric of this name may be one of its scores with this prefix, of `prefixes`.
+        """Whether `metric` may be the name of a score of this evaluation that begins with `prefix`, one of `prefixes`.
 
-        Names of a function's scores may have any text after it, those of the shipped scores no further slash.
+        Behind the prefix, names of a function's scores may have any text; names of the shipped scores have no slash.
         """
         name = metric.removeprefix(prefix)
         return metric.startswith(prefix) and bool(name) and (bool(self.function) or "/" not in name)
@@ -96,7 +97,7 @@ class Evaluation:
     @property
     def label(self) -> str:
         """Return the end of the name of the study that evaluates: `on-digits-mnist`, `with-robustness`."""
-        # Of a function its name alone; what no name may have becomes a hyphen.
+        # A function is named without its module. Signs that no study's name may have become hyphens.
         words = ["on", *self.data] if self.data else []
         if self.function:
             words += ["with", self.function.rpartition(":")[2]]

@@ -28,8 +28,8 @@ YAML = (".yaml", ".yml")
 def load_study(name: str, sets: Sequence[str] = ()) -> Study:
     """Return the study called `name`, with each `path=value` of `sets` applied. `SpecError` names file and field.
 
-    `name` is `module:NAME`, `FILE.yaml`, or `FILE.yaml:NAME` for one of a file with several. Imports the module. The
-    current folder is one to import from, for the study's module and for trainables that it names.
+    `name` is `module:NAME`, `FILE.yaml`, or `FILE.yaml:NAME` for one of a file with several. The module is imported.
+    The current folder is put on `sys.path`, for the study's module and for trainables that the study names.
     """
     file, _, wanted = name.rpartition(":")
     if file.endswith(YAML):
@@ -74,11 +74,18 @@ def load_declared(
     place: str,
     sets: Sequence[str] = (),
 ) -> T:
-    """Return the object that `name` means, `module:NAME` or `FILE.yaml`.
+    """Return the object that `name` means.
 
-    It is the object at `module:NAME`, of one of `kinds`, or what `build(fields, name)` makes of a file's fields. With
-    `sets`, each a `path=value`, the imported object is built anew from its fields too. `place` is the argument that
-    names it, for errors: `STUDY`. Raises `SpecError`.
+    Args:
+        name: `module:NAME` or `FILE.yaml`.
+        kinds: The classes that the object at `module:NAME` may have.
+        build: Makes the object from the fields of a file and `name`. With `sets`, an imported object is built anew from
+            its fields too.
+        place: The argument that names the object, for errors: `STUDY`.
+        sets: Changes of fields, each a `path=value`.
+
+    Raises:
+        SpecError: There is no such object, or its fields break a rule.
     """
     import_from_here()
     if name.endswith(YAML):
@@ -92,7 +99,7 @@ def load_declared(
 
 
 def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
-    """Return `fields`, in which each `path=value` of `sets` is applied in turn; it is changed itself.
+    """Apply each `path=value` of `sets` to `fields` in turn, and return `fields`, which is changed itself.
 
     Raises `SpecError` where a text has no such form, or its path leads nowhere.
     """
@@ -103,9 +110,9 @@ def with_sets(fields: MutableConfig, sets: Sequence[str]) -> MutableConfig:
 
 
 def named_by(study: Study, configs: Iterable[Config] = ()) -> list[object]:
-    """Return the values in which a study's author names code, for `trust.check_named`.
+    """Return the values by which the author of a study names code: what `trust.check_named` takes as `named`.
 
-    These are the study's own fields, the dotted paths of its trainables, and the `configs` that it expands to.
+    These are the study's own fields, the dotted paths of its trainables, and `configs`, those of its trials.
     """
     return [to_plain(study), [arm.path for arm in study.arms.values()], *configs]
 
@@ -246,11 +253,9 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
             isinstance(where, dict) and isinstance(where.get(key), dict) and isinstance(value, str)
         )
         # Text for a component with settings is its name; the settings stay.
-        where[key] = (
-            dotted.merge(where[key], {dotted.NAME: value})
-            if inside == "config" and is_component
-            else value
-        )
+        if inside == "config" and is_component:
+            value = dotted.merge(where[key], {dotted.NAME: value})
+        where[key] = value
         return
     # `loss.margin` of a config whose loss is a name alone: the name gets parameters beside it.
     if isinstance(where, dict) and inside == "config" and isinstance(where.get(key), str):
@@ -263,11 +268,11 @@ def _set(where: Any, path: list[str], value: Any, place: str, inside: str = "") 
 
 
 def _next_key(where: Any, path: list[str], place: str, inside: str) -> tuple[Any, list[str]]:
-    """Return the key of `where` at which `path` goes on (of a list its index), and the rest of the path.
+    """Return the key (for a list the index) of `where` with which `path` begins, and the rest of the path.
 
-    Keys may have dots: the longest one that `where` has is taken. Where it has none, the key is new: the next name of
-    the path, or in axes and spaces, whose keys are dotted, the whole path. Raises `SpecError` at `place` where `where`
-    is a plain value, or a list without this index.
+    Keys may have dots: the longest one that `where` has is taken. Where it has none, the key is new. A new key is the
+    next name of the path; in axes and spaces, whose keys are dotted, it is the whole path. Raises `SpecError` at
+    `place` where `where` is a plain value, or a list without this index.
     """
     if isinstance(where, dict):
         name = ".".join(path) if inside in ("axes", "zipped", "space") else path[0]
@@ -317,9 +322,8 @@ def _build(fields: MutableConfig, name: str) -> Study:
             hint=f"name one: {name}:NAME",
         )
     kinds: dict[str, type[Any]] = {"ablation_grid": AblationGrid, "sweep": Sweep}
-    kind = fields.get(
-        "type", "sweep" if {"trials_per_arm", "budget"} & fields.keys() else "ablation_grid"
-    )
+    has_budget = bool({"trials_per_arm", "budget"} & fields.keys())
+    kind = fields.get("type", "sweep" if has_budget else "ablation_grid")
     check_known(kind, "types", kinds, "there is no such type of study", place=f"{name}: type")
     study: Study = built(kinds[kind], fields, name)
     return study

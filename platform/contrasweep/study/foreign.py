@@ -19,7 +19,7 @@ OPTUNA = {
     "suggest_int": ("int", "low", "high", "step"),
     "suggest_categorical": ("choice", "options"),
 }
-"""Optuna's methods -> the kind of parameter, then the names of the arguments after the parameter's own name."""
+"""Optuna's method -> the kind of parameter, then the names of the method's arguments after the parameter's own name."""
 
 
 def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -> MutableConfig:
@@ -27,15 +27,13 @@ def ranged(kind: str, low: Any, high: Any, step: Any = None, log: Any = False) -
 
     A step of None, a step of 1 of an `int`, and `log` that is false are left out, because they are the defaults.
     """
-    # Optuna says a step of 1 of a logarithmic range too, which takes none here.
-    step = None if log or (kind == "int" and step == 1) else step
-    return {
-        "type": kind,
-        "low": low,
-        "high": high,
-        **({"step": step} if step else {}),
-        **({"log": True} if log else {}),
-    }
+    # Optuna names a step of 1 for a logarithmic range too, which takes no step here.
+    fields: MutableConfig = {"type": kind, "low": low, "high": high}
+    if log:
+        fields["log"] = True
+    elif step and not (kind == "int" and step == 1):
+        fields["step"] = step
+    return fields
 
 
 def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
@@ -48,10 +46,11 @@ def tuned(name: str, values: Sequence[Any]) -> MutableConfig:
         return {"type": "choice", "options": list(values[0])}
     if name not in TUNE:
         raise ValueError(f"tune.{name} has no counterpart")
-    low, high, *step = values
-    # Tune leaves out the upper end of these two; an `Int` has it.
-    high -= int(name in ("randint", "lograndint"))
-    return ranged(TUNE[name], low, high, step[0] if step else None, "log" in name)
+    low, high, *rest = values
+    if name in ("randint", "lograndint"):  # whose upper end is never drawn; that of an `Int` is
+        high -= 1
+    step = rest[0] if rest else None
+    return ranged(TUNE[name], low, high, step, "log" in name)
 
 
 def suggested(name: str, values: Sequence[Any], keywords: Config) -> MutableConfig:
@@ -91,10 +90,12 @@ def parameter(value: Any) -> Any:
     if kind == "Categorical":
         return tuned("choice", [value.categories])
     sampler = value.get_sampler()
+    ends = [value.lower, value.upper]
     # A sampler of steps holds the sampler of values that it rounds to multiples of its `q`.
-    step = []
+    prefix = ""
     if hasattr(sampler, "q"):
-        step = [sampler.q]
+        prefix = "q"
+        ends.append(sampler.q)
         sampler = sampler.sampler
     # The name of the function of `tune` that made the object: a Float with a log sampler is `loguniform`, with a step
     # `qloguniform`. Any other sampler has no such function: its class is named in the error.
@@ -102,9 +103,9 @@ def parameter(value: Any) -> Any:
     range_name = {"Float": "uniform", "Integer": "randint"}.get(kind, kind)
     name = type(sampler).__name__
     if scale is not None:
-        name = f"{'q' * len(step)}{scale}{range_name}"
+        name = f"{prefix}{scale}{range_name}"
     try:
-        return tuned(name, [value.lower, value.upper, *step])
+        return tuned(name, ends)
     except ValueError as error:
         raise SpecError(
             "this parameter of Ray Tune cannot be searched", value=value, hint=str(error)

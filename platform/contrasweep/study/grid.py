@@ -133,7 +133,7 @@ class AblationGrid(StudyBase):
         check_number(self.cell_count(), self._seeds_most() * self._partitions() * (self.folds or 1))
         check_zips(self.zipped)
         self._check_repeats()
-        # A proper subset: one seed at least is left.
+        # Excluded seeds are a proper subset (`<`): at least one seed is left.
         if self.excluded and (self.replicates or not self.excluded.keys() < set(self.seeds)):
             raise SpecError(
                 "some of the seeds may be excluded, of a study of a fixed size",
@@ -196,7 +196,7 @@ class AblationGrid(StudyBase):
 
     def _check_repeats(self) -> None:
         """Raise `SpecError` where repeats of the folds are declared twice, or without folds."""
-        # Whether it is repeats that `replicates` adds.
+        # `replicates` adds seeds or repeats.
         of_repeats = self.replicates is not None and self.replicates.of == "repeats"
         if of_repeats and self.repeats is not None:
             raise SpecError(
@@ -300,9 +300,9 @@ class AblationGrid(StudyBase):
                     axis: axes[axis] if axis in axes else dotted.lookup(config, axis)
                     for axis in names
                 }
-                yield CellConfig(
-                    arm, data, shown | ({DATA_AXIS: data} if DATA_AXIS in names else {}), config
-                )
+                if DATA_AXIS in names:
+                    shown[DATA_AXIS] = data
+                yield CellConfig(arm, data, shown, config)
 
 
 def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
@@ -314,9 +314,10 @@ def check_zips(zipped: list[dict[str, list[Any]]]) -> None:
 
 
 def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
-    """Return axis -> the config keys that its values set: those inside a value that is a mapping too.
+    """Return axis -> the config keys that its values set, for all axes and all zipped groups.
 
-    The axis of datasets sets none. Raises `SpecError` if an axis is declared twice.
+    Where a value is a mapping, these are the keys inside it. The axis of datasets sets none. Raises `SpecError` if an
+    axis is declared twice.
     """
     # An axis may stand in the product or in one zipped group.
     groups = [axes, *zipped]
@@ -324,13 +325,12 @@ def axis_leaves(axes: Axes, zipped: list[Axes]) -> dict[str, set[dotted.Leaf]]:
     for axis in names:
         if names.count(axis) > 1:
             raise SpecError("an axis stands in one place only", place=f"axes.{axis}", value=axis)
-    return {
-        axis: set()
-        if axis == DATA_AXIS
-        else dotted.leaves(*(dotted.nest(axis, value) for value in values))
-        for group in groups
-        for axis, values in group.items()
-    }
+    keys: dict[str, set[dotted.Leaf]] = {}
+    for group in groups:
+        for axis, values in group.items():
+            configs = [dotted.nest(axis, value) for value in values]
+            keys[axis] = set() if axis == DATA_AXIS else dotted.leaves(*configs)
+    return keys
 
 
 def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
@@ -345,10 +345,10 @@ def check_axes(axes: Mapping[str, set[dotted.Leaf]], place: str) -> None:
 def flattened(
     grid: AblationGrid | SubGrid, place: str, arms: list[str], config: MutableConfig
 ) -> Iterator[Grid]:
-    """Yield a grid, then the sub-grids inside it at any depth, each before its own.
+    """Yield a grid, then the sub-grids inside it at any depth, each before the sub-grids of its own.
 
-    `place` is where it is declared ("": the study itself), `arms` are its arms unless a sub-grid names others, and
-    `config` is what the sub-grids around it and its own add to the config.
+    `place` is where `grid` is declared ("": it is the study itself). `arms` are the names of its arms, which sub-grids
+    without arms take over. `config` is what it and the sub-grids around it add to the config of an arm.
     """
     yield place, arms, grid, config
     for i, inner in enumerate(grid.subgrids):

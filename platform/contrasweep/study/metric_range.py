@@ -13,7 +13,7 @@ UNIT_RANGE = (
     "knn",
     "top",
 )
-"""Metrics whose names begin so lie between 0 and 1, and so do their intervals."""
+"""Beginnings of the names of metrics that lie between 0 and 1, and whose intervals do too."""
 
 
 def metric_range(metric: str) -> tuple[float, float] | None:

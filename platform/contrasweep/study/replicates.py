@@ -69,9 +69,9 @@ class Replicates:
     def __str__(self) -> str:
         """Return `3 to 9 seeds, looks at 3, 5, 7, 9`; of more than eight looks the first three and the last."""
         looks = self.looks
-        look_texts = (
-            [*map(str, looks)] if len(looks) <= 8 else [*map(str, looks[:3]), "...", str(looks[-1])]
-        )
+        look_texts = list(map(str, looks))
+        if len(looks) > 8:
+            look_texts = [*look_texts[:3], "...", look_texts[-1]]
         return f"{self.first} to {self.most} {self.of}, looks at {', '.join(look_texts)}"
 
 

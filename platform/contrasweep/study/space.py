@@ -23,9 +23,9 @@ When = Config
 
 
 class _Range:
-    """What a range of real numbers and one of integers have in common.
+    """What a range of real numbers (`Float`) and a range of integers (`Int`) have in common.
 
-    `numbers` are the Python types of its values. `at`, `value` and `index` are those of `Float` and `Int`.
+    `numbers` are the Python types of its values. Both classes define `at`, `value` and `index` themselves.
     """
 
     low: Any
@@ -108,9 +108,9 @@ class Float(_Range):
         return float(Fraction(str(self.low)) + index * Fraction(str(self.step or 0)))
 
     def index(self, value: float) -> int:
-        """Return after how many steps from `low` the value is that is nearest to `value`, at most the last one.
+        """Return how many steps lie between `low` and the allowed value that is nearest to `value`.
 
-        There must be a step.
+        Only for a parameter with a step; at most the number of its last value.
         """
         steps = (Fraction(value) - Fraction(str(self.low))) / Fraction(str(self.step))
         return min((levels(self) or 1) - 1, max(0, round(steps)))
@@ -161,7 +161,7 @@ class Int(_Range):
         return self.low + (self.step or 1) * index
 
     def index(self, value: int) -> int:
-        """Return after how many whole steps from `low` `value` is reached, rounded down."""
+        """Return how many steps lie between `low` and `value`, rounded down."""
         return (value - self.low) // (self.step or 1)
 
     def grid(self, n: int) -> list[int]:
@@ -233,19 +233,18 @@ def active(when: When | None, config: Config) -> bool:
 
     A parameter without `when` always exists. A key that `config` lacks counts as None.
     """
-    return all(
-        any(
-            dotted.holds(dotted.lookup(config, key), value)
-            for value in (wanted if isinstance(wanted, list | tuple) else [wanted])
-        )
-        for key, wanted in (when or {}).items()
-    )
+    for key, wanted in (when or {}).items():
+        setting = dotted.lookup(config, key)
+        values = wanted if isinstance(wanted, list | tuple) else [wanted]
+        if not any(dotted.holds(setting, value) for value in values):
+            return False
+    return True
 
 
 def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool:
     """Return whether the parameter `name` exists, given the nested config `fixed` and the values already `drawn`.
 
-    `drawn` is dotted name -> value, and has those that its `when` names, if they exist themselves.
+    `drawn` is dotted name -> value. It must have the values of all parameters that `when` names and that exist.
     """
     when = space[name].when
     return not when or active(when, dotted.merge(fixed or {}, dotted.expand(drawn)))
@@ -254,8 +253,8 @@ def exists(space: Space, name: str, fixed: Config | None, drawn: Config) -> bool
 def drawn_from(space: Space, config: Config) -> MutableConfig:
     """Return the values that the nested `config` has for the settings of `space`, by dotted key.
 
-    What it lacks, and what does not exist under the others, is left out. A choice that was resolved to more settings is
-    given as the option that it came from.
+    A setting that `config` lacks, or that does not exist under the others, is left out. A component whose defaults were
+    filled in is given as the option of the choice from which it came.
     """
     drawn = {}
     for name, parameter in space.items():
@@ -263,7 +262,8 @@ def drawn_from(space: Space, config: Config) -> MutableConfig:
         if value is not _MISSING and active(parameter.when, config):
             # A component has its defaults by then, so its option is what it holds at least.
             options = parameter.options if isinstance(parameter, Choice) else []
-            drawn[name] = next((option for option in options if dotted.holds(value, option)), value)
+            matching = [option for option in options if dotted.holds(value, option)]
+            drawn[name] = matching[0] if matching else value
     return drawn
 
 
@@ -278,9 +278,9 @@ def sample(space: Space, point: Sequence[float], fixed: Config | None = None) ->
 
 
 def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) -> MutableConfig:
-    """Return the configuration, dotted name -> value, whose values `value(name)` gives.
+    """Return a configuration, dotted name -> value, made of `value(name)` for each parameter that exists.
 
-    It is asked for the parameters that exist alone, given `fixed` and those before them, conditional ones last.
+    Whether a parameter exists is decided by `fixed` and by the parameters before it; conditional ones come last.
     """
     config: MutableConfig = {}
     for name in ordered(space):
@@ -290,9 +290,9 @@ def drawn_by(space: Space, fixed: Config | None, value: Callable[[str], Any]) ->
 
 
 def ordered(space: Space) -> list[str]:
-    """Return the parameters' names, conditional ones after those that their `when` names; `SpecError` on a circle.
+    """Return the names of the parameters, each conditional one after the parameters that its `when` names.
 
-    Otherwise the order is that of the space.
+    Otherwise the order is that of the space. `SpecError` where conditions depend on each other in a circle.
     """
     done: list[str] = []
     waiting = list(space)
@@ -336,15 +336,16 @@ def check(space: Space, fixed: Config) -> None:
 
 
 def settings(name: str, parameter: Float | Int | Choice) -> set[dotted.Leaf]:
-    """Return the config keys that a searched parameter sets, those inside options that are mappings too."""
+    """Return the config keys that the searched parameter `name` sets, also those inside options that are mappings."""
     # All values of a range are numbers, so one of them stands for all.
     values = parameter.options if isinstance(parameter, Choice) else [parameter.low]
     return dotted.leaves(*(dotted.nest(name, value) for value in values))
 
 
 def _place(u: float, count: int | None) -> int:
-    """Return the number, from 0, of the one of `count` equal parts of [0, 1] that has `u`; None counts as one part."""
-    return min((count or 1) - 1, math.floor(u * (count or 1)))
+    """Return in which of `count` equal parts of [0, 1] `u` lies, counted from 0; a `count` of None is one part."""
+    parts = count or 1
+    return min(parts - 1, math.floor(u * parts))
 
 
 def _between(low: float, high: float, u: float) -> float:
@@ -364,19 +365,20 @@ def configurations(space: Space, fixed: Config | None = None) -> dict[str, Mutab
     sizes = {name: levels(parameter) for name, parameter in space.items()}
     if None in sizes.values() or math.prod(size or 0 for size in sizes.values()) > FINITE:
         return None
-    return product(
-        space,
-        fixed or {},
-        {n: [space[n].value(i) for i in range(size or 0)] for n, size in sizes.items()},
-    )
+    values = {
+        name: [space[name].value(index) for index in range(size or 0)]
+        for name, size in sizes.items()
+    }
+    return product(space, fixed or {}, values)
 
 
 def product(
     space: Space, fixed: Config, values: Mapping[str, list[Any]]
 ) -> dict[str, MutableConfig]:
-    """Return canonical text -> configuration, of the different ones that these values make, in the product's order.
+    """Return every different configuration that these `values` make, by its canonical text, the last varying fastest.
 
-    `values` is parameter -> the values that it takes; a parameter that does not exist under the others is left out.
+    `values` is parameter -> the values that it takes. A parameter that does not exist under the others is left out of a
+    configuration.
     """
     by_text: dict[str, MutableConfig] = {}
     for point in itertools.product(*values.values()):
@@ -399,9 +401,8 @@ def levels(parameter: Float | Int | Choice) -> int | None:
     if parameter.step is None:
         return None
     # Whole steps from the lower end, in decimals, because floats may miss the last one.
-    return (Fraction(str(parameter.high)) - Fraction(str(parameter.low))) // Fraction(
-        str(parameter.step)
-    ) + 1
+    span = Fraction(str(parameter.high)) - Fraction(str(parameter.low))
+    return span // Fraction(str(parameter.step)) + 1
 
 
 def fits(space: Space, config: Config, whole: Config) -> bool:

@@ -62,7 +62,13 @@ class Sweep(StudyBase):
 
     def __post_init__(self) -> None:
         self.check_shared(self.confirm_seeds, "confirm_seeds")
-        # The confirmation: seeds and folds that are new to the search.
+        self._check_confirmation()
+        self._check_search()
+        # What the platform measures (`MEASURED`) may be the metric: a search may look for the fastest setting.
+        check_metric(self.metric, taken=COLUMNS)
+
+    def _check_confirmation(self) -> None:
+        """Raise `SpecError` where the seeds and folds of the confirmation are not new to the search, or too many."""
         seeds = self.replicates.most if self.replicates else len(self.confirm_seeds)
         check_number(len(self.arms), seeds * (self.folds or 1))
         if self.search_seed in self.all_seeds:
@@ -94,7 +100,12 @@ class Sweep(StudyBase):
                 value=self.search_folds,
                 hint="search fewer, or set confirm_on: all (the table then says so) or confirm_on: test",
             )
-        # The search: one budget, which has room for the start points.
+
+    def _check_search(self) -> None:
+        """Raise `SpecError` where there is not one budget, or it has no room for the start points of an arm.
+
+        So too for an arm that starts from a checkpoint.
+        """
         if self.trials_per_arm is None and self.budget is None:
             raise SpecError(
                 "a search needs a budget for each arm",
@@ -122,8 +133,6 @@ class Sweep(StudyBase):
                     value=len(method.start_points or []),
                     hint=f"the budget has {self.arm_budget.trials}",
                 )
-        # What the platform measures (`MEASURED`) may be the metric: a search may look for the fastest setting.
-        check_metric(self.metric, taken=COLUMNS)
 
     @property
     def all_seeds(self) -> list[int]:

@@ -30,7 +30,7 @@ from contrasweep.study.grid import DATA_AXIS
 from contrasweep.study.sweep import Study, Sweep
 
 START_SETTINGS = "start_settings"
-"""Of a trainable that takes a start: the names of the settings that a trial has from the one that it starts from."""
+"""Attribute of a trainable that takes a start: the settings that a trial has from the trial that it starts from."""
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
@@ -62,8 +62,8 @@ def _unimportable(path: str) -> Callable[..., Any]:
 def unchecked_settings(study: Study) -> tuple[str, ...]:
     """Return sentences on what a plan of `study` could not check here; empty where it could check all.
 
-    These are settings of trainables without `settings`, what needs packages that are not installed here, and what is
-    doubtful of arms with a command.
+    Not checked are the settings of trainables without `settings`, and what needs packages that are not installed here.
+    What is doubtful of an arm with a command has a sentence too.
     """
     axes = set(study.axis_names) - {DATA_AXIS}
     arms = [
@@ -88,7 +88,7 @@ def unchecked_settings(study: Study) -> tuple[str, ...]:
         )
     for name, arm in study.arms.items():
         if arm.trainable == PATH:
-            notes += _of_command(name, arm, axes, study)
+            notes += _doubts_of_command(name, arm, axes, study)
     return tuple(filter(None, notes))
 
 
@@ -129,11 +129,12 @@ def _untrained(study: Study) -> str:
     )
 
 
-def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
+def _doubts_of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Iterator[str]:
     """Yield what is doubtful of the arm `name` with a command, a sentence each; `axes` are the study's config keys.
 
-    These are settings that no placeholder names, its seed and fold too; that nothing in its code or words looks like a
-    report; what it runs or reads and nobody has named (scripts, configurations); what is not on this machine.
+    Doubtful are: settings, a seed or a fold that no placeholder names; a command in whose code and words nothing looks
+    like a report; scripts or configurations that it may read and that nobody has named; scripts that are not on this
+    machine.
     """
     command = arm.config[COMMAND]
     options = arm.config.get(OPTIONS, {})
@@ -157,13 +158,15 @@ def _of_command(name: str, arm: Arm, axes: Collection[str], study: Study) -> Ite
     if not (reports or "metrics" in options or "metrics" in placed):
         yield f"the command of arm {name} reports nothing, as far as its code shows: {WAYS}"
     # A script that runs others by these packages may read files that nobody has named; one note is enough.
-    for source in () if "code" in options else sources:
-        runs = {"runpy", "subprocess", "hydra"}
-        runs &= set(parsed(source.data)[1]) if source.file.endswith(".py") else set()
-        if source.module.startswith(FILE) and runs and not named_files(source.data):
+    for source in sources:
+        imports: set[str] = set()
+        if source.module.startswith(FILE) and source.file.endswith(".py"):
+            _, imported = parsed(source.data)
+            imports = {"runpy", "subprocess", "hydra"}.intersection(imported)
+        if imports and "code" not in options and not named_files(source.data):
             yield (
-                f"{source.file} of arm {name} uses {min(runs)}, and names no file: a change of what it runs or reads "
-                "is not noticed, unless `code` of the arm names it (code: [conf/, main.py])"
+                f"{source.file} of arm {name} uses {min(imports)}, and names no file: a change of what it runs or "
+                "reads is not noticed, unless `code` of the arm names it (code: [conf/, main.py])"
             )
             break
     for word in placeholders.scripts(command):
@@ -235,11 +238,10 @@ def resolved(function: Callable[..., Any], config: Config, data: Manifest) -> Co
 
 
 def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Raise `SpecError` for two functions of one dotted path, such as closures of one factory.
+    """Raise `SpecError` where two arms have different functions of one dotted path, such as closures of one factory.
 
-    `functions` has the generator function of each arm.
-
-    A trial knows its trainable by its path alone, so the second of them would never be trained.
+    `functions` has the generator function of each arm. A trial knows its trainable by the path alone, so the second
+    function would never be trained.
     """
     first: dict[str, str] = {}  # dotted path -> the first arm that has it
     for name, arm in arms.items():
@@ -258,8 +260,8 @@ def _check_names(arms: Mapping[str, Arm], functions: Mapping[str, Callable[..., 
 def _build(function: Callable[..., Any], config: Config) -> Any:
     """Return the settings of a trainable from `config`, `function.settings(**config)`.
 
-    None where it has none, or where this machine lacks PyTorch and a package to build them. Any error of theirs is a
-    `SpecError`.
+    None where the trainable has no settings, or where this machine lacks PyTorch and a package that they need. Any
+    error that they raise becomes a `SpecError`.
     """
     settings = getattr(function, "settings", None)
     if settings is None:
@@ -345,16 +347,14 @@ def as_generator(function: Callable[..., Any]) -> Callable[..., Any]:
 def _reports(function: Callable[..., Any]) -> bool:
     """Whether the source of a plain function's module has a call of `report`; False where there is no source."""
     try:
-        return (
-            re.search(r"\breport\(", inspect.getsource(sys.modules[function.__module__]))
-            is not None
-        )
-    except (OSError, TypeError, KeyError):  # of a notebook, or built
+        source = inspect.getsource(sys.modules[function.__module__])
+    except (OSError, TypeError, KeyError):  # a module of a notebook, or one that is built in
         return False
+    return re.search(r"\breport\(", source) is not None
 
 
 def _generates(function: Callable[..., Any]) -> bool:
-    """Whether a function, without its decorators, is a generator, or says by its return type that it returns one."""
+    """Whether a function, without its decorators, is a generator, or has a return type that says it returns one."""
     inner = inspect.unwrap(function)
     while isinstance(inner, functools.partial):
         inner = inspect.unwrap(inner.func)

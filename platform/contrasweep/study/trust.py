@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from contrasweep.errors import SpecError
 
 ALLOWED = "CONTRASWEEP_CODE"
-"""The variable with what a storage may name, with commas: packages of the user's code, and words of commands."""
+"""The variable of what a storage may name, separated by commas: packages of the user's code, and words of commands."""
 _WORD = re.compile(r"\w[\w-]*")
 
 
 def check_named(stored: object, named: object, place: str, hint: str) -> None:
     """Raise `SpecError` at `place` where values of a storage name code or an address that the user has not named.
 
-    Code and addresses have a colon, as `package.module:function` and `s3://bucket` have. So each text with one must
-    stand in `named`, the values of the user. Of a command that holds for its words, and for settings that are more than
-    a word, as files and options are. `hint` says who can name it.
+    Code and addresses have a colon, as `package.module:function` and `s3://bucket` have. So each text of `stored` with
+    a colon must stand in `named`, the values of the user. The words of a command must stand there too, and those of its
+    settings that are more than a word, such as files. `hint` says how the user can name them.
     """
     mine = set(_texts(named))
     # Our own package must not be allowed as a whole: it has code that a storage may not choose.
@@ -34,7 +34,7 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
 
 def _naming(value: object) -> Iterator[str]:
     """Yield the texts among nested values that may name code or an address; keys are not among them."""
-    # A command's words may be a program, so each counts; of its other settings what is more than a word does.
+    # Any word of a command may be a program. Its other settings may name a file where they are more than a word.
     if isinstance(value, Mapping) and "command" in value:
         yield from _texts(value["command"])
         yield from (text for text in _texts(value) if not _WORD.fullmatch(text))

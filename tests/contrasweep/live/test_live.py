@@ -14,6 +14,7 @@ from contrasweep.live.displays import Lines, LiveFile, Quiet, View, to_html
 from contrasweep.live.state import (
     LIVE,
     ArmState,
+    Cell,
     Pace,
     Progress,
     RunningTrial,
@@ -127,8 +128,8 @@ def test_a_lost_trial_waits_and_a_stopped_one_that_goes_on_is_counted_once_in_ev
 
 def test_the_time_to_go_is_learned():
     pace = Pace()
-    slow = ("a", "x=1")
-    quick = ("a", "x=2")
+    slow = Cell("a", "x=1")
+    quick = Cell("a", "x=2")
     assert pace.eta_s(Counter({slow: 2}), 0, [], 2, 0.0) is None
     begun = RunningTrial(
         "i", "a", {"x": "1"}, None, 0, 0.0, 5, 10, reported=70.0, first_step=1, first_reported=30.0
@@ -143,7 +144,7 @@ def test_the_time_to_go_is_learned():
     pace.ended(slow, 40.0, 10)
     pace.ended(quick, 10.0, 10)
     assert pace.eta_s(Counter({slow: 3, quick: 2}), 0, [], 1, 0.0) == pytest.approx(3 * 40 + 2 * 10)
-    assert pace.eta_s(Counter({("b", ""): 2}), 1, [], 2, 0.0) == pytest.approx(3 * 25 / 2), (
+    assert pace.eta_s(Counter({Cell("b", ""): 2}), 1, [], 2, 0.0) == pytest.approx(3 * 25 / 2), (
         "of all, on two slots"
     )
     pace.ended(quick, 1.0, 1, whole=False)
