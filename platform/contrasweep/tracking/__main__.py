@@ -20,17 +20,15 @@ from contrasweep.tracking.sync import targets
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
-# What the driver says at its end.
-WORDS: tuple[Outcome, ...] = ("complete", "interrupted")
 LAST_S = 4 * DELIVER_S
-"""How long what is not delivered is tried in the background."""
+"""Seconds for which notifications that are not delivered are tried in the background."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Driver:
-    """The driver, which is this process's parent, as this process knows it: how it says the study stands, once it does.
+    """The driver, which is this process's parent: waits for its word on how the study stands.
 
-    `lost`: it ended without saying so.
+    `lost` says that the driver has ended without a word.
     """
 
     def __init__(self) -> None:
@@ -38,7 +36,7 @@ class Driver:
         self._over = threading.Event()
         self._parent = os.getppid()
         self._outcome: Outcome | None = None
-        self.lost = False  # it ended without a word
+        self.lost = False
         threading.Thread(target=self._listen, name="driver", daemon=True).start()
 
     def outcome(self, seconds: float) -> Outcome | None:
@@ -47,8 +45,8 @@ class Driver:
         A driver that ended without a word is `lost`, and its study "interrupted".
         """
         self._over.wait(min(seconds, threading.TIMEOUT_MAX))
-        # The input ends with the driver, but a process that it forked may keep it open: its end shows by another
-        # parent.
+        # Standard input ends with the driver, unless a process that the driver has forked keeps it open. So the end of
+        # the driver is seen by another parent of this process too.
         if self._outcome is None and os.getppid() != self._parent:
             self.lost = True
             return "interrupted"
@@ -68,14 +66,14 @@ class Driver:
         word = sys.stdin.readline().strip()
         _be_nice(0)
         self.lost = not word
-        self._outcome = next((outcome for outcome in WORDS if outcome == word), "interrupted")
+        self._outcome = "complete" if word == "complete" else "interrupted"
         self._over.set()
 
 
 def main() -> None:
     """Run followers for all trackers, and the notifier, until the driver has ended and everything is shown.
 
-    What is shown, and where, is the first line of standard input, as JSON; a second one is the driver's word at its
+    The first line of standard input says as JSON what is shown and where. The second line is the driver's word at its
     end.
     """
     # These signals reach all processes of a job. They tell the driver to stop; this process ends after it.
@@ -97,7 +95,7 @@ def main() -> None:
         if notifier is not None:
             with contextlib.suppress(StorageError):  # away for now: nothing is known of the run
                 notifier.look()
-    # The driver is over: whoever wants to end what is left of the showing may.
+    # The driver has ended: from now on SIGTERM may end this process, though it may still have something to show.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if notifier is not None:
         notifier.close(outcome, lost=driver.lost)

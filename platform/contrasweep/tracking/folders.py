@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
 ORIGIN_DIGITS = 8
-"""Of a study's origin, where it tells two storages apart."""
+"""Digits of a study's origin that are written where a name has to tell two storages apart."""
 
 
 class TensorBoardTracker:
-    """Event files `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
+    """Writes an event file for each trial: `<folder>/<study>/<arm>-<axes>-<fold>-<seed>-<id>/events...`.
 
-    They have each metric by step, the config as text and, at the end, as hyperparameters.
+    The file has each metric by step and the config as text. At the trial's end the config is added as hyperparameters.
     """
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
@@ -38,7 +38,7 @@ class TensorBoardTracker:
         self.writers: dict[str, SummaryWriter] = {}
 
     def start(self, trial: BegunTrial) -> None:
-        """Open the trial's event file; what its folder has from before goes."""
+        """Open the trial's event file; files that its folder has from before are deleted."""
         from tensorboardX import SummaryWriter
 
         self._drop(trial.id)
@@ -65,12 +65,11 @@ class TensorBoardTracker:
             }
             # TensorBoard takes no lists, mappings or None as hyperparameters: these become JSON.
             plain = {
-                k: v if isinstance(v, bool | int | float | str) else json.dumps(v)
-                for k, v in flat.items()
+                name: value if isinstance(value, bool | int | float | str) else json.dumps(value)
+                for name, value in flat.items()
             }
-            writer.add_hparams(
-                plain, {name: float(v) for name, v in record.metrics.items()}, name="hparams"
-            )
+            metrics = {name: float(value) for name, value in record.metrics.items()}
+            writer.add_hparams(plain, metrics, name="hparams")
         self._drop(record.trial_id)
 
     def close(self, timeout_s: float = 30.0) -> None:
@@ -85,7 +84,7 @@ class TensorBoardTracker:
 
 
 class WandbTracker:
-    """One offline run a trial: the project is the study, the group the arm, the id the trial's and its storage's."""
+    """Writes an offline run of W&B for each trial: its project is the study, its group the arm."""
 
     def __init__(self, folder: str, study: TrackedStudy) -> None:
         self.folder = local_path(folder, "tracking").resolve()
@@ -94,7 +93,7 @@ class WandbTracker:
         self.runs: dict[str, wandb.Run] = {}
 
     def start(self, trial: BegunTrial) -> None:
-        """Begin the trial's run; one that was begun before goes, with its files."""
+        """Begin the trial's run; a run that was begun for it before is deleted with its files."""
         import wandb
 
         if (earlier := self.runs.pop(trial.id, None)) is not None:
@@ -122,7 +121,7 @@ class WandbTracker:
         )
 
     def _id(self, trial_id: str) -> str:
-        """Return the id of a trial's run: the trial's, and the first digits of its study's origin if that is known."""
+        """Return the id of a trial's run: the trial's id, with digits of the study's origin if that is known."""
         return f"{trial_id}-{self.study.origin[:ORIGIN_DIGITS]}".rstrip("-")
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
@@ -143,25 +142,26 @@ class WandbTracker:
 
 
 def _own_folder(folder: Path, study: TrackedStudy) -> Path:
-    """Return the folder of the study's name below `folder`, made where it is missing.
+    """Return the folder below `folder` that is this study's, made where it is missing; it has the study's name.
 
-    Where the study of this name in another storage has it, the name gets digits of this study's origin as a suffix.
-    Whose folder it is stands in its file `.origin`.
+    Where a study of the same name in another storage has that folder, the name gets digits of this study's origin as a
+    suffix. The file `.origin` in a folder has the origin of the study to which it belongs.
     """
     for name in (study.name, f"{study.name}-{study.origin[:ORIGIN_DIGITS]}"):
-        (mine := folder / name).mkdir(parents=True, exist_ok=True)
-        mark = mine / ".origin"
+        candidate = folder / name
+        candidate.mkdir(parents=True, exist_ok=True)
+        mark = candidate / ".origin"
         # Two trackers may start at once: only one can create the file, and both read whose it is.
         with contextlib.suppress(FileExistsError), mark.open("x") as new:
             new.write(study.origin)
         if mark.read_text() == study.origin:
             break
-    return mine
+    return candidate
 
 
 def trial_name(trial: TrialLike, axes: tuple[str, ...]) -> str:
-    """Return a name that sorts by arm and axes, and that no other trial of the study has.
+    """Return a name for a trial's run that sorts by arm and axes, and that no other trial of the study has.
 
-    For example `supcon-8-f0-s1-3f2a91c0`: as the replicate is called, and the beginning of the id.
+    It is the trial's name for people, followed by the first digits of its id: `supcon-lr=0.1-fold=0-seed=1-3f2a91c0`.
     """
     return f"{replicate_of(trial, axes)} {trial.id[:8]}".replace(" ", "-").replace("/", "_")

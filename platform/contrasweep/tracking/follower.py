@@ -30,10 +30,9 @@ from contrasweep.storage.records import StudyRecords
 from contrasweep.tracking.tracker import EndedTrial, Outcome, Target, TrackingError, TrialFiles
 
 POLL_S = 2.0
-"""Seconds from one look at the storage to the next: with the five that reports and live.json are old, a curve is less
-than ten seconds late."""
+"""Seconds from one look at the storage to the next. Reports are up to five seconds old: a curve is under ten late."""
 BUSY_S = 3.0
-"""Seconds for trials that have ended before those that run are looked at again."""
+"""Seconds for which trials that have ended are shown before those that run are looked at again."""
 KEEP_S = 10.0
 """Seconds after which the storage is told again what the tracker has."""
 MAX_PAUSE_S = 5.0
@@ -41,13 +40,13 @@ MAX_PAUSE_S = 5.0
 MAX_TRIES = 5
 """How often a trial's data is sent to a tracker that is there and does not take it."""
 LOCK_S = 3600.0
-"""How long a follower waits for another that shows the same study in the same place."""
+"""Seconds for which a follower waits for another one that shows the same study on the same tracker."""
 AWAY_S = 30.0
-"""How long a tracker that is away is waited for once the study is over."""
+"""Seconds for which a tracker that is away is waited for once the study is over."""
 MANY = 100
-"""Records from which on the compacted files are read, too."""
+"""From so many records on, they are read from the compacted files and not one by one."""
 NAMED = 3
-"""Trials that a tracker lacks, as far as a message lists them."""
+"""Trials that a message on what a tracker lacks names at most."""
 
 
 class Follower:
@@ -62,16 +61,20 @@ class Follower:
         self.target = target
         self._whole = whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
-        self.waiting: dict[str, Record] = {}  # of these, what the tracker has still to be shown
+        self.waiting: dict[
+            str, Record
+        ] = {}  # of these, the records that the tracker does not show yet
         self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
         self.error = ""  # why the tracker takes nothing at the moment
-        self._new: set[str] = set()  # trials whose ends it showed
-        self._etags: dict[str, str] = {}  # of the records that were read
-        self._trials: dict[str, tuple[BegunTrial, float]] = {}  # that run, and since when
+        self._new: set[str] = set()  # ids of trials whose end this follower has shown
+        self._etags: dict[str, str] = {}  # trial id -> etag of its record that was read
+        # Trial id -> trial and when it began (unix seconds), of those that run.
+        self._trials: dict[str, tuple[BegunTrial, float]] = {}
         self._steps: dict[str, int] = {}  # trial id -> its newest step that is shown
-        self._tries: dict[str, int] = {}
-        # Whether the tracker was asked what it has, was told that the study runs, and failed for a trial in this look.
-        self._connected = self._begun = self._troubled = False
+        self._tries: dict[str, int] = {}  # trial id -> calls for it that have failed
+        self._connected = False  # whether the tracker was asked what it shows already
+        self._begun = False  # whether the tracker was told that the study runs
+        self._troubled = False  # whether a call for a trial has failed in this look
         self._kept = time.monotonic()  # when the storage was last told what the tracker has
 
     def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
@@ -97,12 +100,8 @@ class Follower:
         until = time.monotonic() + seconds
         with ThreadPoolExecutor(self.target.connections) as pool:
             while self.waiting and not self._troubled and time.monotonic() < until:
-                list(
-                    pool.map(
-                        self._show_ended,
-                        list(islice(self.waiting.values(), 4 * self.target.connections)),
-                    )
-                )
+                batch = list(islice(self.waiting.values(), 4 * self.target.connections))
+                list(pool.map(self._show_ended, batch))  # the list waits for all of them
                 if time.monotonic() >= self._kept + KEEP_S:
                     self._keep()
 
@@ -119,9 +118,12 @@ class Follower:
     ) -> None:
         """Look every two seconds until the study is over and all is shown.
 
-        `outcome(seconds)` waits for so long at most, and tells how the study stands once it is over (None before).
-        `on_left` then hears after each look how many trials are left. A tracker that is away then is waited for a while
-        longer. One that refuses all calls is given up: `error` says why, and `waiting` has what it lacks.
+        A tracker that is away at the end is waited for `AWAY_S` seconds. One that refuses all calls is given up:
+        `error` says why, and `waiting` has what it lacks.
+
+        Args:
+            outcome: Waits for the given seconds at most, and returns how the study stands once it is over, else None.
+            on_left: Is called after each look once the study is over, with the number of trials that are left.
         """
         how: Outcome | None = None
         away_since = math.inf
@@ -208,11 +210,10 @@ class Follower:
 
     def refusals(self) -> str:
         """Return how many trials the tracker does not show, and the first of them with the reason, in a line."""
-        some = "; ".join(
-            f"{i} ({' '.join(why.split())[:300]})" for i, why in islice(self.refused.items(), NAMED)
-        )
-        unlisted = f"; and {len(self.refused) - NAMED} more" if len(self.refused) > NAMED else ""
-        return f"{plural(len(self.refused), 'trial')}: {some}{unlisted}"
+        named = [f"{i} ({' '.join(why.split())[:300]})" for i, why in self.refused.items()][:NAMED]
+        if len(self.refused) > NAMED:
+            named.append(f"and {len(self.refused) - NAMED} more")
+        return f"{plural(len(self.refused), 'trial')}: {'; '.join(named)}"
 
     def read(self) -> list[Record]:
         """Return the records that are new or have changed since the last call; forget what is known of their trials.
@@ -226,9 +227,9 @@ class Follower:
             trial_id for trial_id, etag in etags.items() if self._etags.get(trial_id) != etag
         }
         broken: list[BrokenFileError] = []
-        # Given the etags of few records alone, their own files are read and no compacted ones.
-        some = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
-        records_read = compact.read_records(self.records, some, broken, changed)
+        # Given the etags of few records alone, `read_records` reads their own files and no compacted ones.
+        wanted = etags if len(changed) >= MANY else {i: etags[i] for i in changed}
+        records_read = compact.read_records(self.records, wanted, broken, changed)
         for trial_id in changed:
             self._drop(trial_id)
             self._etags[trial_id] = etags[trial_id]
@@ -335,7 +336,7 @@ class Follower:
     def _failed(self, trial_id: str, error: Exception, retryable: bool) -> bool:
         """Count a try that failed; return whether the trial is given up, which is noted with the error.
 
-        It is after `MAX_TRIES`, and at once where another try cannot work (not `retryable`).
+        A trial is given up after `MAX_TRIES` tries, and at once where another try cannot work (not `retryable`).
         """
         self._tries[trial_id] = tries = self._tries.get(trial_id, 0) + 1
         if retryable and tries < MAX_TRIES:
@@ -347,7 +348,7 @@ class Follower:
         return True
 
     def _refuse(self, trial_id: str, error: Exception) -> None:
-        """Note that the tracker does not show a trial, and why; of the first such trial a line is printed."""
+        """Note that the tracker does not show a trial, and why; a line is printed for the first such trial alone."""
         if not self.refused:
             print(
                 f"{self.target.name} does not show trial {trial_id} ({error})",
@@ -362,9 +363,9 @@ class Follower:
         self.target.keep()
 
     def _note(self, error: str) -> None:
-        """Keep why the tracker takes nothing ("": it works).
+        """Keep in `error` why the tracker takes nothing; "": it works.
 
-        Print a line when it starts to fail, and when it works again.
+        Prints a line when the tracker starts to fail, and when it works again.
         """
         name = self.target.name
         before = self.error

@@ -1,4 +1,4 @@
-"""Trackers by their addresses, one or several: MLflow's store, `tensorboard:FOLDER`, `wandb:FOLDER`, an own class."""
+"""Trackers by address: MLflow's store, `tensorboard:FOLDER`, `wandb:FOLDER`, or a class of the user's."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -26,15 +26,15 @@ CALLS: dict[str, tuple[str, ...]] = {
     "finish": ("record",),
     "close": ("timeout_s",),
 }
-"""What a tracker has, with what each call is given."""
+"""Methods that a tracker has to have -> names of the arguments that each is called with."""
 
 
 @dataclass(frozen=True)
 class Trackers:
-    """Checked addresses of what shows a study.
+    """Checked addresses of the trackers of a study.
 
-    `store` is that of MLflow (or none), `others` are the addresses of other trackers, `notify` commands that are told
-    of events, which track nothing.
+    `store` is the address of MLflow (or none), `others` are those of other trackers. `notify` are commands that are
+    told of events; they track nothing.
     """
 
     store: TrackingAddress
@@ -69,12 +69,12 @@ def checked_tracking(
     notify: str | Sequence[str] | None = None,
     connect: bool = True,
 ) -> Trackers:
-    """Return the addresses as they must be for any working directory, with the commands of a study's `notify`.
+    """Return the checked addresses, in a form that holds for any working directory, and the commands of `notify`.
 
     Args:
         tracking: One or several addresses; one text may hold several with commas. None, "" or `none`: no tracking.
         notify: A command or several; each counts once.
-        connect: Ask servers whether they are there; without it another machine will.
+        connect: Whether servers are asked if they are there; False where another machine will use them.
 
     Raises:
         SpecError: An address cannot be one, or there are two of MLflow.
@@ -109,32 +109,37 @@ def _is_mlflow(uri: str) -> bool:
 
 
 def _checked(uri: str) -> str:
-    """Return the address of a tracker that is not MLflow's; `SpecError` where it cannot work.
+    """Return the address of a tracker that is not MLflow's; `SpecError` where it cannot work."""
+    kind, _, folder = uri.partition(":")
+    if kind not in FOLDERS:
+        _check_class(uri)
+    elif not folder:
+        raise SpecError(
+            "this tracker needs a folder",
+            place="tracking",
+            value=uri,
+            hint=f"for example {kind}:./runs",
+        )
+    elif kind == "wandb" and not is_installed(kind):
+        raise SpecError(
+            "the package wandb is not installed",
+            place="tracking",
+            value=uri,
+            hint="pip install wandb",
+        )
+    return uri
 
-    Of a kind of `FOLDERS` its folder and its package are looked for. A class is imported, and its calls have to take
-    what they are given; it is not made.
+
+def _check_class(uri: str) -> None:
+    """Import the class of a tracker at `module:Class`, without making an object of it.
+
+    Raises `SpecError` where it lacks a method of `CALLS`, or does not take the arguments of one.
     """
-    kind, _, place = uri.partition(":")
-    if kind in FOLDERS:
-        if not place:
-            raise SpecError(
-                "this tracker needs a folder",
-                place="tracking",
-                value=uri,
-                hint=f"for example {kind}:./runs",
-            )
-        if kind == "wandb" and not is_installed(kind):
-            raise SpecError(
-                "the package wandb is not installed",
-                place="tracking",
-                value=uri,
-                hint="pip install wandb",
-            )
-        return uri
     import_from_here()
     target = import_path(uri, "tracking", "tracker")
     for name in CALLS:
         if not callable(getattr(target, name, None)):
+            kind = uri.partition(":")[0]
             raise SpecError(
                 f"a tracker has the calls {', '.join(CALLS)}",
                 place="tracking",
@@ -149,15 +154,12 @@ def _checked(uri: str) -> str:
             "a tracker takes the study", place="tracking", value=uri, hint=hint
         ) from None
     for name, arguments in CALLS.items():
-        # A method takes the tracker itself before its arguments.
-        receiver = (
-            ()
-            if isinstance(inspect.getattr_static(target, name), staticmethod | classmethod)
-            else ("self",)
-        )
+        values = list(arguments)
+        # An ordinary method takes the tracker itself before its arguments.
+        if not isinstance(inspect.getattr_static(target, name), staticmethod | classmethod):
+            values.insert(0, "self")
         try:
-            inspect.signature(getattr(target, name)).bind(*receiver, *arguments)
+            inspect.signature(getattr(target, name)).bind(*values)
         except TypeError as error:
             rule = f"{uri}.{name} takes ({', '.join(arguments)})"
             raise SpecError(rule, place="tracking", hint=str(error)) from None
-    return uri

@@ -36,9 +36,9 @@ Page = Annotated[str, pydantic.AfterValidator(_check_page)]
 class Links:
     """Addresses of the pages of a study and of its trials.
 
-    `tracking` is the store that has them, without its password. If the store is no server, the pages can be opened
-    while `contrasweep ui` runs. `shown` is the store's state when it had all of the study, to see whether it has
-    changed since.
+    `tracking` is the address of the store that has the pages, without its password. If the store is no server, pages
+    can be opened while `contrasweep ui` runs. `shown` is the state of the store when it had all of the study: another
+    state says that the store has changed since.
     """
 
     tracking: Label = ""

@@ -22,7 +22,7 @@ from contrasweep.tracking.tracker import Outcome
 Event = Literal["end", "failure", "look", "silent"]
 POLL_S = 5.0
 PATIENCE_S = 3.0
-"""How long a driver waits at its end for what is not delivered."""
+"""Seconds for which a driver waits at its end for notifications that are not delivered."""
 
 
 class Notifier:
@@ -43,13 +43,14 @@ class Notifier:
         ]
         self._watched = Watched()
         self._told = set[Event]()
-        self._looks: int | None = None  # that are told, or older than the run
+        # How many looks were told or are older than the run; None: they were not counted yet.
+        self._looks: int | None = None
         for thread in self._threads:
             thread.start()
 
     def look(self) -> None:
         """Look at the storage once, and tell what is new; `StorageError` where it cannot be read."""
-        with contextlib.suppress(BrokenFileError):  # the driver says so
+        with contextlib.suppress(BrokenFileError):  # the driver reports a broken file itself
             log = read_looks(self.records) or LookLog("", "")
             # Looks of earlier runs are not told again.
             if self._looks is None:
@@ -73,7 +74,7 @@ class Notifier:
     def close(self, outcome: Outcome, *, lost: bool) -> None:
         """Tell how the run ended, and let the threads end once all is delivered.
 
-        `lost`: its driver has ended without a word, which is told as silence, if that was not told before.
+        `lost` says that its driver has ended without a word. That is told as silence, unless silence was told already.
         """
         with contextlib.suppress(StorageError):
             self.look()
@@ -83,11 +84,8 @@ class Notifier:
         if not lost:
             self._send("end", _ended(state, outcome), state)
         elif "silent" not in self._told:
-            self._send(
-                "silent",
-                _silent(state, "any more") if state else "its driver ended without a word",
-                state,
-            )
+            text = _silent(state, "any more") if state else "its driver ended without a word"
+            self._send("silent", text, state)
         for waiting in self._queues.values():
             waiting.put(None)
 
@@ -124,7 +122,7 @@ class Notifier:
             waiting.put(message)
 
     def _tell(self, command: str) -> None:
-        """The thread of a command: deliver its messages in order, until the last one; say which was not delivered."""
+        """Deliver the messages of a command in order, in its thread; print a line for each that is not delivered."""
         while (message := self._queues[command].get()) is not None:
             if problem := deliver(command, message):
                 note = f"notify: {command} was not told of the {message['event']} ({problem})"
@@ -135,8 +133,8 @@ class Notifier:
 def decided(log: LookLog, before: int) -> str:
     """Return what the looks after the first `before` decided, as text; "" where they decided nothing.
 
-    For example `look 2 at 12 seeds decided: ocl better than supcon by 0.0213`. A comparison is told where it was
-    decided first.
+    For example `look 2 at 12 seeds decided: ocl better than supcon by 0.0213`. A comparison is named for the look that
+    decided it first.
     """
     lines = []
     decided_keys = set()
@@ -157,11 +155,9 @@ def _verdict(comparison: LookAt) -> str:
     """Return what a look decided, in words, the better arm first."""
     if comparison.decision == "equivalent":
         return f"{comparison.a} equivalent to {comparison.b}"
-    better, other = (
-        (comparison.a, comparison.b)
-        if comparison.decision == "better"
-        else (comparison.b, comparison.a)
-    )
+    better, other = comparison.a, comparison.b
+    if comparison.decision == "worse":
+        better, other = other, better
     return f"{better} better than {other} by {abs(comparison.difference):.3g}"
 
 
@@ -188,10 +184,8 @@ def _ended(state: RunState | None, outcome: Outcome) -> str:
         reason = "its budget"
     how = outcome if not reason or reason == outcome else f"ended early ({reason})"
     bad = "".join(f", {text}" for text in state.bad)
-    best = state.best
-    score = (
-        f"; best {state.name(state.metric)} {best[1].best:.4g} ({state.name(best[0])})"
-        if best
-        else ""
-    )
+    score = ""
+    if state.best is not None:
+        name, arm = state.best
+        score = f"; best {state.name(state.metric)} {arm.best:.4g} ({state.name(name)})"
     return f"{how}, {state.done}{of} trials{bad}{score}"

@@ -23,9 +23,9 @@ from contrasweep.tracking.kinds import Trackers
 from contrasweep.tracking.tracker import Outcome, TrackedStudy
 
 FINISH_S = 30.0
-"""How long a driver waits at its end for what is not shown yet."""
+"""Seconds for which a driver waits at its end until all is shown."""
 INTERRUPT_S = 5.0
-"""The same for one that was interrupted."""
+"""The same for a driver that was interrupted."""
 NICENESS = 15
 """Training goes first while it runs: of a core that both want, this process gets 3.5 %."""
 
@@ -54,10 +54,10 @@ class TrackingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # It finds the modules of a tracker where this process does.
+            # So that the process finds the modules of a user's tracker where this process does.
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-            start_new_session=True,  # Ctrl-C is the driver's, which tells it
+            start_new_session=True,  # Ctrl-C reaches the driver alone, which then tells the process
         )
         self._tell(json.dumps(setup, default=str))
 
@@ -85,8 +85,8 @@ class TrackingProcess:
                 return f"the process that shows study {self.study} by {self.name} ended early; run `contrasweep sync`"
             answer = json.loads(line)
             if "gaps" in answer:
-                if answer["told"]:  # else it goes on until those who are to be told have answered
-                    # a busy machine may take long to end it
+                # Without undelivered notifications the process ends now, which may take long on a busy machine.
+                if answer["told"]:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self.process.wait(max(0.0, until - time.monotonic()))
                 return "\n".join(answer["gaps"])
@@ -123,10 +123,10 @@ class Following:
 def following(
     trackers: Trackers, study: TrackedStudy, records: StudyRecords
 ) -> Iterator[Following]:
-    """Show the study by a process of its own as long as this is open; none is started where nothing is to be told.
+    """Show the study by a process of its own while the context is open; none is started without trackers and `notify`.
 
-    At the end the process is waited for: half a minute, or seconds after an exception. What it does not show by then is
-    said in a line on standard error.
+    At the end the process is waited for: `FINISH_S` seconds, or `INTERRUPT_S` after an exception. A line on standard
+    error says what it has not shown by then.
     """
     following = Following()
     if trackers.is_none and not trackers.notify:
@@ -138,7 +138,7 @@ def following(
         yield following
         timeout_s = FINISH_S  # not reached after an exception
     finally:
-        # somebody killed it: another one finds what is missing
+        # Somebody has killed the process: another one finds what is missing.
         if process.process.poll() is not None:
             process = TrackingProcess(trackers, study, records)
         following.gap = process.close(following.outcome, timeout_s)

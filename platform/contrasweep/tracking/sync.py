@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError, plural
 from contrasweep.imports import import_from_here, import_path
 from contrasweep.live.state import is_living, read_live
-from contrasweep.rows import metrics_of, step_of
+from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.json_file import JsonFile, stored
 from contrasweep.storage.names import Label, Name
@@ -39,7 +39,7 @@ from contrasweep.tracking.tracker import (
 )
 
 LOCK_S = 10.0
-"""How long another process is waited for that shows the same study in the same place."""
+"""Seconds for which another process that shows the same study on the same tracker is waited for."""
 
 INTERRUPT_S = 5.0
 TOLD = "told-"
@@ -47,13 +47,21 @@ TOLD = "told-"
 
 @stored
 class Told:
-    """What a tracker has received: its address, and trial id -> digest of the record of each end that it was told."""
+    """What a tracker has received: its address, and of each trial whose end it was told, id -> digest of the record."""
 
     tracker: Label
     trials: Mapping[Name, Label] = field(default_factory=dict)
 
 
 TOLD_FILE = JsonFile(Told, 1, "the next run tells the tracker everything again")
+
+
+class _Sent(NamedTuple):
+    """What was sent of a trial: the time of its first report, and the newest step of its reports and its system use."""
+
+    first: float
+    step: int
+    system_step: int
 
 
 class ToldTracker(Target):
@@ -70,14 +78,13 @@ class ToldTracker(Target):
         self.tracker: Any = None  # until `connect` has built it
         self.told: dict[str, str] = {}
         self.added = 0
-        # Trial id -> time of its first report, newest step that was sent of its reports, and of its system use.
-        self._last: dict[str, tuple[float, int, int]] = {}
-        self._kept = True
+        self._last: dict[str, _Sent] = {}  # by trial id
+        self._kept = True  # whether the storage has `told` as it is now
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Build the tracker at the first call, and read what it was told before.
+        """Build the tracker at the first call, and read from the storage what it was told before.
 
-        A broken file of that counts as none.
+        A broken file counts as none.
         """
         if self.tracker is None:
             try:
@@ -95,28 +102,28 @@ class ToldTracker(Target):
         self._last.pop(trial_id, None)
 
     def show_running(self, trial: BegunTrial, started: float, files: TrialFiles) -> None:
-        """Send the tracker the reports of a trial that are new, and what it used since.
+        """Send the tracker the new reports of a trial, and the new rows of its system use.
 
         A trial whose first report is another than before has started over: the tracker is told to start it again, and
         is sent everything.
         """
-        rows = files.reports
-        system_rows = files.system
-        first = rows[0]["time"] if rows else 0.0
+        first = files.reports[0]["time"] if files.reports else 0.0
         sent = self._last.get(trial.id)
-        if sent is None or (sent[0] and sent[0] != first):  # it has started over
+        if sent is None or (sent.first and sent.first != first):  # it has started over
             _tried(self.tracker.start, trial)
-            sent = (first, -1, -1)
-        steps = []
-        for told, metrics, before in (
-            (rows, metrics_of, sent[1]),
-            (system_rows, system_metrics, sent[2]),
-        ):
-            for row in told:
-                if step_of(row) > before:
-                    _tried(self.tracker.report, trial.id, step_of(row), metrics(row), row["time"])
-            steps.append(max([before, *map(step_of, told[-1:])]))
-        self._last[trial.id] = first, steps[0], steps[1]
+            sent = _Sent(first, -1, -1)
+        step = self._send(trial, files.reports, metrics_of, sent.step)
+        system_step = self._send(trial, files.system, system_metrics, sent.system_step)
+        self._last[trial.id] = _Sent(first, step, system_step)
+
+    def _send(
+        self, trial: BegunTrial, rows: list[Row], metrics: Callable[[Row], Row], step: int
+    ) -> int:
+        """Send the tracker those `rows` that are after `step`, as `metrics` gives them; return the newest step."""
+        for row in rows:
+            if step_of(row) > step:
+                _tried(self.tracker.report, trial.id, step_of(row), metrics(row), row["time"])
+        return max([step, *map(step_of, rows[-1:])])
 
     def show_ended(self, record: Record, files: TrialFiles) -> None:
         """Send the tracker the trial's reports that it lacks, then its end, and note that it was told."""
@@ -148,11 +155,10 @@ class ToldTracker(Target):
 
 
 def _tried(call: Callable[..., Any], *arguments: object) -> Any:
-    """Return what `call` gives for these arguments.
+    """Return what `call`, which is the user's code, gives for these arguments.
 
-    Any error of the user's code, also `SystemExit`, is a `TrackingError`.
-
-    It is not retryable: code that fails fails again. Ctrl-C passes.
+    Any error of it, also `SystemExit`, becomes a `TrackingError` that is not retryable: code that fails fails again.
+    `KeyboardInterrupt` is raised as it is.
     """
     try:
         return call(*arguments)
@@ -170,10 +176,10 @@ def _tried(call: Callable[..., Any], *arguments: object) -> Any:
 class SyncSummary:
     """The result of a sync of one tracker.
 
-    `study` is the study's name, `uri` what the tracker is called, `url` the study's page there (None: it has none).
-    `added` counts trials that were new to the tracker, `mended` those that were completed or replaced, `unchanged`
-    those that were right already. `values` is how many values the completed trials lacked that the tracker had shown
-    whole before. `seconds` is how long it took.
+    `study` is the study's name, `uri` the tracker's name, `url` the study's page there (None: it has none). `added`
+    counts trials that were new to the tracker, `mended` those that were completed or replaced, `unchanged` those that
+    were right already. `values` counts the values that were missing in trials which the tracker had shown as whole.
+    `seconds` is how long the sync took.
     """
 
     study: str
@@ -228,8 +234,8 @@ def sync(
     Args:
         records: The study's records.
         trackers: Their checked addresses.
-        study: How the study is shown; left out, as study.json tells.
-        complete: Whether all that the study needs is done; left out, whether each planned trial has a record.
+        study: How the study is shown; None: as study.json tells.
+        complete: Whether all that the study needs is done; None: it is if each planned trial has a record.
         compare: Whether trials that MLflow shows already are compared value by value, so that gaps are mended.
     """
     study = study or TrackedStudy.stored(records)
@@ -252,7 +258,7 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
     stopped = threading.Event()
 
     def outcome(seconds: float) -> Outcome | None:
-        """Return how the study stands once its driver has ended, or the user stops; None as long as neither is so."""
+        """Wait `seconds` at most; return the outcome once its driver has ended or the user stops; else None."""
         if stopped.wait(min(seconds, threading.TIMEOUT_MAX)):
             return "running"
         # Without a state no driver has begun yet: it is waited for.
@@ -260,10 +266,8 @@ def follow(records: StudyRecords, trackers: Trackers) -> list[str]:
         if state is None or is_living(state):
             return None
         planned = TrackedStudy.stored(records).trials
-        is_complete = state.ended == "complete" or (
-            planned is not None and len(records.finished()) >= planned
-        )
-        return "complete" if is_complete else "interrupted"
+        has_all = planned is not None and len(records.finished()) >= planned
+        return "complete" if state.ended == "complete" or has_all else "interrupted"
 
     threads = follow_all(followers, outcome)
     try:
@@ -294,14 +298,11 @@ def _sync(
                 follower.look(last=True)
             if compare:
                 mended = follower.compare()
-            is_complete = (
-                complete
-                if complete is not None
-                else planned is None or len(follower.ended) >= planned
-            )
+            if complete is None:
+                complete = planned is None or len(follower.ended) >= planned
             if follower.is_running:
                 outcome: Outcome = "running"
-            elif is_complete:
+            elif complete:
                 outcome = "complete"
             else:
                 outcome = "interrupted"
@@ -312,7 +313,7 @@ def _sync(
         raise StorageError(
             f"tracking {target.name} lacks {follower.refusals()}; the other trials are there"
         )
-    # What this follower has shown was new, or shown before in part; what it has not shown was right, or mended.
+    # A trial that this follower has shown was new, or shown before in part. Any other one was right, or was mended.
     added = min(target.added, follower.shown)
     completed = len(mended) + follower.shown - added
     unchanged = len(follower.ended) - added - completed

@@ -31,7 +31,7 @@ class Tracker(Protocol):
     def start(self, trial: BegunTrial) -> None:
         """Receive a trial that reports for the first time.
 
-        A second call for the same trial makes all before it void.
+        After a second call for the same trial, all that was received of it before does not count any more.
         """
 
     def report(self, trial_id: str, step: int, metrics: Mapping[str, float], time: float) -> None:
@@ -45,7 +45,7 @@ class Tracker(Protocol):
 
 
 class TrackingError(Exception):
-    """A call to a tracker that failed. `retryable`: it may work later (no answer, 5xx, a locked file)."""
+    """A call to a tracker that failed. `retryable` says that it may work later: no answer, 5xx, a locked file."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
         """Take a message, which becomes one line of at most 300 characters without secrets."""
@@ -66,11 +66,20 @@ class DatasetFacts(TypedDict):
 class TrackedStudy:
     """A study as its trackers show it.
 
-    `metric` and `mode` say by what trials are ranked ("": by nothing), `storage` is the address. `axes` are the config
-    keys that tell trials apart, in the order a run's name shows them; `keys` all config keys that any trial has;
-    `searches` whether its table is of the confirmations of a search; `trials` how many are planned; `extra` further
-    rows of its description (data, folds, seeds, ...) in the order given; `datasets` what is known of datasets, by
-    digest; `origin` tells it from the same study in another storage (see `StudyDocument`).
+    Attributes:
+        name: The study's name.
+        plan_digest: Digest of its plan.
+        axes: The config keys that tell trials apart, in the order in which a run's name shows them.
+        keys: All config keys that any trial has.
+        metric: The metric by which trials are ranked; "": they are not ranked.
+        mode: Whether larger (`max`) or smaller (`min`) values of the metric are better.
+        searches: Whether its table is of the confirmations of a search.
+        trials: How many trials are planned; None: not known.
+        storage: The address of the storage.
+        origin: Tells the study from the study of the same name in another storage; see `StudyDocument`.
+        description: What the study asks.
+        extra: Further rows of its description (data, folds, seeds, ...), in order.
+        datasets: What is known of datasets, by digest.
     """
 
     name: str
@@ -89,18 +98,18 @@ class TrackedStudy:
 
     @classmethod
     def stored(cls, records: StudyRecords) -> Self:
-        """Return the study as its study.json tells it; name and storage alone where it has none.
+        """Return the study as its study.json tells it; name and storage alone where it has no study.json.
 
         Facts of datasets are not known. The axes of a sweep are the settings that its arms search.
         """
         document = records.document()
         if document is None:
             return cls(records.study, storage=records.storage)
+        searched = dict.fromkeys(key for arm in document.arms for key in document.space(arm))
         return cls(
             records.study,
             plan_digest=document.plan_digest,
-            axes=document.axes
-            or tuple(dict.fromkeys(key for arm in document.arms for key in document.space(arm))),
+            axes=document.axes or tuple(searched),
             metric=document.metric,
             mode=document.mode,
             searches=document.search is not None,
@@ -184,22 +193,22 @@ def system_metrics(row: Mapping[str, float]) -> dict[str, float]:
 class Target:
     """A tracker as a follower sees it. Calls block, and raise `TrackingError`; up to `connections` are made at once.
 
-    What is done here by default is nothing, so that a kind of tracker has only what it needs.
+    By default a call does nothing, so that a kind of tracker defines only the calls that it needs.
     """
 
     name: str
     connections = 1
     added = 0
-    """Trials that it showed and did not know before."""
+    """How many trials the tracker shows that it did not know before."""
 
     def connect(self, began: float | None = None, *, whole: bool = False) -> None:
-        """Learn what the tracker has of the study, which began at `began` (unix seconds).
+        """Learn what the tracker has of the study, which began at `began` (unix seconds; None: not known).
 
-        With `whole`, so much that `mend` can be called.
+        With `whole`, enough is learned of each trial for `mend` to be called.
         """
 
     def is_reachable(self) -> bool:
-        """Return whether the tracker answers at all; asked after a failed call, to tell its fault from the trial's."""
+        """Return whether the tracker answers at all: it tells, after a failed call, its own fault from the trial's."""
         return True
 
     def begin(self) -> None:
@@ -209,7 +218,7 @@ class Target:
         """Receive records of the study before they are shown, as to learn which settings there are."""
 
     def shows(self, record: Record) -> bool:
-        """Return whether the tracker already shows this record; it is not called for it then."""
+        """Return whether the tracker already shows this record, so that nothing need be sent for it."""
         return False
 
     def doubt(self, trial_id: str) -> None:
@@ -222,17 +231,14 @@ class Target:
         """Show a trial that has a record, whether or not it was shown as running before."""
 
     def mend(self, record: Record, files: TrialFiles) -> int:
-        """Compare the run that shows this record with it, value by value.
+        """Compare the run that shows this record with the record, value by value, and add what is missing.
 
-        Adds what is missing; returns how many values.
+        Returns how many values were added.
         """
         return 0
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Receive how the study stands, and its trials with a record by id.
-
-        Of the others only `keep` is called after it.
-        """
+        """Receive how the study stands, and its trials with a record, by id; only `keep` is called after this."""
 
     def keep(self) -> None:
         """Write to the storage what other processes need to know, such as links."""

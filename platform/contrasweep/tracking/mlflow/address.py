@@ -19,7 +19,7 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 UI_PORT = 5000
 DATABASES = ("postgresql", "mysql")  # besides sqlite
 LOCK_PATIENCE_S = 20.0
-"""How long another process may hold a sqlite file: as long as MLflow waits too."""
+"""Seconds for which another process may hold a sqlite file; MLflow waits as long."""
 PASSWORD = "CONTRASWEEP_TRACKING_PASSWORD"
 """The variable with the password of a database; with _FILE behind it, the name of a file that has it."""
 
@@ -100,11 +100,12 @@ class TrackingAddress:
 
 
 def checked_uri(uri: str, *, connect: bool = True) -> TrackingAddress:
-    """Return the address as it must be for any working directory; raise a one-line error if it cannot work.
+    """Return the checked address, in a form that holds for any working directory.
 
-    `SpecError` for an address that names no kind of store we know, `StorageError` for one that nothing can be
-    written to. `none` stands for no tracking. Without `connect` servers are not asked: another machine will.
+    `none` stands for no tracking. Without `connect` servers and databases are not asked, because another machine will
+    use them. `SpecError` for an address of no known kind of store, `StorageError` where nothing can be written to it.
     """
+    # Of `postgresql+psycopg2://` it is `postgresql`.
     scheme = uri.split(":", 1)[0].split("+", 1)[0] if "://" in uri else ""
     if uri == "none":
         return TrackingAddress(uri)
@@ -180,12 +181,10 @@ def _checked_sqlite(uri: str) -> str:
             hint=f"for example {DEFAULT_URI}",
         )
     path = _sqlite_path(uri)
+    # Missing folders will be made below the nearest one that exists.
     nearest = next(parent for parent in path.parents if parent.exists())
-    if (
-        path.is_dir()
-        or not _takes_files(nearest)
-        or (path.exists() and not os.access(path, os.W_OK))
-    ):
+    is_read_only = path.exists() and not os.access(path, os.W_OK)
+    if path.is_dir() or is_read_only or not _takes_files(nearest):
         raise StorageError(
             f"tracking {uri}: {path} cannot be written; choose another file for --tracking"
         )
@@ -204,7 +203,7 @@ def _takes_files(folder: Path) -> bool:
 
 
 def _check_database_file(path: Path, uri: str) -> None:
-    """Open the file for writing, so that sqlite undoes a transaction of a killed process.
+    """Open the file for writing, by which sqlite also undoes an unfinished transaction of a killed process.
 
     `StorageError` where another process holds it, it cannot be written, or it is no database of sqlite.
     """
@@ -241,13 +240,11 @@ def _checked_http(uri: str) -> str:
         with urllib.request.urlopen(f"{uri}/health", timeout=5.0):
             return uri
     except urllib.error.HTTPError as error:
-        reason = (
-            "it does not know this host name: start it with --allowed-hosts"
-            if error.code == 403
-            else error.reason
-        )
         if error.code == 401:
             return uri
+        reason = error.reason
+        if error.code == 403:
+            reason = "it does not know this host name: start it with --allowed-hosts"
         raise StorageError(
             f"tracking {uri}: no MLflow server answers at /health (HTTP {error.code}, {reason})"
         ) from None

@@ -21,7 +21,7 @@ SETTINGS = {
     "MLFLOW_LOGGING_LEVEL": "ERROR",  # its warnings are of retries; what fails in the end is said here, in a line
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-# MLflow's codes of errors after which the same call fails again.
+# MLflow's codes of errors after which a second try of the same call cannot work.
 _FINAL = {
     "INVALID_PARAMETER_VALUE",
     "BAD_REQUEST",
@@ -34,7 +34,7 @@ _FINAL = {
     "RESOURCE_ALREADY_EXISTS",
 }
 _DATABASE_FAULT = "https://sqlalche.me/"
-"""SQLAlchemy's errors end with a link."""
+"""The link with which each error of SQLAlchemy, the database's library, ends."""
 
 
 def new_client(uri: TrackingAddress) -> "Client":
@@ -57,12 +57,12 @@ def _open(uri: TrackingAddress) -> Any:
 def _open_sqlite(uri: TrackingAddress) -> Any:
     """Return MLflow's own client of a sqlite file, which is made where it is missing or empty.
 
-    One process at a time does so: two at once break the schema of a new file.
+    One process at a time opens it: two at once break the schema of a new file.
     """
     path = uri.sqlite_path
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{os.getuid()}:{path}".encode()).hexdigest()[:16]
-    # not beside the file: it stays
+    # The lock's file stays for ever, so it lies in the folder of temporary files and not beside the database.
     with FileLock(Path(tempfile.gettempdir()) / f"contrasweep-{name}.lock"):
         if not path.exists() or not path.stat().st_size:
             _make_database(path)
@@ -73,7 +73,7 @@ def _open_sqlite(uri: TrackingAddress) -> Any:
 
 
 def _make_database(path: Path) -> None:
-    """Make a database at `path`, at once whole.
+    """Make a new database of MLflow at `path`, which appears there only when it is whole.
 
     MLflow makes its tables in some fifty steps, and cannot go on with a file that a killed process left half made. So
     they are made in a file beside it, which then takes its place.
@@ -96,9 +96,10 @@ class Client:
 
 
 def translate_errors(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Return what `function` gives for these arguments; its errors become a `TrackingError`.
+    """Return what `function` gives for these arguments; any error becomes a `TrackingError`.
 
-    It is retryable where a later try may work: the store is away, or what the call names has gone and is made again.
+    The error is retryable where a later try may work: the store is away, or somebody has deleted what the call names,
+    which the next try makes again.
     """
     from mlflow.exceptions import MlflowException
 

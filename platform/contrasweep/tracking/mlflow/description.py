@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from contrasweep.canonical import label
 from contrasweep.live.state import replicate_of
@@ -16,13 +16,14 @@ from contrasweep.study import dotted
 from contrasweep.tracking.tracker import TrackedStudy
 
 MISSING = "-"
-"""The value of a param that a trial's config does not have: the compare view needs one set of keys."""
+"""The value of a param that a trial's config does not have: MLflow's compare view needs the same params in all runs."""
 
 RUN_STATUS = {
-    status: "FINISHED" if status.trained else "FAILED" if status.failed else "KILLED"
-    for status in Status
+    **dict.fromkeys(Status, "KILLED"),
+    **{status: "FAILED" for status in Status if status.failed},
+    **{status: "FINISHED" for status in Status if status.trained},
 }
-"""MLflow's status of a run whose trial ended so; the tag `status` has our own word.
+"""Status of a trial -> MLflow's status of its run; the run's tag `status` has our own word.
 
 MLflow draws a red cross for all but `FINISHED`, and a trial that a pruner stopped is no fault.
 """
@@ -36,20 +37,26 @@ COMMIT_TAG = "mlflow.source.git.commit"
 
 RUNS_SHOWN = 100  # that MLflow's page of an experiment loads at a time
 DATASET_DIGEST_DIGITS = 12
-"""The compare view prints it; the whole digest is in the dataset's profile."""
+"""Digits of a dataset's digest that MLflow's compare view prints; the whole digest is in the dataset's profile."""
 MAX_TAG_CHARACTERS = 5000  # characters; MLflow cuts at 8000 bytes
 
 _NAME_COLUMN = "attributes.`Run Name`"
 _RUNS_OF_BARS = 100  # a page of MLflow's list has as many
 _SECTION = "study"
 
-Point = tuple[str, float, int, int]
-"""One value of a metric: its name, the value, unix time in milliseconds, step."""
+
+class Point(NamedTuple):
+    """One value of a metric, with the fields of MLflow's entity: its key, the value, unix milliseconds, the step."""
+
+    key: str
+    value: float
+    at: int
+    step: int
 
 
 @dataclass(frozen=True)
 class RunDescription:
-    """One trial as MLflow shows it: its run's name, params (with the same keys for all trials), tags, dataset.
+    """What MLflow shows of one trial: the run's name, its params (with the same keys for all trials), its tags.
 
     `dataset` has the fields of MLflow's entity of a dataset.
     """
@@ -115,9 +122,10 @@ def final_tags(record: Record) -> dict[str, str]:
 
 
 def study_code_tags(codes: Iterable[CodeRef]) -> dict[str, str]:
-    """Return tags of the study's run from the codes of its trials, that of the trial that ended last first.
+    """Return the tags of the study's run on its code; {} where no code is known.
 
-    They are the newest code's commit, the digests of all codes, and whether any of them differs from its commit.
+    `codes` are those of its trials, that of the trial that ended last first. The tags are the newest code's commit, the
+    digests of all codes, and whether any code differs from its commit.
     """
     coded = [code for code in codes if code.digest]
     if not coded:
@@ -142,36 +150,36 @@ def system_points(record: Record) -> list[Point]:
         "gpu_utilisation": record.gpu_utilisation,
         "host_memory_gib": record.host_memory_gib,
     }
+    at = milliseconds(record.ended)
     return [
-        (f"system/{k}", float(v), milliseconds(record.ended), record.step)
-        for k, v in values.items()
-        if v is not None
+        Point(f"system/{name}", float(value), at, record.step)
+        for name, value in values.items()
+        if value is not None
     ]
 
 
 def setting_points(record: Record) -> list[Point]:
-    """Return numeric settings as metrics, since params filter by equality only.
+    """Return the numeric settings of a trial as metrics, since MLflow filters params by equality only.
 
-    Below `system/`, they stay out of a run's page of learning curves. They come last: the compare view starts with the
-    metric that came first.
+    Their names lie below `system/`, so that a run's page of learning curves does not show them.
     """
     at = milliseconds(record.ended)
     settings = dotted.flatten(record.config)
     keys = mlflow_keys(settings)
     return [
-        (metric_key(f"system/param.{keys[key]}"), float(value), at, 0)
+        Point(metric_key(f"system/param.{keys[key]}"), float(value), at, 0)
         for key, value in settings.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     ]
 
 
 def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
-    """Return rows of `StudyRecords.metrics` as points, whose names are given by `keys` (`mlflow_keys`).
+    """Return rows of `StudyRecords.metrics` as points; `keys` maps the name of a metric to its key in MLflow.
 
-    Text is left out.
+    Values that are text are left out.
     """
     return [
-        (keys[name], float(value), milliseconds(row["time"]), step_of(row))
+        Point(keys[name], float(value), milliseconds(row["time"]), step_of(row))
         for row in rows
         for name, value in metrics_of(row).items()
         if isinstance(value, int | float)
@@ -210,34 +218,24 @@ def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> st
             f" MLflow's page has the best {RUNS_SHOWN} runs, and as many more with each **Load more** below the list: "
             "until then, means of its groups are over the best runs alone."
         )
-    return "\n\n".join(
-        part
-        for part in (
-            description,
-            table,
-            goal,
-            f"| study | {markdown_text(study.name)} |\n|---|---|\n{table_rows}",
-            legend,
-        )
-        if part
-    )
+    facts = f"| study | {markdown_text(study.name)} |\n|---|---|\n{table_rows}"
+    return "\n\n".join(filter(None, (description, table, goal, facts, legend)))
 
 
 def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
-    """Return the JSON of the view with which MLflow's page of a study opens; MLflow keeps it as a tag.
+    """Return the JSON of a view of MLflow's page of a study, which MLflow keeps as a tag of the experiment.
 
-    Its list has the best trials first, with the columns that tell them apart (sorted by a metric it lists trials
-    instead of folding them under the study). Its charts begin with the study's metric, the mean of each cell's trials
-    over their steps. The trials that it shows are those of the table, so that the means are too: of a search the
-    confirmations, and none that failed after some reports. The second view has `all_trials`, those of a search grouped
-    by phase too.
+    The page opens with the view that shows the trials of the study's table alone: none that failed, and of a search the
+    confirmations. So its means are those of the table. The other view has `all_trials`; those of a search are grouped
+    by phase too. A view lists the best trials first, with the columns that tell them apart. Its charts begin with the
+    study's metric, the mean of each cell's trials over their steps.
     """
     column_keys = mlflow_keys([*study.keys, *study.axes])
     axes = [column_keys[axis] for axis in study.axes]
     params = dict.fromkeys(["arm", *axes, "fold", "seed"])
     columns = [*(f"params.`{name}`" for name in params), "tags.`status`"]
-    # MLflow cuts names, and fold and seed come last: the column is as wide as a whole name.
-    # In pixels: some 6.4 a letter, within what a page can show.
+    # MLflow cuts names, in which fold and seed come last. So the column is as wide as a whole name: about 6.4 pixels a
+    # letter, within what a page can show.
     letters = 28 + sum(len(axis) + 8 for axis in study.axes)
     width = min(560, max(330, 60 + round(6.4 * letters)))
     view: dict[str, object] = {"columnOrder": [_NAME_COLUMN], "columnWidths": {_NAME_COLUMN: width}}
@@ -245,10 +243,12 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
         key = metric_key(study.metric)
         best = f"metrics.`{key}`"
         columns.insert(0, best)
+        # Sorted by a metric, MLflow lists trials instead of folding them under the study.
         view |= {"orderByKey": best, "orderByAsc": study.mode == "min"} | _charts(key)
-        cell = ["arm"] if study.searches else ["arm", *axes]  # of a search: settings are axes
+        # The axes of a search are its settings, which differ between all trials: its cells are arms.
+        cell = ["arm"] if study.searches else ["arm", *axes]
         keys = [{"mode": "param", "groupByData": name} for name in cell]
-        # else a mean over the search and the confirmation is shown
+        # Without the phase, means would be over search and confirmation together.
         if study.searches and all_trials:
             keys.insert(0, {"mode": "tag", "groupByData": "phase"})
         view["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
@@ -256,10 +256,8 @@ def shared_view(study: TrackedStudy, *, all_trials: bool = False) -> str:
     if study.origin:  # runs of the same study in another storage are not averaged with these
         conditions.append(f"tags.`contrasweep.origin` = '{study.origin}'")
     if not all_trials:
-        conditions += [
-            f"attributes.status != '{s}'"
-            for s in sorted({RUN_STATUS[s] for s in Status if not s.trained})
-        ]
+        untrained = sorted({RUN_STATUS[status] for status in Status if not status.trained})
+        conditions += [f"attributes.status != '{word}'" for word in untrained]
         if study.searches:
             conditions.append(f"tags.`phase` = '{Phase.CONFIRM}'")
     if conditions:
@@ -303,10 +301,9 @@ def _charts(metric: str) -> dict[str, object]:
 
 
 def metric_key(name: str) -> str:
-    """Return `name` with what MLflow refuses in the name of a metric or param replaced, at most 250 characters of it.
+    """Return `name` as MLflow takes it for a metric or param: at most 250 characters, other signs replaced by `_`.
 
-    Odd characters become `_`. What as a path would be another name is mended: `/a` is `a`, `a//b` is `a/b`, and `../a`
-    is `_./a`.
+    Slashes and dots that would change it as a path are replaced too: `/a` is `a`, `a//b` is `a/b`, `../a` is `_./a`.
     """
     parts = re.sub(r"[^\w\-. /:]", "_", name)[:250].split("/")
     return "/".join(re.sub(r"^\.", "_", part) for part in parts if part) or "_"

@@ -19,8 +19,9 @@ def runs_of(
 ) -> list[FrameRow]:
     """Return a row for each finished run: `run` (its name), its parameters, and the last value of each metric.
 
-    `address` is that of the store, `experiment` the name there. With `of_curve` the values are those of the row that it
-    takes of a run's history, which has a row a step. At most some `MOST_RUNS` runs are read.
+    `address` is that of the store, `experiment` the experiment's name there. `of_curve` chooses the row of a run's
+    history, which has a row a step, from which the values are taken; None: the last value of each metric counts. No
+    further page of runs is read once there are `MOST_RUNS`.
 
     Raises:
         SpecError: Without such an experiment, or such a file.
@@ -44,12 +45,11 @@ def runs_of(
             if of_curve:
                 import pandas as pd
 
-                # The history of a metric has a point a step; a later point of the same step replaces the former.
-                points = {name: client.get_metric_history(run.info.run_id, name) for name in values}
-                history = {
-                    name: {point.step: point.value for point in known}
-                    for name, known in points.items()
-                }
+                # Metric -> step -> value; a later point of the same step replaces the former.
+                history = {}
+                for name in values:
+                    points = client.get_metric_history(run.info.run_id, name)
+                    history[name] = {point.step: point.value for point in points}
                 curve = pd.DataFrame(history).sort_index()
                 values = of_curve(curve.assign(step=curve.index)).iloc[0].to_dict()
             runs.append({"run": run.info.run_name, **run.data.params, **values})

@@ -1,4 +1,4 @@
-"""A trained module logged with its trial's run. Trainables know nothing of MLflow: they may export a loader."""
+"""Logs a trained module with its trial's run. Trainables know nothing of MLflow: a loader beside them gives it."""
 
 import importlib
 import logging
@@ -16,7 +16,7 @@ from contrasweep.trial import Trial
 
 
 def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
-    """Return the module in the checkpoint in `folder`, by `load_model` beside the trial's trainable.
+    """Return the module in the checkpoint in `folder`, which the function `load_model` beside the trainable loads.
 
     None where there is no such function.
     """
@@ -26,12 +26,11 @@ def load_checkpoint(trial: Trial, folder: Path) -> Any | None:
 
 
 def log_model(server: Server, record: Record, module: Any, step: int) -> None:
-    """Log `module` as the model of a trial's run, once for each `step`, after which it was trained.
+    """Log `module`, as it was after `step`, as the model of a trial's run.
 
-    Nothing is done where the trial has no run, or its run has the model of that step. The model's name has the study,
-    arm, axes and seed.
-
-    It is pickled by reference to its class, so whoever loads it needs the package of that class.
+    Nothing is done where the trial has no run, or its run has the model of that step already. The model's name has the
+    study, arm, axes and seed. The module is pickled by reference to its class, so whoever loads it needs the package of
+    that class.
     """
     run = server.find(record.trial_id)
     if run is None or run.tags.get(MODEL_TAG) == str(step):
@@ -46,13 +45,13 @@ def log_model(server: Server, record: Record, module: Any, step: int) -> None:
 
 
 def _save(uri: TrackingAddress, module: Any, model_id: str, run_id: str, step: int) -> None:
-    """Write a module as a model of the run by MLflow, which knows one store a process: it is set for that long."""
+    """Let MLflow write a module as a model of the run. Its store, of which a process has one, is set meanwhile."""
     import mlflow.pytorch
     import torch
 
     # MLflow warns of pickle, which is the choice made here.
     logging.getLogger("mlflow.pytorch").setLevel(logging.ERROR)
-    # What the model needs is stated: MLflow would find out by loading it in another process.
+    # The requirements are stated here. Else MLflow would find them out by loading the model in another process.
     needs = [f"torch=={torch.__version__.split('+')[0]}"]
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(uri.reveal())  # `log_model` writes to the process's current store

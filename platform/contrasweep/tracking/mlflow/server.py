@@ -63,7 +63,7 @@ PAGE_KIND = "workflowType=machine_learning"  # MLflow's menus for training; its 
 VIEW_TAG = "mlflow.sharedViewState."
 VIEW = "trials"
 ALL = "-all"
-"""Behind the name of a search's view, which shows its confirmations: the view of all its trials."""
+"""Suffix of the name of a view that shows all trials; the view without it shows those of the study's table."""
 ROLE_TAG = "contrasweep.role"
 TRIAL_TAG = "trial_id"
 PARENT_TAG = "mlflow.parentRunId"
@@ -83,9 +83,9 @@ RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 class Run:
     """A trial's run on the server.
 
-    `tags` are its tags by name, `params` the names of its params. `keys` are the metrics that it has, `newest` the
-    newest step of each that was looked at (None: MLflow has to be asked for them). `ended` is in unix milliseconds, 0:
-    it has not.
+    `tags` are its tags by name, `params` the names of its params, `keys` those of its metrics. `newest` is the newest
+    step of each metric that was looked at; None: MLflow has to be asked for its steps. `ended` is in unix milliseconds;
+    0: the run has not ended.
     """
 
     run_id: str
@@ -101,7 +101,7 @@ class Run:
         return DIGEST_TAG in self.tags
 
     def forget(self) -> None:
-        """Drop what only an open run needs: every run is kept to the end of the study."""
+        """Drop what only an open run needs, to save memory: every run is kept to the end of the study."""
         self.keys = set()
         self.params = set()
         self.newest = None
@@ -126,11 +126,12 @@ class Server(Target):
         self.added = 0
         self.whole = False
         self.client: Any = None
-        self._evaluations: dict[str, list[Record]] = {}  # of the networks of this study
+        # Trial id -> records of evaluations of its network.
+        self._evaluations: dict[str, list[Record]] = {}
         self._renamed: set[str] = set()  # names of metrics of which the user was told
-        # trials of which a call failed: it may have worked without an answer
+        # Trials for which a call failed. It may have worked all the same, and only its answer was lost.
         self._unsure: set[str] = set()
-        # MLflow breaks when two calls bring it the same new dataset
+        # MLflow breaks when two calls bring it the same new dataset at once.
         self._datasets = threading.Lock()
 
     def connect(
@@ -142,7 +143,7 @@ class Server(Target):
 
         Args:
             began: When the study began, in unix seconds.
-            whole: Keep of every run which metrics it has, so that `mend` finds gaps.
+            whole: Whether the metrics of every run are kept in memory, with which `mend` finds gaps.
             trials: Whether runs of trials are wanted; to list them takes long.
         """
         self.client = self.client or new_client(self.uri)
@@ -152,7 +153,7 @@ class Server(Target):
         self._evaluations = compact.read_evaluations(self.records, []) if trials else {}
         self.whole = whole
         self._unsure.clear()
-        # The newest come first, so that the last of several runs of the study is the oldest: that one stays.
+        # The search gives the newest first. Of several runs of the study itself the last, which is the oldest, stays.
         for run in self._search() if trials else self._search(f"tags.`{ROLE_TAG}` = 'study'"):
             if run.tags.get(ROLE_TAG) == "study":
                 parents.append(run.run_id)
@@ -230,7 +231,7 @@ class Server(Target):
             if any(folder.iterdir()):
                 self.client.log_artifacts(run.run_id, str(folder))
         missing_points = [
-            point for point in self._summary(record, files, points) if point[0] not in run.keys
+            point for point in self._summary(record, files, points) if point.key not in run.keys
         ]
         tags = final_tags(record) | {DIGEST_TAG: record_digest(record)}
         self._log(run, [*missing, *missing_points], self._missing_params(run, description), tags)
@@ -241,12 +242,13 @@ class Server(Target):
         run.forget()
 
     def mend(self, record: Record, files: TrialFiles) -> int:
-        """Compare a run that shows this record with it, value by value, and add what is missing.
+        """Compare a run that shows this record with the record, value by value, and add what is missing.
 
-        For a server that was connected `whole`. A run that has other values is replaced: it lacked all of them.
+        The server must have been connected as `whole`. A run that has other values is replaced; it counts as one that
+        lacked all of them.
 
         Returns:
-            How many values, or params, it lacked.
+            How many values and params the run lacked.
         """
         record = compact.with_scores(record, self._evaluations)
         run = self.runs[record.trial_id]
@@ -257,7 +259,7 @@ class Server(Target):
             self.show_ended(record, files)
             return len(points)
         missing += [
-            point for point in self._summary(record, files, points) if point[0] not in run.keys
+            point for point in self._summary(record, files, points) if point.key not in run.keys
         ]
         params = self._missing_params(run, describe_run(self.study, record))
         if missing or params:
@@ -266,10 +268,10 @@ class Server(Target):
         return len(missing) + len(params)
 
     def end(self, ended: Mapping[str, EndedTrial], outcome: Outcome) -> None:
-        """Set tags and status of the study's run as the study stands: `ended` are the trials with a record.
+        """Set tags and status of the study's own run; `ended` are the trials with a record.
 
-        Unless it still runs, its run is ended, and runs of trials that have begun and not ended are marked as waiting
-        for the next run.
+        Unless the study still runs, its run is ended. Runs of trials that have begun and not ended are then marked as
+        waiting for the next time that the study runs.
         """
         statuses = Counter(trial.status for trial in ended.values())
         planned = len(ended) if self.study.trials is None else self.study.trials
@@ -284,11 +286,9 @@ class Server(Target):
                     self._log(run, tags=WAITING)
             status = study_status(statuses, outcome)
             # A complete study ended with its last trial; any other ends now.
-            at = (
-                milliseconds(newest_first[0].ended)
-                if newest_first and outcome == "complete"
-                else None
-            )
+            at = None
+            if newest_first and outcome == "complete":
+                at = milliseconds(newest_first[0].ended)
             self.client.set_terminated(self.parent_id, status, at)
 
     def keep(self) -> None:
@@ -323,7 +323,8 @@ class Server(Target):
         if metrics:
             now = milliseconds(time.time())
             keys = mlflow_keys(metrics)
-            batch = [_metric((keys[name], float(value), now, 0)) for name, value in metrics.items()]
+            points = [Point(keys[name], float(value), now, 0) for name, value in metrics.items()]
+            batch = [_metric(point) for point in points]
             self.client.log_batch(self.parent_id, metrics=batch)
 
     def set_tags(self, run: Run, tags: Mapping[str, str]) -> None:
@@ -344,14 +345,16 @@ class Server(Target):
 
     def _views(self) -> dict[str, str]:
         """Return the experiment's tags that hold the views of the study."""
-        everything = {VIEW_TAG + self.view + ALL: shared_view(self.study, all_trials=True)}
-        return {VIEW_TAG + self.view: shared_view(self.study)} | everything
+        return {
+            VIEW_TAG + self.view: shared_view(self.study),
+            VIEW_TAG + self.view + ALL: shared_view(self.study, all_trials=True),
+        }
 
     def _experiment(self) -> str:
-        """Return the id of the study's experiment, which has the study's name; it is made, or taken out of the bin.
+        """Return the id of the experiment with the study's name; a missing one is made, a deleted one restored.
 
-        One that shows the same study of another storage is used too and stays as it is: `view` is then another view of
-        it.
+        An experiment that shows a study of the same name in another storage is used too. It stays as it is, and `view`
+        becomes the name of a view of its own for this study.
         """
         study = self.study
         tags = {
@@ -370,7 +373,7 @@ class Server(Target):
             return str(self.client.create_experiment(study.name, artifact_location=root, tags=tags))
         if experiment.lifecycle_stage == "deleted":  # MLflow keeps its name taken
             self.client.restore_experiment(experiment.experiment_id)
-        # another storage's: its note and view stay
+        # An experiment of another storage keeps its note and its view.
         if experiment.tags.get(ORIGIN_TAG, "") != study.origin:
             self.view = f"{VIEW}-{study.origin}"
         return str(experiment.experiment_id)
@@ -429,7 +432,10 @@ class Server(Target):
                 return
 
     def _keep(self, trial_id: str, run: Run) -> None:
-        """Remember a run as its trial's. Of two (a lost answer to create_run) the finished or older one stays."""
+        """Remember a run as that of its trial. Of two runs, which a lost answer to `create_run` makes, one is deleted.
+
+        The finished one stays; of two alike the older one.
+        """
         other = self.runs.get(trial_id)
         # The search gives the newest first, so that of two alike the one that comes later, the older, replaces it.
         if other is not None and other.is_final and not run.is_final:
@@ -470,22 +476,23 @@ class Server(Target):
 
         Asks MLflow once for each run, and keeps the newest steps in `run.newest`.
         """
-        # What this process has logged it knows by its newest steps, without asking MLflow.
+        # MLflow need not be asked twice: what this process has logged since is in `newest`.
         if run.newest is not None:
             newest = run.newest
-            return [point for point in points if point[3] > newest.get(point[0], -1)]
+            return [point for point in points if point.step > newest.get(point.key, -1)]
         run.newest = {}
         missing = []
         ask = self.client.get_metric_history
-        # Of the metrics that the run has, those that the points are of: step -> value.
+        # Of the metrics that the run has, those that the points are of: key -> step -> value.
         stored = {
             key: {metric.step: metric.value for metric in ask(run.run_id, key)}
-            for key in {point[0] for point in points} & run.keys
+            for key in {point.key for point in points} & run.keys
         }
-        for key, value, at, step in points:
-            if step not in (values := stored.get(key, {})):
-                missing.append((key, value, at, step))
-            elif not _same(values[step], value):
+        for point in points:
+            values = stored.get(point.key, {})
+            if point.step not in values:
+                missing.append(point)
+            elif not _same(values[point.step], point.value):
                 return None
         run.newest = {key: max(values) for key, values in stored.items() if values}
         return missing
@@ -516,15 +523,14 @@ class Server(Target):
         return run
 
     def _keys(self, files: TrialFiles, record: Record | None = None) -> dict[str, str]:
-        """Return name -> the key that MLflow has for it, of each metric of a trial; what was renamed is said once.
+        """Return name -> key in MLflow, of each metric of a trial; `record` adds metrics that no report has.
 
-        `record` adds metrics that no report has. A key that only had odd characters replaced is not said.
+        A line is printed once for metrics that got a number because their keys were equal.
         """
         # The study's metric comes first, so that its key has no number.
         reported = (name for row in [*files.reports, *_used(files)] for name in row)
-        keys = mlflow_keys(
-            filter(None, [self.study.metric, *reported, *(record.metrics if record else ())])
-        )
+        names = [self.study.metric, *reported, *(record.metrics if record else ())]
+        keys = mlflow_keys(filter(None, names))
         renamed = {name: key for name, key in keys.items() if key != metric_key(name)}
         if newly_renamed := renamed.keys() - self._renamed:
             self._renamed |= newly_renamed
@@ -540,19 +546,21 @@ class Server(Target):
         """Return the values of a trial in the storage over time, each metric and step once."""
         once: dict[tuple[str, int], Point] = {}
         for point in row_points([*files.reports, *_used(files)], self._keys(files)):
-            once.setdefault((point[0], point[3]), point)
+            once.setdefault((point.key, point.step), point)
         return list(once.values())
 
     def _summary(self, record: Record, files: TrialFiles, points: Sequence[Point]) -> list[Point]:
         """Return the points of a run that its record adds: duration, memory, settings, metrics that no report has."""
         keys = self._keys(files, record)
+        at = milliseconds(record.ended)
         last = [
-            (keys[k], float(v), milliseconds(record.ended), record.step)
-            for k, v in record.metrics.items()
+            Point(keys[name], float(value), at, record.step)
+            for name, value in record.metrics.items()
         ]
-        reported = {point[0] for point in points}
+        reported = {point.key for point in points}
+        # MLflow's compare view starts with the metric that came first: settings come after the measurements.
         every = [*system_points(record), *setting_points(record), *last]
-        return [point for point in dict.fromkeys(every) if point[0] not in reported]
+        return [point for point in dict.fromkeys(every) if point.key not in reported]
 
     def _missing_params(self, run: Run, description: RunDescription) -> dict[str, str]:
         """Return the params of the description that the run lacks."""
@@ -574,29 +582,27 @@ class Server(Target):
         first = metric_key(self.study.metric)
         settings = sorted((params or {}).items())
         marks = dict(tags or {})
-        # MLflow shows first what was logged first
-        points = sorted(points, key=lambda point: point[0] != first)
+        # MLflow shows first what was logged first: the study's metric (False sorts before True).
+        points = sorted(points, key=lambda point: point.key != first)
         calls = max(
             math.ceil(len(points) / METRICS_PER_CALL),
             math.ceil(len(settings) / PARAMS_PER_CALL),
-            bool(marks),
+            1 if marks else 0,
         )
         for i in range(calls):
-            entities = {
-                "metrics": [
-                    _metric(p) for p in points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]
-                ],
-                "params": [
-                    Param(*item)
-                    for item in settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]
-                ],
-                "tags": [RunTag(*item) for item in marks.items()] if i == calls - 1 else [],
-            }
-            self.client.log_batch(run.run_id, **entities)
-        for key, _, _, step in points:
-            run.keys.add(key)
+            some_points = points[i * METRICS_PER_CALL : (i + 1) * METRICS_PER_CALL]
+            some_settings = settings[i * PARAMS_PER_CALL : (i + 1) * PARAMS_PER_CALL]
+            last_marks = marks if i == calls - 1 else {}
+            self.client.log_batch(
+                run.run_id,
+                metrics=[_metric(point) for point in some_points],
+                params=[Param(name, value) for name, value in some_settings],
+                tags=[RunTag(name, value) for name, value in last_marks.items()],
+            )
+        for point in points:
+            run.keys.add(point.key)
             if run.newest is not None:
-                run.newest[key] = max(step, run.newest.get(key, step))
+                run.newest[point.key] = max(point.step, run.newest.get(point.key, point.step))
         run.params |= set(params or ())
         run.tags.update(marks)
 

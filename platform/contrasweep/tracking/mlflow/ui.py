@@ -16,7 +16,7 @@ from contrasweep.tracking.mlflow.server import PAGE_KIND, study_page
 from contrasweep.tracking.tracker import TrackingError
 
 PORTS_TRIED = 20
-START_S = 240.0  # on a busy machine; 10 s on an idle one
+START_S = 240.0  # seconds for the server to start on a busy machine; an idle one takes 10
 
 
 def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
@@ -34,7 +34,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
     address = checked_uri(uri)
     if address.is_none:
         raise SpecError("there is nothing to show without tracking", place="tracking", value="none")
-    # makes a fresh database, before the server's workers would each try to
+    # This makes a missing database. The server's workers would each try to, and break it.
     client = new_client(address)
     try:
         experiment = client.get_experiment_by_name(study) if study else None
@@ -47,7 +47,7 @@ def serve(uri: str, port: int = UI_PORT, study: str | None = None) -> int:
         return 0
     port = _free_port(port)
     settings = {**os.environ, **SETTINGS, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    # not a word of the command, which everybody can read
+    # The address may have a password: as a word of the command, everybody could read it.
     settings["MLFLOW_BACKEND_STORE_URI"] = address.reveal()
     # SIGTERM ends this as Ctrl-C does, so that the server ends too.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
