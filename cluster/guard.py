@@ -24,9 +24,9 @@ def guard(
     """Limit this process's share of a GPU's memory, and its host memory, while this is open.
 
     `gpu_share` is 0 to 1, `host_memory_gib` in GiB; None: that memory is not limited. Of host memory the process may
-    take `host_memory_gib` in all or, where it holds that already (imports count), `SLACK_GIB` more than it holds.
-    Import what the trial needs before: loading a library maps memory too. On the host, allocations beyond the limit
-    raise MemoryError (torch: RuntimeError). Without CUDA, that limit is skipped.
+    take `host_memory_gib` in all; where it holds that already (imports count), `SLACK_GIB` more than it holds. Import
+    what the trial needs before: loading a library maps memory too. Allocations on the host beyond the limit raise
+    MemoryError (torch: RuntimeError). Without CUDA the limit on the GPU is skipped.
     """
     with contextlib.ExitStack() as limits:
         if gpu_share is not None:
@@ -59,8 +59,8 @@ def _gpu_limit(share: float) -> Iterator[None]:
 def fraction(share: float, total_gib: float) -> float:
     """Return the fraction of a GPU's memory that torch's allocator may take, where the trial has `share` of the GPU.
 
-    What CUDA itself takes of `total_gib` is not the allocator's: it comes off the share, of which at least half is
-    left. A whole GPU is not limited: 1.0.
+    `total_gib` is the GPU's memory. The allocator gets the share without what CUDA itself takes, but half of the share
+    at least. A whole GPU is not limited: 1.0.
     """
     return 1.0 if share >= 1 else max(share / 2, share - CONTEXT_GIB / total_gib)
 
@@ -75,7 +75,7 @@ def _host_limit(gib: float) -> Iterator[None]:
 
     mapped, resident = _data_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    # What is mapped counts, used or not: the limit is that, and what the process may still take beyond its use.
+    # The limit counts mapped memory, used or not. So it is what is mapped now, and what the process may still use.
     limit = mapped + max(0, int(gib * 2**30) - resident) + int(SLACK_GIB * 2**30)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)

@@ -20,10 +20,10 @@ from contrasweep.cluster.inventory import (
 from contrasweep.cluster.packing import Footprint, share, why_not
 
 HOST_TIMEOUT_S = 600.0
-"""How long a run waits for a host: a GPU node of a cloud takes some minutes from the demand to its first task."""
+"""Seconds for which a run waits for a host: a GPU node of a cloud takes some minutes to its first task."""
 POLL_S = 2.0
 JOIN_QUIET_S = 120.0
-"""Without an autoscaler, hosts are started by hand or by a batch system: after so long without one, no more come."""
+"""Seconds without a new host after which no more are expected, where hosts are started by hand or by a batch system."""
 NODE_GROUP_LABEL = "ray.io/node-group"
 """Node label that KubeRay and Ray's autoscaler set: such a cluster starts hosts by what is requested."""
 
@@ -35,14 +35,14 @@ class Hosts:
     """Whether an autoscaler starts hosts by what is requested."""
 
     def rule(self, memory_gib: float) -> str:
-        """Return what a type of host must declare for the autoscaler to start it, as the end of a message.
+        """Return, as the end of a message, what a type of host must declare for the autoscaler to start it.
 
         `memory_gib` is the host memory that a trial needs. "" without an autoscaler.
         """
+        if not self.autoscaled:
+            return ""
         declared = f"declares `memory` of {int(memory_gib * 2**30)} bytes or more"
-        if self.autoscaled:
-            return f"; its autoscaler starts only a type of host that {declared}"
-        return ""
+        return f"; its autoscaler starts only a type of host that {declared}"
 
     def poll(self) -> Inventory | None:
         """Return the hosts if they have changed since the last call, else None."""
@@ -72,7 +72,8 @@ class ClusterHosts(Hosts):
         self.inventory = inventory
         self.nodes = nodes
         self.clock = clock
-        self.polled = self.grown = clock()  # when Ray was asked last, and when a host joined last
+        self.polled = clock()  # when Ray was asked last
+        self.grown = clock()  # when a host joined last
         self.autoscaled = _autoscaled(nodes())
         # footprint -> the placement group that asks for its host
         self._requested: dict[Footprint, Any] = {}
@@ -91,7 +92,7 @@ class ClusterHosts(Hosts):
         if seen == self.inventory:
             return None
         self.inventory, self.grown = seen, self.clock()
-        # A placement group may hold the very host that has come, which trials are to get.
+        # A placement group would keep trials off the very host that has come for it: all groups are removed.
         self.request(())
         return seen
 
@@ -127,7 +128,7 @@ def wait_for_hosts(
     """Wait, `HOST_TIMEOUT_S` at most, until the connected cluster has a host for every trial; return its hosts.
 
     `missing` returns the footprint of a trial that fits no host of an inventory, or None. `on_message` receives a line
-    where a host is waited for. After the time the hosts that there are are returned.
+    where a host is waited for. Where none comes in that time, the present hosts are returned.
     """
     import ray
 
@@ -167,7 +168,7 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
     kinds = footprint.gpu_types or tuple(memories)
     gpus = [Gpu(kind, memories.get(kind, 0.0)) for kind in kinds]
     large_enough = [gpu.type for gpu in gpus if share(footprint, gpu) is not None]
-    # Any type is asked for where all known ones are large enough, and also where none is: a type that is not known
+    # Any type is requested where all known types are large enough. So too where none is: one that is not known here
     # may be.
     if not large_enough or len(large_enough) == len(memories):
         return resources, {}
@@ -175,4 +176,5 @@ def bundle(footprint: Footprint) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def _autoscaled(nodes: Iterable[RayNode]) -> bool:
+    """Whether a node has a label that tells of an autoscaler."""
     return any(NODE_GROUP_LABEL in (node.get("Labels") or {}) for node in nodes)

@@ -24,8 +24,8 @@ COST_LABEL = "cost-per-hour"
 class GpuModel:
     """The facts on a type of GPU.
 
-    `memory_gib` is what a process can allocate. Peaks are 10^12 operations a second in float32 and in half precision,
-    both dense, and GB/s of its memory.
+    `memory_gib` is what a process can allocate. `fp32` and `half` are the peaks of dense operations in float32 and in
+    half precision, in 10^12 a second; `gb_per_s` is the peak of its memory, in 10^9 bytes a second.
     """
 
     memory_gib: float
@@ -49,9 +49,12 @@ GPU_MODELS = {
     "H200": GpuModel(139.8, 494, 989, 4800),
     "B200": GpuModel(178.0, 1100, 2250, 8000),
 }
-"""By the names that Ray gives to types; of two sizes the smaller, of two forms the slower. Peaks are those of the
-makers' data sheets, without sparsity. From Ampere on fp32 is TensorFloat-32, in which PyTorch computes convolutions
-unless it is told otherwise."""
+"""Name that Ray gives to a type of GPU -> its facts.
+
+A name that stands for two sizes has the smaller one, one that stands for two forms the slower one. Peaks are those of
+the makers' data sheets, without sparsity. From Ampere on `fp32` is that of TensorFloat-32, in which PyTorch computes
+convolutions unless it is told otherwise.
+"""
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,19 @@ class Inventory:
         return sum(node.cost_per_hour * node.count for node in self.nodes)
 
     def share_cost_per_hour(self, gpu: str | None, share: float, cpus: float) -> float:
-        """Return the cost per hour of what one trial holds, the mean over the hosts that have it.
+        """Return the cost per hour of the part of a host that one trial holds, the mean over the hosts that have it.
 
-        A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None. Of a host with 4 GPUs, half a GPU
-        costs an eighth. 0 where no host has it.
+        A trial holds `share` GPUs of type `gpu`, or `cpus` cores where `gpu` is None. Half a GPU of a host with 4 GPUs
+        costs an eighth of the host. 0 where no host has it.
         """
-        hosts = [
-            n for n in self.nodes if (n.gpus and n.gpu and n.gpu.type == gpu if gpu else n.cpus)
-        ]
-        costs = [
-            (n.cost_per_hour * (share / n.gpus if gpu else cpus / n.cpus), n.count) for n in hosts
-        ]
-        return sum(cost * count for cost, count in costs) / (sum(count for _, count in costs) or 1)
+        # Part of the host that the trial holds, and the host.
+        parts = [(cpus / node.cpus, node) for node in self.nodes if node.cpus]
+        if gpu:
+            nodes = [node for node in self.nodes if node.gpus and node.gpu and node.gpu.type == gpu]
+            parts = [(share / node.gpus, node) for node in nodes]
+        hosts = sum(node.count for _, node in parts)
+        cost = sum(node.cost_per_hour * part * node.count for part, node in parts)
+        return cost / (hosts or 1)
 
     @property
     def gpu_types(self) -> list[Gpu]:
@@ -134,41 +138,41 @@ class Inventory:
         )
 
     def joined(self, other: "Inventory") -> "Inventory":
-        """Return the union of two listings of hosts.
+        """Return the union of two listings of hosts; this very inventory where the other adds nothing.
 
         Hosts that differ in memory alone are taken for the same: their number and memory are the larger of both
-        listings. Ray reports a slightly different free memory each time, and a host that replaces a lost one would be
-        counted twice. Returns this very inventory where the other adds nothing.
+        listings. For Ray reports a slightly different free memory each time, and a host that replaces a lost one would
+        be counted twice.
         """
-        # Kind of host, but for its memory -> the memory of each such host here and in `other`.
-        kinds: dict[Node, tuple[list[float], list[float]]] = {}
-        for side, nodes in enumerate((self.nodes, other.nodes)):
-            for node in nodes:
-                kind = replace(node, memory_gib=0.0, count=1)
-                kinds.setdefault(kind, ([], []))[side].extend([node.memory_gib] * node.count)
+        mine = self._memories()
+        theirs = other._memories()
         every: list[Node] = []
         # The largest of one listing is the largest of the other, and so on; one without a counterpart stays.
-        for kind, (mine, theirs) in kinds.items():
-            pairs = zip_longest(
-                sorted(mine, reverse=True), sorted(theirs, reverse=True), fillvalue=0.0
-            )
+        for kind in mine | theirs:
+            pairs = zip_longest(mine.get(kind, []), theirs.get(kind, []), fillvalue=0.0)
             counts = Counter(max(pair) for pair in pairs)
             every += [
                 replace(kind, memory_gib=memory, count=count) for memory, count in counts.items()
             ]
         return self if set(every) == set(self.nodes) else Inventory(tuple(every))
 
+    def _memories(self) -> dict[Node, list[float]]:
+        """Return kind of host, without its memory and number -> memory of each such host in GiB, the largest first."""
+        memories: dict[Node, list[float]] = {}
+        for node in self.nodes:
+            kind = replace(node, memory_gib=0.0, count=1)
+            memories.setdefault(kind, []).extend([node.memory_gib] * node.count)
+        return {kind: sorted(values, reverse=True) for kind, values in memories.items()}
+
     def __str__(self) -> str:
         """Return the hosts as a line: `2 x (16 cores, 128.0 GiB, 4 A100 of 39.4 GiB), 1 x (8 cores, 32.0 GiB)`."""
-        return ", ".join(
-            f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB"
-            + (
-                f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB)"
-                if node.gpu
-                else ")"
+        hosts = []
+        for node in self.nodes:
+            gpus = (
+                f", {node.gpus} {node.gpu.type} of {node.gpu.memory_gib:g} GiB" if node.gpu else ""
             )
-            for node in self.nodes
-        )
+            hosts.append(f"{node.count} x ({node.cpus:g} cores, {node.memory_gib:.1f} GiB{gpus})")
+        return ", ".join(hosts)
 
 
 _Number = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
@@ -191,20 +195,22 @@ class _Host(pydantic.BaseModel):
     name: str = ""
 
     def node(self, place: str) -> Node:
-        """Return the host; `InventoryError` at `place` where what a GPU is stays open.
+        """Return the host; `InventoryError` at `place` where the type of its GPUs, or their memory, is not known.
 
         A host with a type of GPU and no number of them has one.
         """
-        gpus = int(self.gpus if self.gpus is not None else bool(self.gpu))
+        gpus = 1 if self.gpu else 0
+        if self.gpus is not None:
+            gpus = int(self.gpus)
         if gpus and not self.gpu:
             raise InventoryError(
                 f"{place}.gpu: a host with GPUs must name their type; known: {', '.join(GPU_MODELS)}"
             )
         gpu = None
         if gpus and self.gpu:
-            memory = (
-                _known_memory_gib(self.gpu) if self.gpu_memory_gib is None else self.gpu_memory_gib
-            )
+            memory = self.gpu_memory_gib
+            if memory is None:
+                memory = _known_memory_gib(self.gpu)
             if not memory:
                 raise InventoryError(
                     f"{place}.gpu_memory_gib: the memory of a {self.gpu} is not known here and must be given; "
@@ -219,8 +225,8 @@ class _Host(pydantic.BaseModel):
 def read_inventory(path: str | Path) -> Inventory:
     """Return the hosts that an inventory file lists.
 
-    Under `nodes` are entries with the fields of `Node`, where `gpu` is the name of a type, and `gpu_memory_gib` and
-    `gpu_speed` say what the name does not. Raises `InventoryError`, one line with its place.
+    Under its key `nodes` is a list of entries with the fields of `Node`. There `gpu` is the name of a type;
+    `gpu_memory_gib` and `gpu_speed` say what the name does not tell. Raises `InventoryError`, one line with its place.
     """
     import yaml
 
@@ -249,9 +255,10 @@ def read_inventory(path: str | Path) -> Inventory:
     for i, entry in enumerate(content["nodes"]):
         place = f"{path}: nodes[{i}]"
         try:
-            nodes.append(node := _Host.model_validate(entry).node(place))
+            node = _Host.model_validate(entry).node(place)
         except pydantic.ValidationError as error:
             raise InventoryError(_first(error, place)) from None
+        nodes.append(node)
         # Of two memories under one name, a share of such a GPU would be two amounts.
         if node.gpu and seen.setdefault(node.gpu.type, node.gpu) != node.gpu:
             raise InventoryError(
@@ -262,7 +269,7 @@ def read_inventory(path: str | Path) -> Inventory:
 
 
 def _first(error: pydantic.ValidationError, place: str) -> str:
-    """Return the first mistake in a line, after its place: `cluster.yaml: nodes[0].cpus: this field is required`."""
+    """Return pydantic's first finding as a line: `cluster.yaml: nodes[0].cpus: this field is required`."""
     mistake = error.errors()[0]
     where = ".".join([place, *map(str, mistake["loc"])])
     if mistake["type"] == "extra_forbidden":
@@ -390,8 +397,12 @@ def short_name(name: str) -> str:
 
     That is `A100`. Without a number all words count; "unknown" where there are none.
     """
-    words = name.removeprefix("NVIDIA ").removeprefix("Tesla ").split()
-    end = next(
-        (i for i, word in enumerate(words) if any(c.isdigit() for c in word)), len(words) - 1
-    )
-    return "-".join([*words[:end], words[end].split("-")[0]]) if words else "unknown"
+    words = []
+    for word in name.removeprefix("NVIDIA ").removeprefix("Tesla ").split():
+        words.append(word)
+        if any(character.isdigit() for character in word):
+            break
+    if not words:
+        return "unknown"
+    # Of the last word the part before a dash: `A100-SXM4-80GB` has the form and the memory behind it.
+    return "-".join([*words[:-1], words[-1].split("-")[0]])

@@ -35,16 +35,16 @@ STATUSES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
 ENDED = STATUSES[2:]
 POLL_S = 1.0
 MAX_QUIET_S = 8.0
-"""Between two looks at a log that has nothing new, at most."""
+"""Seconds between two looks at a log that has nothing new, at most."""
 CHARACTERS_PER_S = 2**18
-"""Characters that following a log may fetch in a second."""
+"""Characters a second that may be fetched to follow a log."""
 MAX_WAIT_S = 60.0
-"""How long this limit may keep new text waiting."""
+"""Seconds for which this limit may keep new text waiting, at most."""
 TIMEOUT_S = 30.0
 MAX_PACKAGE = 500 * 2**20
 """Bytes of a package that the head takes (Ray's GCS_STORAGE_MAX_SIZE)."""
 SAME_TIME = (1980, 1, 1, 0, 0, 0)
-"""Of every file in a package, so that the same files are the same package."""
+"""Time of every file in a package, so that the same files are the same package."""
 
 
 class JobRow(TypedDict):
@@ -105,12 +105,14 @@ class Job:
     def follow(self, write: Callable[[str], object] = print, timeout_s: float = 300.0) -> str:
         """Write what the job prints, from its beginning, until it ends; return its last status.
 
-        The API gives the whole log or none of it. So the log is fetched the less often the longer it is, and the longer
-        nothing new was in it; the status, each second. A dashboard that does not answer is asked again for `timeout_s`,
-        then `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
+        The status is asked for each second. The API gives the whole log or none of it, so a long log is fetched less
+        often, and one without news too. A dashboard that does not answer is asked again for `timeout_s` seconds; then
+        `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
         """
         written = 0  # characters of the log
-        quiet_s = POLL_S  # until the next look at a log that has nothing new
+        quiet_s = (
+            POLL_S  # pause before the next look at the log; it grows as long as nothing is new
+        )
         due = 0.0  # when the log is fetched next
         answered = time.monotonic()  # when the dashboard answered last
         warned = False  # whether it was said that it does not answer
@@ -121,12 +123,11 @@ class Job:
                     text = self.logs()
                     if new_text := text[written:]:
                         write(new_text)
-                    # As late as the quiet asks for, and as the length: so many characters a second at most.
                     quiet_s = POLL_S if new_text else min(2 * quiet_s, MAX_QUIET_S)
                     written = max(written, len(text))
-                    due = time.monotonic() + max(
-                        quiet_s, min(written / CHARACTERS_PER_S, MAX_WAIT_S)
-                    )
+                    # A long log waits longer, so that no more than `CHARACTERS_PER_S` are fetched.
+                    length_s = min(written / CHARACTERS_PER_S, MAX_WAIT_S)
+                    due = time.monotonic() + max(quiet_s, length_s)
                 if status in ENDED:
                     return status
                 answered = time.monotonic()
@@ -147,9 +148,9 @@ class Job:
             time.sleep(POLL_S)
 
     def stop(self, wait_s: float = 60.0) -> str:
-        """Ask the job to end (SIGTERM: it writes what it has and is resumable), wait for that; return its status.
+        """Ask the job to end, wait `wait_s` seconds at most until it has, and return its status then.
 
-        After `wait_s` seconds it is returned as it is, such as RUNNING.
+        The job gets SIGTERM, so that it writes what it has and can be resumed.
         """
         Dashboard(self.address).read(
             lambda answer: bool(answer["stopped"]), "POST", f"{self._path}/stop"
@@ -161,6 +162,7 @@ class Job:
 
     @property
     def _path(self) -> str:
+        """The job's path in the REST API."""
         return f"/api/jobs/{quote(self.id, safe='')}"
 
 
@@ -178,6 +180,7 @@ class Dashboard:
         """Return the nodes that the cluster has had, the lost ones too."""
 
         def listed(answer: Any) -> list[ClusterNode]:
+            """Return the nodes in an answer of the API."""
             return [
                 ClusterNode(
                     str(node["node_id"]),
@@ -191,7 +194,7 @@ class Dashboard:
         return self.read(listed, "GET", "/api/v0/nodes")
 
     def jobs(self) -> list[JobRow]:
-        """Return the studies' jobs that the cluster remembers, the newest first; jobs of others and probes left out."""
+        """Return the jobs of studies that the cluster remembers, the newest first; others and probes are left out."""
         listed = self.read(
             lambda answer: [_row(job) for job in answer if _is_ours(job)], "GET", "/api/jobs/"
         )
@@ -209,9 +212,10 @@ class Dashboard:
     ) -> Job:
         """Send `folder` and queue a job in it; return the job.
 
-        `entrypoint` is a command of the shell, `id` the job's (None: Ray makes one), `env` its variables, `folder`
-        where it runs (None: none is sent), and `metadata` texts that the cluster keeps beside it. A head that has only
-        just started, without an agent for jobs, is asked again for `timeout_s`. `SubmissionError` where it is refused.
+        `entrypoint` is a command of the shell that runs in the sent folder (None: none is sent), `env` its variables.
+        `id` is the job's id (None: Ray makes one), `metadata` texts that the cluster keeps beside the job. A head that
+        has only just started, without an agent for jobs, is asked again for `timeout_s` seconds. `SubmissionError`
+        where the job is refused.
         """
         environment: dict[str, object] = {"env_vars": dict(env or {})}
         if folder is not None:
@@ -273,9 +277,10 @@ class Dashboard:
     def read(
         self, read: Callable[[Any], T], method: str, path: str, body: bytes | None = None
     ) -> T:
-        """Return what `read` takes from the JSON of the answer to `method` at `path`, such as GET /api/version.
+        """Send the request `method` at `path`, such as GET /api/version, and return what `read` takes from its JSON.
 
-        `body` is sent with it. `SubmissionError` where there is no answer, or none that Ray gives: `read` then raises.
+        `body` is sent with it. `SubmissionError` where there is no answer, or one that Ray does not give, so that
+        `read` raises an error.
         """
         try:
             return read(json.loads(self._send(method, path, body)))
@@ -308,7 +313,8 @@ class Dashboard:
     def _refusal(self, code: int, text: str) -> SubmissionError:
         """Return the error for an answer with the HTTP status `code`.
 
-        It tells of a wrong token or an unknown job, else it has the first and the last line of the server's `text`.
+        The error tells of a wrong token or an unknown job. For any other code it has the first and the last line of the
+        server's `text`.
         """
         if code in (401, 403):
             return SubmissionError(f"{self.address} {_token_hint(code)}")
@@ -342,10 +348,9 @@ def normal_address(address: str) -> str:
 
 
 def auth_headers() -> dict[str, str]:
-    """Return the headers of HTTP that Ray's token authentication wants; {} without one.
+    """Return the HTTP headers that Ray's token authentication wants; {} without RAY_AUTH_MODE=token or without a token.
 
-    With RAY_AUTH_MODE=token, that is the token in RAY_AUTH_TOKEN, else in the file that RAY_AUTH_TOKEN_PATH names, else
-    in ~/.ray/auth_token.
+    The token is that in RAY_AUTH_TOKEN, else in the file that RAY_AUTH_TOKEN_PATH names, else in ~/.ray/auth_token.
     """
     if os.environ.get("RAY_AUTH_MODE") != "token":
         return {}
@@ -364,12 +369,14 @@ def _token_hint(code: int) -> str:
 
 
 def _status(word: str) -> str:
+    """Return `word` if it is a status of Ray's; else raise `ValueError`."""
     if word not in STATUSES:
         raise ValueError(f"there is no status {word!r}")
     return word
 
 
 def _is_ours(job: JobAnswer) -> bool:
+    """Whether a job runs a study: `submit` notes that in its metadata, and a probe says that it is one."""
     return (job["metadata"] or {}).get("contrasweep") not in (None, "probe")
 
 
@@ -378,9 +385,8 @@ def _row(job: JobAnswer) -> JobRow:
 
     `submit` has put the names of the study and of its storage into the job's metadata.
     """
-    start, end = (
-        None if job[name] is None else int(job[name]) / 1000 for name in ("start_time", "end_time")
-    )
+    start = job["start_time"]
+    end = job["end_time"]
     study = job["metadata"]["contrasweep"]
     storage = job["metadata"].get("storage", "")
     return JobRow(
@@ -388,6 +394,6 @@ def _row(job: JobAnswer) -> JobRow:
         study=study,
         storage=storage,
         status=_status(job["status"]),
-        start=start,
-        end=end,
+        start=None if start is None else int(start) / 1000,
+        end=None if end is None else int(end) / 1000,
     )

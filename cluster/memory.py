@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 
 LAUNCH_S = 40e-6
-"""What the launch of one counted kernel takes the host."""
+"""Seconds that the launch of one counted kernel takes on the host."""
 TURN_S = 15e-6
-"""What one counted kernel takes the GPU where processes take turns on it.
+"""Seconds that one counted kernel takes on a GPU on which processes take turns.
 
 One process that trains ResNet-18 on an H100, 32 images of 32 px a step and 267 kernels counted, takes 11.4 ms a step
 with loss and optimizer; 4 and 8 processes together do a step in 4.3 and 4.0 ms (benchmarks/results/gpu.md)."""
 UTILISATION = 0.3
-"""The part of the peak of operations that training of convolutions reaches on tensor cores."""
+"""The fraction of a GPU's peak of operations that training of convolutions reaches on tensor cores."""
 PLAIN_UTILISATION = 0.6
-"""The part that it reaches without tensor cores."""
+"""The same fraction without tensor cores."""
 PASSES = 3
-"""Forward passes that a step amounts to: itself, and the gradients of inputs and of weights."""
+"""Forward passes that a training step costs: the pass itself, the gradients of inputs, those of weights."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Work:
     def seconds(self, gpu: str, half: bool, share: float = 1.0) -> float | None:
         """Return the seconds that a step takes on a `share` of this type of GPU, in half precision or not.
 
-        The formula is in this module's docstring: what the GPU does, by its share, or the launches if they take longer.
-        Launches come from the host and know no share, but however small kernels are, those of several processes run
-        one after the other. None for a type whose peak is not known, and where nothing was counted.
+        It is the time of operations and bytes on that share, or that of the launches of kernels if these take longer;
+        see this module's docstring. Launches come from the host and know no share. Kernels of several processes run one
+        after the other, however small they are. None for a type whose peak is not known, and where nothing was counted.
         """
         peak = GPU_MODELS.get(gpu)
         if peak is None or not self.kernels:
@@ -73,9 +73,10 @@ class Work:
         # A V100 and a T4 have no tensor cores for float32: their peak is less than a quarter of that in half precision.
         on_tensor_cores = half or 4 * peak.fp32 >= peak.half
         utilisation = UTILISATION if on_tensor_cores else PLAIN_UTILISATION
-        operations = 1e12 * utilisation * (peak.half if half else peak.fp32)
-        reads = self.operations / operations + self.moved / (1e9 * peak.gb_per_s)
-        return max(max(reads, self.kernels * TURN_S) / min(1.0, share), self.kernels * LAUNCH_S)
+        operations_per_s = 1e12 * utilisation * (peak.half if half else peak.fp32)
+        compute_s = self.operations / operations_per_s + self.moved / (1e9 * peak.gb_per_s)
+        gpu_s = max(compute_s, self.kernels * TURN_S) / min(1.0, share)
+        return max(gpu_s, self.kernels * LAUNCH_S)
 
 
 NO_WORK = Work()
@@ -113,7 +114,9 @@ def counted_work() -> Iterator[Callable[[], Work]]:
 
     with Counting() as counting:
         yield lambda: Work(
-            *(float(PASSES * n) for n in (counting.operations, counting.moved, counting.kernels))
+            float(PASSES * counting.operations),
+            float(PASSES * counting.moved),
+            float(PASSES * counting.kernels),
         )
 
 
@@ -126,8 +129,8 @@ GIB = 2**30
 class Count:
     """The bytes that training holds by the model alone, before calibration, and the `work` of a step.
 
-    `saved` are those kept for the backward pass, `parameters` those of the weights, `resident` what lies on the device
-    anyway; `optimizer_states` counts states as large as the parameters.
+    `saved` are the bytes kept for the backward pass, `parameters` those of the weights, `resident` those that lie on
+    the device anyway. `optimizer_states` counts the optimiser's states, each as large as the parameters.
     """
 
     saved: int
@@ -178,14 +181,14 @@ class Workload:
     step: Count | None = None
 
     def count(self) -> Count:
-        """Return `count` of one training step, of all `gpus` and the whole batch, with what is resident.
+        """Return the count of one training step on all `gpus`, for the whole batch, with the resident bytes.
 
         `ClusterError` where the model cannot be counted.
         """
         step = self.step or count(
             self.build, self.inputs, loss=self.loss, precision=self.precision, fake=self.fake
         )
-        # Each GPU holds all of it, and does its work at the same time as the others.
+        # Each GPU holds a whole model, so bytes are multiplied. All work at the same time, so the work is not.
         return Count(
             saved=int(step.saved * self.parts) * self.gpus,
             parameters=step.parameters * self.gpus,
@@ -219,11 +222,11 @@ def count(
         with fake_tensors() if fake else contextlib.nullcontext():
             model = build_model().train()
             arguments = inputs() if callable(inputs) else (torch.empty(tuple(inputs)),)
-            # Of what is trained: frozen weights have neither gradients nor states, and are not counted.
+            # Frozen weights have neither gradients nor states, and are not counted.
             parameters = sum(
                 p.numel() * p.element_size() for p in model.parameters() if p.requires_grad
             )
-            # In full precision it is off, and its type plays no part.
+            # In full precision autocast is off, and its type does not matter.
             autocast = torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None)
             with _saved_storages(model) as saved, autocast, counted_work() as work:
                 output = model(*arguments)

@@ -37,8 +37,8 @@ _HOST_TEXT = re.compile(
 def which(error: BaseException | str | None) -> Memory | None:
     """Return which memory `error` says is used up, `gpu` or `host`; None for any other error.
 
-    Takes an exception, with those it was raised from, or the text of a traceback as Ray keeps it on disk.
-    A process that the kernel killed leaves no error and is not seen here: it looks like a lost worker.
+    `error` is an exception, whose causes are looked at too, or the text of a traceback as Ray keeps it on disk. A
+    process that the kernel has killed leaves no error: it looks like a lost worker, and is not noticed here.
     """
     if isinstance(error, str):
         return _of_text(error)
@@ -69,7 +69,7 @@ def _of_one(error: BaseException) -> Memory | None:
 
 
 def _of_text(text: str) -> Memory | None:
-    """Return which memory a text says is used up; None for any other. A text on both is the GPU's."""
+    """Return which memory a text says is used up; None for any other text. A text that names both means the GPU's."""
     if _GPU_TEXT.search(text):
         return "gpu"
     return "host" if _HOST_TEXT.search(text) else None
@@ -108,13 +108,13 @@ def _more_gpu(placement: Placement, inventory: Inventory) -> Placement | None:
 
 def _more_host(placement: Placement, inventory: Inventory) -> Placement | None:
     """Return a place with twice the host memory, or all of the largest host; None where it has that already."""
-    # Of the hosts that have its GPU and its cores.
-    hosts = [
+    # The memory of the hosts that have the trial's GPU and its cores.
+    memories = [
         node.memory_gib
         for node in inventory.nodes
         if fits(replace(placement, host_memory_gib=0.0), node)
     ]
-    largest = max(hosts, default=0.0)
+    largest = max(memories, default=0.0)
     if placement.host_memory_gib >= largest:
         return None
     return replace(placement, host_memory_gib=min(2 * placement.host_memory_gib, largest))

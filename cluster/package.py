@@ -15,7 +15,7 @@ from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.git import git
 
 LIMIT_MIB = 50.0
-"""More than this is no code. Ray itself refuses 512 MiB and is slow long before."""
+"""Size of a package above which it cannot be code alone. Ray itself refuses 512 MiB and is slow long before."""
 EXCLUDES = (
     ".*",
     "__pycache__",
@@ -61,8 +61,10 @@ EXCLUDES = (
     "*.db-*",
     "*.sqlite*",
 )
-"""Names, of files or folders at any depth, that stay behind; everything hidden (.git, .venv, .env) is among them.
-A package in a package is code and travels whatever its name, as `contrasweep/data` does."""
+"""Names of files and folders, at any depth, that are not sent; everything hidden (.git, .venv, .env) is among them.
+
+A package inside a package is code, which is sent whatever its name, as `contrasweep/data` is.
+"""
 SECRETS = (
     "id_rsa*",
     "id_dsa*",
@@ -129,8 +131,8 @@ def is_secret(name: str) -> bool:
 def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Return the files to send, as {path in the copy: file}: those of the project at `root`, and `files`.
 
-    `files` are given in the same form, and take the place of the project's at the same path. A link to a file that is
-    sent is followed. Raises `SubmissionError` for a link that leads out of the project, for a folder that is not there,
+    `files` have the same form, and replace files of the project at the same path. A link to a file that is sent is
+    followed. Raises `SubmissionError` for a link that leads out of the project, for a folder that is not there,
     and for more than `LIMIT_MIB`; the message names the largest files.
     """
     if not root.is_dir():
@@ -165,9 +167,8 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
     chosen = dict(travelling(top, "", ())) | dict(files or {})
     sizes = {name: path.stat().st_size / 2**20 for name, path in chosen.items()}
     if (total := sum(sizes.values())) > LIMIT_MIB:
-        largest = ", ".join(
-            f"{n} ({sizes[n]:.0f} MiB)" for n in sorted(sizes, key=lambda n: -sizes[n])[:3]
-        )
+        names = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:3]
+        largest = ", ".join(f"{name} ({sizes[name]:.0f} MiB)" for name in names)
         raise SubmissionError(
             f"the folder to send, {root}, holds {total:.0f} MiB, more than {LIMIT_MIB:.0f}: {largest}; "
             "exclude them and stage data with `contrasweep data stage`"
@@ -176,9 +177,10 @@ def contents(root: Path, files: Mapping[str, Path] | None = None) -> dict[str, P
 
 
 def _by_git(top: Path) -> list[Path]:
-    """Return the files and links of a work tree that travel; [] where git does not answer or knows nothing here.
+    """Return the files and links of a work tree that are sent; [] where git does not answer or knows nothing here.
 
-    What git tracks travels whatever its name; what it neither tracks nor ignores by the lists of this module.
+    A file that git tracks is sent whatever its name. For one that git neither tracks nor ignores, the lists of this
+    module decide.
     """
     try:
         tracked = git(top, "ls-files", "-z", "--cached")
@@ -201,7 +203,7 @@ def _by_git(top: Path) -> list[Path]:
 
 
 def _by_names(top: Path) -> Iterator[Path]:
-    """Yield the files and links of a folder that travel, by the lists of this module."""
+    """Yield the files and links of a folder that are sent, by the lists of this module."""
     for folder, names, files in os.walk(top):
         # `os.walk` goes on into the folders that are left in `names`; a link to a folder is yielded like a file.
         paths = [path for name in (*names, *files) if not _stays(path := Path(folder, name))]
@@ -210,9 +212,9 @@ def _by_names(top: Path) -> Iterator[Path]:
 
 
 def _stays(path: Path) -> bool:
-    """Whether a file or folder is not sent: by its name, or because of what a folder holds.
+    """Whether a file or folder is not sent: because of its name, or because of what a folder holds.
 
-    Such folders are environments of Python, those that cannot be read, and storages with studies in them.
+    The latter are environments of Python, folders that cannot be read, and storages with studies in them.
     """
     is_folder = path.is_dir()
     # A package in a package is code, whatever its name.
@@ -241,4 +243,5 @@ def _is_study(folder: Path) -> bool:
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a name matches one of these patterns, without regard to case."""
     return any(fnmatch.fnmatchcase(name.casefold(), pattern) for pattern in patterns)

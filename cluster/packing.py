@@ -21,12 +21,11 @@ from contrasweep.cluster.inventory import ACCELERATOR_LABEL, Gpu, Inventory, Nod
 class Footprint:
     """A trial's needs: GPU memory and host memory in GiB, host cores, and the least share of a GPU.
 
-    A trial wants a GPU if `gpus` or `gpu_memory_gib` is above 0; the share it gets is the larger of what
-    either asks for (`contrasweep.cluster.packing.share`), so `gpus=1` means a whole one whatever its memory, and more
-    than 1 must be whole. `gpu_busy` is the fraction of its time for which the trial, alone on the GPU, keeps
-    it computing (0: not measured), `gpu_types` the types it may run on (empty: any), and `margin` what its
-    GPU memory is multiplied by before it is packed, because an estimate may be short. `FootprintError` for what no host
-    could have.
+    A trial wants a GPU if `gpus` or `gpu_memory_gib` is above 0. Its share is the larger of what the two ask for
+    (`contrasweep.cluster.packing.share`): `gpus=1` means a whole GPU whatever its memory, and more than 1 must be
+    whole. `gpu_busy` is the fraction of its time for which the trial, alone on the GPU, keeps it computing (0: not
+    measured). `gpu_types` are the types it may run on (empty: any). `margin` is a factor on its GPU memory before it is
+    packed, because an estimate may be short. `FootprintError` for needs that no host could have.
     """
 
     gpu_memory_gib: float = 0.0
@@ -134,9 +133,9 @@ class Placement:
 def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> Fraction | None:
     """Return the share 1/n of a `gpu` for one trial, or None if its memory is more than the GPU has.
 
-    A trial that asks for several GPUs gets n whole ones. The share covers memory with its margin, the measured busy
-    fraction, and the trial's part of the host's cores that belong to one GPU (`cpus_per_gpu`; without bound: cores play
-    no part). It is 1/16 at least.
+    A trial that asks for several GPUs gets whole ones, and their number is returned. The share covers memory with its
+    margin, the measured busy fraction, and the trial's part of the cores that a host has for each GPU (`cpus_per_gpu`;
+    infinite: cores do not count). It is 1/16 at least.
     """
     footprint = footprint.on(gpu.type)
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:
@@ -185,7 +184,7 @@ def options(footprint: Footprint, inventory: Inventory) -> list[Placement]:
 
 def why_not(footprint: Footprint, inventory: Inventory) -> str:
     """Return in one line why `options` is empty: the need of the trial that is too large, and what there is."""
-    # A type of GPU that is not there, then its memory, and else what one host has.
+    # First a type of GPU that is not there, then its memory; else no single host has all that is needed.
     if footprint.wants_gpu:
         allowed = [
             gpu
@@ -217,9 +216,9 @@ def fits(placement: Placement, node: Node) -> bool:
 
 
 def slots_on(placement: Placement, node: Node) -> int:
-    """Return how many trials of this kind one such host holds at once, by GPUs, cores and host memory.
+    """Return how many trials with this placement one such host holds at once, by GPUs, cores and host memory.
 
-    2**31 where the trial needs nothing of it.
+    2**31 where the trial needs nothing of a host.
     """
     if placement.gpu is not None and (node.gpu is None or node.gpu.type != placement.gpu):
         return 0
@@ -238,8 +237,9 @@ def slots_on(placement: Placement, node: Node) -> int:
 class PackingRow(TypedDict):
     """Trials that are placed alike.
 
-    `gpu` is the type or "none", `share` the share of it as text (1/4), `per_gpu` how many trials share one, `cpus` and
-    `host_memory_gib` (GiB) those of each, `slots` how many run at once in the whole inventory if no other kind ran.
+    `gpu` is the type of GPU or "none", `share` the share of one as text (1/4), `per_gpu` how many trials share one.
+    `cpus` and `host_memory_gib` are what each trial takes. `trials` is their number, `slots` how many of them run at
+    once in the whole inventory if no others ran.
     """
 
     gpu: str
@@ -315,12 +315,16 @@ def _balance(
 ) -> None:
     """Move trials from the most loaded type of GPU to another one while that ends the whole sooner; in place.
 
-    By trial: `chosen` is its place, which changes, `candidates` are all that it could have, `work` its seconds on a GPU
-    of speed 1. `movable` are the indices of those with a choice.
+    Args:
+        chosen: The place of each trial, which is changed here.
+        movable: Indices of the trials that have a choice.
+        candidates: All places that each trial could have.
+        work: Seconds of each trial on a GPU of speed 1.
+        inventory: The hosts.
     """
     supply = {gpu.type: inventory.count(gpu.type) for gpu in inventory.gpu_types}
     speed = {gpu.type: gpu.speed for gpu in inventory.gpu_types}
-    # By type: seconds until all of its GPUs are through, and seconds of the longest trial that began there.
+    # By type: seconds until all of its GPUs are through, and seconds of the longest trial that was placed there first.
     load: defaultdict[str, float] = defaultdict(float)
     longest: defaultdict[str, float] = defaultdict(float)
 
@@ -333,7 +337,7 @@ def _balance(
         if way is not None and way.gpu is not None:
             load[way.gpu] += cost(i, way)
             longest[way.gpu] = max(longest[way.gpu], work[i] / speed[way.gpu])
-    # The longest trials are moved first: short ones fill what these leave.
+    # Type -> heap of its movable trials, as (minus seconds, index): the longest are moved first, short ones fill gaps.
     queues: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
     for i in movable:
         queues[chosen[i].gpu].append((-work[i], i))  # type: ignore[union-attr,index]

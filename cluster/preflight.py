@@ -15,18 +15,18 @@ from contrasweep.cluster.errors import SubmissionError
 from contrasweep.cluster.jobs import ENDED, Dashboard
 
 ANSWER_S = 120
-"""How long a first job may take, and each node to tell its versions."""
+"""Seconds that a first job may take, and each node to tell its versions."""
 
 
 def check_version(dashboard: Dashboard) -> None:
-    """Check that a Ray dashboard answers and accepts our token, and that its Ray is of the version installed here.
+    """Raise `SubmissionError` unless a Ray dashboard answers, accepts our token, and has the version of Ray of here.
 
-    Without Ray here every version will do. `SubmissionError` otherwise.
+    Where Ray is not installed here, every version will do.
     """
     theirs = dashboard.ray_version()
     try:
         import ray
-    except ModuleNotFoundError:  # the job runs with theirs
+    except ModuleNotFoundError:  # the job runs with the cluster's Ray
         return
     if theirs != ray.__version__:
         raise SubmissionError(
@@ -50,8 +50,8 @@ def is_remote(dashboard: Dashboard) -> bool:
 def check_uris(uris: Mapping[str, str], remote: bool) -> list[str]:
     """Refuse addresses that only this machine can read, if the cluster is `remote`, and passwords in any.
 
-    `uris` maps purpose (storage, tracking, tracking wandb) to address or folder. Returns those that a probe can test.
-    `SubmissionError` for the first that is refused.
+    `uris` maps purpose (storage, tracking, tracking wandb) to address or folder. Returns the addresses that a probe can
+    test. `SubmissionError` for the first one that is refused.
     """
     to_probe = []
     for purpose, uri in uris.items():
@@ -79,28 +79,30 @@ def check_not_running(
 ) -> None:
     """Refuse while a job of the cluster is running `study` on `storage`: a second would train the same trials twice.
 
-    Waits `timeout_s` for it to end, because the cluster notices a killed driver after a second.
+    Such a job is waited for `timeout_s` seconds, because the cluster notices the end of a killed driver late.
+    `SubmissionError` where it still runs then.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        same = (
-            job for job in dashboard.jobs() if (job["study"], job["storage"]) == (study, storage)
-        )
-        running = next((job for job in same if job["status"] not in ENDED), None)
-        if running is None:
+        running = [
+            job["id"]
+            for job in dashboard.jobs()
+            if (job["study"], job["storage"]) == (study, storage) and job["status"] not in ENDED
+        ]
+        if not running:
             return
         if time.monotonic() > deadline:
             raise SubmissionError(
-                f"job {running['id']} is running {study} on {storage}; `contrasweep logs` follows it, "
+                f"job {running[0]} is running {study} on {storage}; `contrasweep logs` follows it, "
                 f"`contrasweep stop` ends it"
             )
         time.sleep(0.5)
 
 
 def check_reachable(dashboard: Dashboard, uris: Iterable[str]) -> None:
-    """Check that the cluster reaches `uris`; a small job tests it from there. `SubmissionError` where it does not.
+    """Raise `SubmissionError` for the first of `uris` that the cluster does not reach; a small job tests it from there.
 
-    Without any, no job is sent.
+    Without `uris` no job is sent.
     """
     wanted = list(uris)
     if not wanted:
@@ -152,10 +154,10 @@ def versions() -> dict[str, str]:
 
 
 def check_nodes() -> None:
-    """Check that every node of the connected cluster has this process's versions.
+    """Raise `SubmissionError` unless every node of the connected cluster has this process's versions.
 
-    Each is asked by a task of 0 cores; a node that goes meanwhile is left out. `SubmissionError` where one differs or
-    does not answer within `ANSWER_S`.
+    Each node is asked by a task of 0 cores, and has `ANSWER_S` seconds to answer. One that is lost meanwhile is left
+    out.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
@@ -188,7 +190,7 @@ def compare_versions(
 ) -> None:
     """Raise `SubmissionError` for the first of `nodes` (name, versions) that differs from `mine`, the driver's.
 
-    What only a node has is not compared.
+    Packages that only a node has are not compared.
     """
     for node, theirs in nodes:
         for name, version in mine.items():

@@ -13,9 +13,10 @@ PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1
 
 
 def host_and_port(uri: str) -> "tuple[str, int]":
-    """Return where a connection to `uri` goes: for s3:// to the endpoint that this node's environment names.
+    """Return the host and the port of a connection to `uri`.
 
-    Without one to that of AWS. The port is that of the address, else the usual one of its scheme, else 443.
+    For s3:// they are those of the endpoint that this node's environment names, else of AWS's. The port is that of the
+    address, else the usual one of its scheme, else 443.
     """
     if uri.startswith("s3://"):
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from contrasweep.cluster.inventory import Inventory, Node
 from contrasweep.cluster.packing import Footprint, Packing, Placement, fits, place
@@ -92,8 +93,8 @@ class _Kind:
     waiting: deque[int] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        # What one such trial holds: of each of its GPUs `units` (in UNITS), on hosts of `nodes`, the ids of entries of
-        # the inventory. `weight` is its part of the capacity: GPUs, or cores where there are none.
+        # What one such trial holds: `units` (in UNITS) of each of its GPUs. `nodes` are the ids of the inventory's
+        # entries on which it fits. `weight` is its part of the capacity: GPUs, or cores where there are none.
         share = self.placement.share
         self.units = int(min(share, Fraction(1)) * UNITS)
         self.gpus = math.ceil(share)
@@ -107,6 +108,16 @@ class _Kind:
         self.cost_per_hour = self.inventory.share_cost_per_hour(
             self.placement.gpu, float(share), self.cpus
         )
+
+
+class _End(NamedTuple):
+    """The end of a running trial, at `at` seconds: indices of the trial, of its host and of its GPUs there."""
+
+    at: float
+    trial: int
+    host: int
+    kind: _Kind
+    gpus: tuple[int, ...]
 
 
 @dataclass
@@ -123,8 +134,7 @@ class _Simulation:
     held: float = 0.0  # seconds x share of a GPU
     spent: float = 0.0  # cost of the parts of hosts, times 3600
     kinds: dict[Placement, _Kind] = field(default_factory=dict)
-    # a heap of the running trials: end, index of the trial, index of the host, kind, indices of GPUs on the host
-    ends: list[tuple[float, int, int, _Kind, tuple[int, ...]]] = field(default_factory=list)
+    ends: list[_End] = field(default_factory=list)  # a heap of the ends of all running trials
 
     def run(self) -> Makespan:
         """Fill the hosts, then end one trial after another and fill its host again; return what all that took."""
@@ -165,19 +175,20 @@ class _Simulation:
 
     def _end_one(self) -> None:
         """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""
-        self.now, _, h, kind, where = heapq.heappop(self.ends)
-        host = self.hosts[h]
-        host.cpus += kind.cpus
-        host.memory_gib += kind.memory_gib
-        for g in where:
-            host.gpus[g] += kind.units
+        end = heapq.heappop(self.ends)
+        self.now = end.at
+        host = self.hosts[end.host]
+        host.cpus += end.kind.cpus
+        host.memory_gib += end.kind.memory_gib
+        for g in end.gpus:
+            host.gpus[g] += end.kind.units
         self.finished += 1
-        self._fill(h)
+        self._fill(end.host)
 
     def _fill(self, h: int) -> None:
-        """Start on host `h` all that fits, the longest waiting first."""
-        # Trials of one kind wait in the order of the plan, so that kinds go by their first one. What does not fit is
-        # overtaken by the next kind.
+        """Start on host `h` all waiting trials that fit, in the order of the plan."""
+        # Trials of one kind wait in that order, so kinds are sorted by their first trial. A kind that does not fit is
+        # overtaken by the next one.
         host = self.hosts[h]
         fitting = [
             kind for kind in self.kinds.values() if kind.waiting and id(host.node) in kind.nodes
@@ -190,7 +201,7 @@ class _Simulation:
                 self._start(kind.waiting.popleft(), h, kind, where)
 
     def _start(self, i: int, h: int, kind: _Kind, where: tuple[int, ...]) -> None:
-        """Start trial `i` on host `h`, on its GPUs `where` (indices), and enter its end; it takes its own place."""
+        """Start trial `i` on host `h`, on its GPUs `where` (indices): take what it holds, and enter its end."""
         host = self.hosts[h]
         host.cpus -= kind.cpus
         host.memory_gib -= kind.memory_gib
@@ -200,17 +211,18 @@ class _Simulation:
         self.used += takes * kind.weight
         self.held += takes * kind.gpus_held
         self.spent += takes * kind.cost_per_hour
-        heapq.heappush(self.ends, (self.now + takes, i, h, kind, where))
+        heapq.heappush(self.ends, _End(self.now + takes, i, h, kind, where))
 
 
 def _free_gpus(host: _Host, kind: _Kind) -> tuple[int, ...] | None:
-    """Return the GPUs of the host on which the trial fits now, the fullest that takes it; None: it does not fit.
+    """Return the indices of the fullest GPUs of the host that still take a trial of this kind.
 
-    By their indices on the host; () for a trial without a GPU.
+    () for a trial without a GPU; None where the trial does not fit on the host now.
     """
     if host.cpus + 1e-9 < kind.cpus or host.memory_gib + 1e-9 < kind.memory_gib:
         return None
     if not kind.gpus:
         return ()
-    free = sorted((left, g) for g, left in enumerate(host.gpus) if left >= kind.units)
-    return tuple(g for _, g in free[: kind.gpus]) if len(free) >= kind.gpus else None
+    free = [g for g, units in enumerate(host.gpus) if units >= kind.units]
+    free.sort(key=lambda g: host.gpus[g])
+    return tuple(free[: kind.gpus]) if len(free) >= kind.gpus else None

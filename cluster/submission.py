@@ -53,9 +53,9 @@ def submit(
 
 
 def snapshot(root: Path, to: Path, files: Mapping[str, Path] | None = None) -> float:
-    """Copy what travels of the project at `root`, and `files` (path in the copy -> file), into the folder `to`.
+    """Copy the files of the project at `root` that are sent, and `files` (path in the copy -> file), into `to`.
 
-    Return the size in MiB, after saying how much it is. `SubmissionError` where `package.contents` raises it.
+    Prints how much it is and returns the size in MiB. `SubmissionError` where `package.contents` raises it.
     """
     chosen = package.contents(root, files)
     total = sum(path.stat().st_size for path in chosen.values()) / 2**20

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Give tensors that are made while this is open a shape and a storage, and no memory.
+    """Give tensors that are made in this context a shape and a storage, and no memory.
 
-    Truncated normals, which transformers begin with, are drawn until all values lie inside. What has no values would
-    never end that, and memory does not depend on them, so they are not drawn. `ClusterError` where torch has no fake
-    tensors.
+    Transformers draw truncated normals until all values lie inside. A tensor without values would never end that, so
+    these are not drawn; memory does not depend on them. `ClusterError` where torch has no fake tensors.
     """
     from torch.nn import init
 
@@ -47,12 +46,12 @@ def tree_iter(tree: Any) -> Any:
 
 
 def overloads(operation: Any) -> Any:
-    """Return all forms of an operation that a dispatch mode sees, as `flop_registry` knows it; None: torch has none."""
+    """Return the operation with all its overloads, as `flop_registry` has it; None where this torch does not tell."""
     return getattr(operation, "_overloadpacket", None)
 
 
 def storage_key(storage: "torch.UntypedStorage") -> int:
-    """Return a number that identifies a storage while it lives; a fake one too, which has no address.
+    """Return a number that identifies a storage while it lives, also a fake one, which has no address.
 
     `ClusterError` where this torch gives none.
     """
@@ -71,6 +70,7 @@ def _named(name: str) -> Any:
 
 
 def _lacking(name: str) -> ClusterError:
+    """Return the error for a name that this torch lacks."""
     import torch
 
     return ClusterError(

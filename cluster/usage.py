@@ -20,13 +20,12 @@ class Meter:
             ...
         meter.peak_host_memory_gib
 
-    Host memory is the resident set: of this process its peak, which Linux keeps and a Meter sets back when it
-    starts, of the children as sampled every `interval_s`. GPU memory is what NVML says of
-    the process, and at least what torch's allocator reserved, whose peak is exact; GPU utilisation is the mean of
-    NVML's figure for the process, or for its GPUs where the driver has none or numbers processes otherwise, as outside
-    of a container: that of a shared GPU is then its neighbours' too. Without a GPU both are None. One Meter counts one
-    trial; several may be open at once, though the peaks that Linux and torch keep are one a process and begin with the
-    last of them.
+    Host memory is the resident set. For this process it is the peak that Linux keeps, which a Meter resets when it
+    starts; for the children it is sampled every `interval_s`. GPU memory is what NVML says of the process, or what
+    torch's allocator reserved if that is more, since its peak is exact. GPU utilisation is the mean of NVML's figure
+    for the process. Where the driver has none, or numbers processes otherwise, as outside of a container, it is that of
+    the GPUs, with their other processes. Without a GPU both are None. One Meter counts one trial. Several may be open
+    at once, though Linux and torch keep one peak for a process, which begins with the last Meter.
     """
 
     def __init__(self, interval_s: float = 1.0, timeline_s: float = 10.0) -> None:
@@ -75,9 +74,9 @@ class Meter:
         host = _host_bytes(self._exact)
         gpu, busy = self._nvml.sample() if self._nvml else (0, None)
         self._gpu_now = gpu
-        # What torch has reserved is exact, also between two samples, but leaves out CUDA's own; NVML's has that, and is
-        # of the moment. So the larger counts. Trials are placed by the fullest of their devices; one that has used
-        # CUDA has a device.
+        # Torch's peak is exact, also between two samples, but leaves out CUDA's own memory. NVML's figure has that, but
+        # only for this moment. So the larger one counts. Of several devices the fullest counts, by which trials are
+        # placed.
         if (cuda := _torch_cuda()) is not None:
             self._gpu_now = max(gpu, *(cuda.memory_reserved(i) for i in range(cuda.device_count())))
             gpu = max(gpu, *(cuda.max_memory_reserved(i) for i in range(cuda.device_count())))
@@ -148,9 +147,9 @@ def _host_busy() -> float:
 
 
 def _host_bytes(peak: bool = False) -> int:
-    """Return the bytes resident of this process (its peak, if asked), its children and theirs.
+    """Return the resident bytes of this process (with `peak` its peak) and of all its descendants.
 
-    Shared pages count once in each.
+    Pages that processes share count in each of them.
     """
     total = _peak_bytes() if peak else _resident_bytes(os.getpid())
     family = children(os.getpid())
@@ -196,7 +195,7 @@ def children(pid: int) -> list[int]:
 
 def _torch_cuda() -> Any:
     """Return torch.cuda where this process has used it already, else None: a meter starts no CUDA context."""
-    # of a torch that another thread still imports: nothing
+    # While another thread still imports torch, neither attribute may be there.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     initialized = getattr(cuda, "is_initialized", None)
     return cuda if initialized is not None and initialized() else None
@@ -235,12 +234,13 @@ class _Nvml:
             return None
 
     def close(self) -> None:
+        """Let NVML go."""
         self.nvml.nvmlShutdown()
 
     def sample(self) -> tuple[int, float | None]:
         """Return the GPU memory of this process in bytes, and how busy it kept its GPUs (0 to 1; None: no GPU).
 
-        In a container whose process numbers are its own, NVML's do not match and nothing is seen.
+        Both are 0 and None in a container with process numbers of its own, which NVML does not know.
         """
         held = 0
         busy = []  # of each GPU that this process is on
@@ -258,7 +258,7 @@ class _Nvml:
     def _busy(self, handle: Any) -> float:
         """Return how busy this process kept a GPU since the last call, 0 to 1.
 
-        Where that is not told, how busy it is now by whatever processes; 0 where not even that is told.
+        Where NVML does not tell that, how busy all processes keep it now; 0 where it does not tell that either.
         """
         # Samples since the last one seen, in microseconds, of all processes on the GPU.
         samples = self._query(self.nvml.nvmlDeviceGetProcessUtilization, handle, self.last_us) or []

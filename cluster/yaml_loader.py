@@ -16,13 +16,15 @@ class KeyTwiceError(yaml.YAMLError):
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it, but 1e-4 is a number, and a key stands once, as in YAML 1.2."""
+    """Reads YAML 1.1 as PyYAML does, but as in YAML 1.2 `1e-4` is a number and a key stands once in its mapping."""
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         """Return the node of a mapping; `KeyTwiceError` where a key stands twice."""
         node = super().compose_mapping_node(anchor)  # type: ignore[no-untyped-call]
         lines: dict[str, int] = {}  # key -> its line
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             line = key.start_mark.line + 1
             if key.value in lines:
                 raise KeyTwiceError(
