@@ -6,9 +6,9 @@ A guard, not isolation: memory that CUDA takes outside of torch's allocator is n
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
-from pathlib import Path
+
+from contrasweep.cluster.usage import status_bytes
 
 CONTEXT_GIB = 0.75
 """GPU memory that a process's CUDA context takes outside of torch's allocator: its share has to hold that too.
@@ -73,7 +73,9 @@ def _host_limit(gib: float) -> Iterator[None]:
     """
     import resource
 
-    mapped, resident = _data_bytes()
+    # Private writable memory of this process: what is mapped, and what of it is in use.
+    mapped = status_bytes("VmData")
+    resident = status_bytes("RssAnon")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     # The limit counts mapped memory, used or not. So it is what is mapped now, and what the process may still use.
     limit = mapped + max(0, int(gib * 2**30) - resident) + int(SLACK_GIB * 2**30)
@@ -84,15 +86,3 @@ def _host_limit(gib: float) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _data_bytes() -> tuple[int, int]:
-    """Return the private writable memory of this process in bytes: what is mapped, and what of it is in use."""
-    status = Path("/proc/self/status").read_text()
-
-    def kib(name: str) -> int:
-        """Return a field of Linux's account, such as `VmData:  12345 kB`; 0 where it is not there."""
-        match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-        return int(match[1]) if match else 0
-
-    return kib("VmData") * 1024, kib("RssAnon") * 1024

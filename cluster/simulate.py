@@ -149,8 +149,10 @@ class _Simulation:
         for i, placement in enumerate(self.packing.placements):
             if placement is None:
                 self.infeasible += 1
-            else:
-                self._kind(placement).waiting.append(i)
+                continue
+            if placement not in self.kinds:
+                self.kinds[placement] = _Kind(placement, inventory)
+            self.kinds[placement].waiting.append(i)
         for h in range(len(self.hosts)):
             self._fill(h)
         while self.ends:
@@ -166,12 +168,6 @@ class _Simulation:
             finished=self.finished,
             infeasible=self.infeasible,
         )
-
-    def _kind(self, placement: Placement) -> _Kind:
-        """Return the kind of trials with this placement, made when it is first asked for."""
-        if placement not in self.kinds:
-            self.kinds[placement] = _Kind(placement, self.packing.inventory)
-        return self.kinds[placement]
 
     def _end_one(self) -> None:
         """Move the clock to the next end of a trial, give its host back what it held, and fill that host again."""

@@ -11,6 +11,8 @@ from typing import Any
 
 GIB = 2**30
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+PEAK = "VmHWM"
+"""Linux's name for the peak of a process's resident bytes."""
 
 
 class Meter:
@@ -151,7 +153,7 @@ def _host_bytes(peak: bool = False) -> int:
 
     Pages that processes share count in each of them.
     """
-    total = _peak_bytes() if peak else _resident_bytes(os.getpid())
+    total = status_bytes(PEAK) if peak else _resident_bytes(os.getpid())
     family = children(os.getpid())
     while family:
         pid = family.pop()
@@ -172,12 +174,12 @@ def _reset_peak() -> bool:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return False
-    return _peak_bytes() > 0
+    return status_bytes(PEAK) > 0
 
 
-def _peak_bytes() -> int:
-    """Return the peak of this process's resident bytes, as Linux keeps it; 0 where it does not."""
-    match = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+def status_bytes(field: str) -> int:
+    """Return a field of Linux's account of this process, `VmData:  12345 kB`, in bytes; 0 where it is not there."""
+    match = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
 

@@ -26,7 +26,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Generic, TypeVar
 
 import pydantic
@@ -94,7 +94,7 @@ class Component:
         return {"name": self.name, **{name: plain(value) for name, value in chosen.items()}}
 
 
-class Table(Mapping[str, E], Generic[E]):
+class Table(dict[str, E], Generic[E]):
     """Components of one `kind` (such as "loss"; `plural` is "losses") by name.
 
     `takes` gives the class of an entry's parameters (see the module's docstring). `find` returns the object for a name
@@ -113,20 +113,11 @@ class Table(Mapping[str, E], Generic[E]):
     ) -> None:
         self.kind = kind
         self.plural = plural or f"{kind}s"
-        self._entries = dict(entries)
+        super().__init__(entries)
         # Unless the table says otherwise, parameters are read off an entry, and other names are dotted paths.
         self.takes = takes or (lambda entry, settings: parameters_of(entry))
         self.find = find or (lambda path: import_path(path, kind=kind))
         self.knows = knows or (lambda name: False)
-
-    def __getitem__(self, name: str) -> E:
-        return self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def setting(self, default: str, /, **defaults: Any) -> Any:
         """Return the declaration of a settings class's field.
@@ -179,8 +170,8 @@ class Table(Mapping[str, E], Generic[E]):
 
         Raises `SpecError` at `place` where there is neither.
         """
-        if name in self._entries:
-            return self._entries[name]
+        if name in self:
+            return self[name]
         if ":" in name or self.knows(name):
             # `find` does not know where in the settings the name stands: the error gets that place here.
             try:

@@ -50,9 +50,9 @@ class Trial:
     def id(self) -> str:
         """The trial's id, 16 hexadecimal digits: a digest of all that changes its result (`storage.record.id_of`)."""
         # All replicates of a cell share one `canonical.Config`, whose text is made once.
-        if isinstance(self.config, canonical.Config):
-            return id_of(self, self.config.text)
-        return id_of(self, canonical.dumps(self.config))
+        config = self.config
+        text = config.text if isinstance(config, canonical.Config) else canonical.dumps(config)
+        return id_of(self, text)
 
 
 @dataclass(frozen=True)

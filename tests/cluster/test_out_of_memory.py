@@ -189,7 +189,8 @@ def test_the_guard_turns_an_overrun_into_an_error_of_this_trial_and_is_lifted_af
 def test_a_process_that_holds_more_than_its_trial_may_take_keeps_the_slack(monkeypatch):
     """What imports hold is not counted against the trial twice: half a GiB is left in any case."""
     limits = []
-    monkeypatch.setattr(guards, "_data_bytes", lambda: (8 * 2**30, 6 * 2**30))
+    in_use = {"VmData": 8 * 2**30, "RssAnon": 6 * 2**30}
+    monkeypatch.setattr(guards, "status_bytes", in_use.__getitem__)
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append(limit[0]))
     with guard(host_memory_gib=1.0):
         pass

@@ -7,7 +7,6 @@ W&B's `sweep.yaml`, SEML's experiments, Hydra's configuration with the Optuna sw
 import ast
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -527,26 +526,14 @@ class _Script:
         self.function = ""
         self.flags: MutableConfig = {}
         self.seed_words: list[str] = []
-        self._assignments = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
-        # Of names that are assigned once, the value is known without running the script.
-        targets = [ast.unparse(node.targets[0]) for node in self._assignments]
-        often = Counter(targets)
-        self._values = {
-            target: node.value
-            for target, node in zip(targets, self._assignments, strict=True)
-            if often[target] == 1
-        }
+        # Name -> assignments to it.
+        self._assignments: dict[str, list[ast.Assign]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign):
+                self._assignments.setdefault(ast.unparse(node.targets[0]), []).append(node)
         self._functions = {
             node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)
         }
-
-    def note_runs(self) -> None:
-        """Note each line that would run a search or a training as soon as a study imports the module."""
-        for part in self.tree.body:
-            runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
-            if runs and isinstance(part, ast.Assign | ast.Expr):
-                line = f"line {part.lineno} runs as the module is imported"
-                self.found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
 
     def read(self, node: ast.AST) -> None:
         """Take what `node` says of a search: a space, a call that declares it, a parameter, a flag of the script.
@@ -593,8 +580,12 @@ class _Script:
         return ast.literal_eval(node)
 
     def _assigned(self, node: ast.expr) -> ast.expr:
-        """Return what was assigned to `node`, if it is a name that is assigned once; else `node` itself."""
-        return self._values.get(ast.unparse(node), node)
+        """Return what was assigned to `node`, if it is a name that is assigned once; else `node` itself.
+
+        Only the value of such a name is known without running the script.
+        """
+        assignments = self._assignments.get(ast.unparse(node), [])
+        return assignments[0].value if len(assignments) == 1 else node
 
     def _take_argument(self, call: str, key: str, argument: ast.expr) -> None:
         """Take the argument `key` of the call `call` (of `CALLS`), which declares a search; None says nothing.
@@ -635,13 +626,12 @@ class _Script:
         only wraps another one (`WRAPPERS`), class and arguments are those of the inner one; arguments of the wrapper
         are left out, at `place`. `metric`, `mode` and `max_t` are taken out, as the search's own.
         """
-        name = ast.unparse(node)
-        before = [
-            part.value
-            for part in self._assignments
-            if part.lineno < node.lineno and ast.unparse(part.targets[0]) == name
-        ]
-        call = before[-1] if before else node  # the last assignment counts
+        call = node
+        for part in self._assignments.get(
+            ast.unparse(node), []
+        ):  # the last one above the call counts
+            if part.lineno < node.lineno:
+                call = part.value
         arguments = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
         for number, part in enumerate(getattr(call, "args", ()), 1):
             arguments[f"argument {number}"] = part
@@ -674,9 +664,8 @@ class _Script:
 
         It may stand in the call itself, or in what one of the call's names was assigned.
         """
-        names = [part.id for part in ast.walk(call) if isinstance(part, ast.Name)]
-        assigned = [self._values[name] for name in names if name in self._values]
-        for top in [call, *assigned]:
+        names = [part for part in ast.walk(call) if isinstance(part, ast.Name)]
+        for top in [call, *map(self._assigned, names)]:
             for part in ast.walk(top):
                 if isinstance(part, ast.Name) and part.id in self._functions:
                     self.function = self.function or part.id
@@ -717,7 +706,11 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     command with its flags. `SyntaxError` where it is no Python.
     """
     script = _Script(found, text, file)
-    script.note_runs()
+    for part in script.tree.body:
+        runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
+        if runs and isinstance(part, ast.Assign | ast.Expr):
+            line = f"line {part.lineno} runs as the module is imported"
+            found.left_out.append(f'{line}; put it below `if __name__ == "__main__":`')
     for node in ast.walk(script.tree):
         try:
             script.read(node)

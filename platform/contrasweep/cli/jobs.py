@@ -238,7 +238,7 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
         print(_job(name, address).stop())
         return
     from contrasweep.live.overview import study_names
-    from contrasweep.live.state import is_living, read_live
+    from contrasweep.live.state import has_driver
     from contrasweep.results.ledger import campaign_names
     from contrasweep.storage.lease import stop_driver
     from contrasweep.storage.records import StudyRecords
@@ -246,12 +246,8 @@ def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STO
     study = reports.name(name)
     if study in campaign_names(storage):
         names = (other for other in study_names(storage) if other.startswith(f"{study}."))
-        living = []
-        for other in names:
-            records = StudyRecords(storage, other)
-            state = read_live(records)
-            if state is not None and is_living(state):
-                living.append(records)
+        every = [StudyRecords(storage, other) for other in names]
+        living = [records for records in every if has_driver(records)]
         if not living:
             raise SpecError("no study of this campaign runs", place="STUDY", value=study)
         # Where several run at once, the last by name is stopped; the same command then stops the next.

@@ -634,6 +634,12 @@ def is_living(state: RunState) -> bool:
     return not state.ended and time.time() - state.updated < SILENT_S
 
 
+def has_driver(records: StudyRecords) -> bool:
+    """Whether a driver trains the study now, as far as its `live.json` tells."""
+    state = read_live(records)
+    return state is not None and is_living(state)
+
+
 def watch(records: StudyRecords, display: Display, *, once: bool = False) -> RunState | None:
     """Show the study's newest run until it ends, or just `once`, and return its last state.
 

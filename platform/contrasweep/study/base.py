@@ -52,17 +52,21 @@ COLUMNS = (
 MEASURED = ("seconds", "gpu_memory_gib")
 """Columns with what the platform measures of each trial."""
 NO_RESULT = (
-    *(
-        "name",
-        "description",
-        "labels",
-        "tracking",
-        "max_failures",
-        "budget_hours",
-        "budget_gpu_hours",
-    ),
-    *("smallest_difference", "trial_hours", "report_minutes", "notify", "evaluate"),
-    *("keep", "keep_checkpoints_of", "process"),
+    "name",
+    "description",
+    "labels",
+    "tracking",
+    "max_failures",
+    "budget_hours",
+    "budget_gpu_hours",
+    "smallest_difference",
+    "trial_hours",
+    "report_minutes",
+    "notify",
+    "evaluate",
+    "keep",
+    "keep_checkpoints_of",
+    "process",
 )
 """Fields that change no result, so that a Sweep that has run may be declared again with another value of one."""
 MAX_CELLS = 50_000

@@ -188,12 +188,6 @@ class Follower:
         """How many trials' ends this follower has shown."""
         return len(self._new)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a driver trains the study now, as far as the storage tells."""
-        state = read_live(self.records)
-        return state is not None and is_living(state)
-
     def gap(self) -> str:
         """Return a line on what the tracker lacks although the storage has it, and the command that completes it.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from contrasweep.errors import BrokenFileError, SpecError, StorageError, plural
 from contrasweep.imports import import_from_here, import_path
-from contrasweep.live.state import is_living, read_live
+from contrasweep.live.state import has_driver, is_living, read_live
 from contrasweep.rows import Row, metrics_of, step_of
 from contrasweep.storage.attempts import BegunTrial
 from contrasweep.storage.json_file import JsonFile, stored
@@ -300,7 +300,7 @@ def _sync(
                 mended = follower.compare()
             if complete is None:
                 complete = planned is None or len(follower.ended) >= planned
-            if follower.is_running:
+            if has_driver(records):
                 outcome: Outcome = "running"
             elif complete:
                 outcome = "complete"
