@@ -1,7 +1,7 @@
 """Keep one trial from taking its neighbours' memory: limits of this process, on GPU and host.
 
-Both turn an overrun into an exception of the trial that caused it, which `out_of_memory` knows, where the
-machine's own answer (the kernel's or Ray's killer) would end a process, perhaps a neighbour's.
+Both limits turn an overrun into an exception of the trial that caused it, which `out_of_memory` knows. Without them the
+kernel or Ray would end a process, perhaps a neighbour's.
 A guard, not isolation: memory that CUDA takes outside of torch's allocator is not counted.
 """
 

@@ -1,6 +1,6 @@
 """The hosts of a cluster while a study runs: new ones are used, and missing ones are requested.
 
-A host is requested by a placement group, which an autoscaler answers with a node and which ends with this process, so
+A host is requested by a placement group, which an autoscaler answers with a node. The group ends with this process, so
 that no node is kept for a driver that was killed.
 """
 

@@ -76,8 +76,8 @@ JobAnswer = Mapping[str, Any]
 class Job:
     """A job that the cluster at `address`, `http://HEAD:8265`, has accepted.
 
-    Its methods ask the dashboard there, and raise `SubmissionError` where that does not answer, or not as Ray does,
-    `JobNotFoundError` where it does not know the job.
+    Its methods ask the dashboard there. They raise `JobNotFoundError` where it does not know the job, `SubmissionError`
+    where it does not answer, or not as Ray does.
     """
 
     id: str

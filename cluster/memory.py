@@ -1,16 +1,17 @@
 """GPU memory and work of training, counted without a GPU; `planning.learned` makes peaks of the counts of memory.
 
-Memory: counted are the tensors that autograd keeps for the backward pass, the parameters once for the weights, once for
-the gradients and once for each parameter-sized state of the optimiser (Adam 2, SGD with momentum 1), and what lies on
-the device anyway, such as the data. Saved tensors are counted on fake ones, which have shape and storage but no
-memory, in under a second.
+Memory has three parts. The first are the tensors that autograd keeps for the backward pass. The second are the
+parameters: once for the weights, once for the gradients, once for each parameter-sized state of the optimiser (Adam 2,
+SGD with momentum 1). The third is what lies on the device anyway, such as the data. Saved tensors are counted on fake
+ones, which have shape and storage but no memory, in under a second.
 
-Work: a step takes as long as its operations at `UTILISATION` of the GPU's peak and its bytes at the peak of its memory,
-one after the other, or as the launches of its kernels where these take longer, which they do in small networks at small
-batches (the roofline model of Williams, Waterman and Patterson 2009, and what PyTorch needs from Python). The backward
-pass does what the forward pass does twice over. A trial on a share of a GPU has that share of both. Beside the training
-of ResNet-50 that NVIDIA publishes (DeepLearningExamples, 224 px, one GPU: 367 and 938 images a second in float32 on a
-V100 and an A100, 1200 and 2470 in half precision), what is counted here is .97 to 1.54 of the time.
+Work: a step takes the time of its operations at `UTILISATION` of the GPU's peak, plus that of its bytes at the peak of
+its memory (the roofline model of Williams, Waterman and Patterson 2009). Where the launches of its kernels take longer,
+it takes that time: so it is in small networks at small batches, because of what PyTorch needs from Python. The backward
+pass does the work of two forward passes. A trial on a share of a GPU has that share of both peaks.
+
+NVIDIA publishes how fast ResNet-50 trains (DeepLearningExamples, 224 px, one GPU): 367 and 938 images a second in
+float32 on a V100 and an A100, 1200 and 2470 in half precision. The time that is counted here is .97 to 1.54 of that.
 Steps of models of reviews, which have LSTMs, were timed on a CPU alone (benchmarks/results/review_hours.md).
 """
 
@@ -209,11 +210,17 @@ def count(
 ) -> Count:
     """Count what one training step of `build_model()` keeps, without a GPU, and unless `fake` is off without memory.
 
-    optimizer_states: how many values the optimiser keeps for each parameter. precision: that of autocast.
-    inputs: shape of the one input tensor with all images of a step ([2B c h w] where two views or the images of
-    a pair go through the encoder together), or a function that builds the model's arguments, as a tuple.
-    loss: what the model's output goes through, where that keeps memory worth counting. The tensors are fake:
-    code that looks at their values (`.item()`, `if x > 0`) cannot be counted and raises `ClusterError`.
+    Args:
+        build_model: Makes the model.
+        inputs: The shape of the one input tensor with all images of a step, [2B c h w] where two images of an example
+            go through the encoder together; or a function that returns the model's arguments, as a tuple.
+        loss: What the model's output goes through, where that keeps memory worth counting.
+        optimizer_states: How many values the optimiser keeps for each parameter.
+        precision: The precision of autocast.
+        fake: Whether tensors have no values.
+
+    Raises:
+        ClusterError: The model fails; with fake tensors, so does code that looks at values (`.item()`, `if x > 0`).
     """
     import torch
 

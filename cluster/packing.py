@@ -134,8 +134,8 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
     """Return the share 1/n of a `gpu` for one trial, or None if its memory is more than the GPU has.
 
     A trial that asks for several GPUs gets whole ones, and their number is returned. The share covers memory with its
-    margin, the measured busy fraction, and the trial's part of the cores that a host has for each GPU (`cpus_per_gpu`;
-    infinite: cores do not count). It is 1/16 at least.
+    margin, the measured busy fraction, and the trial's cores of the `cpus_per_gpu` that a host has for each GPU
+    (infinite: cores do not count). It is 1/16 at least.
     """
     footprint = footprint.on(gpu.type)
     if gpu.memory_gib and footprint.gpu_memory_gib / max(footprint.gpus, 1) > gpu.memory_gib:

@@ -23,10 +23,10 @@ UNITS = 720720
 class Makespan:
     """The duration of a plan.
 
-    `gpu_hours` are time x share of a GPU (hours of its placement, for a trial that has none). `cost` is that of all
-    hosts for the whole time, in the inventory's currency, and `trials_cost` that of the parts of hosts which trials
-    held, for as long as they did. `utilisation` is the fraction of all GPUs (all cores, where there is no GPU) that
-    trials held over the whole time.
+    `gpu_hours` are time x share of a GPU; a trial without a GPU counts as if it had a whole one. `cost` is the price of
+    all hosts for the whole time, in the inventory's currency. `trials_cost` is the price of the parts of hosts that
+    trials held, for as long as they held them. `utilisation` is the fraction of all GPUs that trials held over the
+    whole time (of all cores, where there is no GPU). `finished` and `infeasible` are numbers of trials.
     """
 
     hours: float

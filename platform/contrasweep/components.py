@@ -133,8 +133,10 @@ class Table(dict[str, E], Generic[E]):
         """Return the component that `value` means: a name, or a mapping of `name` and parameters.
 
         `default` is the name that a mapping without one means. `defaults` are values for parameters that `value` does
-        not give; those that the component does not have are ignored. `SpecError`, at the place below `value`, for
-        another type, a name that is neither in the table nor a dotted path, and a parameter that the component has not.
+        not give; those that the component does not have are ignored.
+
+        Raises `SpecError`, at a place below that of `value`: `value` is of another type, its name is neither in the
+        table nor a dotted path, or the component has no such parameter.
         """
         if isinstance(value, Component):
             value = value.to_plain()

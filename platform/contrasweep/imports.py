@@ -102,8 +102,8 @@ def check_no_imports(storage: Path) -> None:
 def project_folders() -> list[Path]:
     """Return where a project's own files are looked for.
 
-    First the folder in which the process was started (also in a worker of Ray Tune, which changes it), then the folders
-    to import from that hold no installed packages.
+    The first is the folder in which the process was started; a worker of Ray Tune, which changes its folder, has that
+    one too. Then come the folders of `sys.path` that hold no installed packages.
     """
     first = os.environ.get("TUNE_ORIG_WORKING_DIR") or Path.cwd()
     folders = dict.fromkeys(Path(place) for place in (first, *sys.path) if place)

@@ -16,9 +16,9 @@ readers.
 
     resolved_config(Settings(epochs=5))    # {"epochs": 5, "optimizer": {"name": "sgd", "momentum": .9}}
 
-`resolved_config` is what a trial's id digests and its record keeps: every setting, plain and nested. A field whose
-default means "as before" (or that says where a trial runs, not what it is) has `OMIT_DEFAULT` in its type and is
-left out while it has that default, so that adding the field changes no id.
+`resolved_config` is what a trial's id digests and its record keeps: every setting, plain and nested. A field with
+`OMIT_DEFAULT` in its type is left out while it has its default, so that adding the field changes no id. That is for
+fields whose default means "as before", and for those that say where a trial runs, not what it is.
 """
 
 import ast

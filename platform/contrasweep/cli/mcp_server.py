@@ -1,8 +1,8 @@
 """`contrasweep mcp`: a storage and a folder of studies for programs that speak the Model Context Protocol.
 
-Each tool runs the command of the command line in a process of its own and returns the document that it prints, so that
-there is one implementation, and code of a study never runs in the server. The storage and the folder are fixed when the
-server starts. Names, logs and errors come from studies: they are data, bounded in length, with control characters
+Each tool runs a command of the command line in a process of its own, and returns the document that the command prints.
+So there is one implementation, and code of a study never runs in the server. The storage and the folder are fixed when
+the server starts. Names, logs and errors come from studies: they are data, bounded in length, with control characters
 escaped. What spends is there where it is allowed, within a budget of which each call takes its part beforehand.
 """
 
@@ -339,8 +339,8 @@ class Tools:
         def settle() -> None:
             """Wait for the process to end, and book what it has spent; if `watched`, end it where nothing is left.
 
-            Where the storage cannot tell what was spent, the process goes on to its end without being watched, and all
-            that was left counts as spent.
+            Where the storage cannot tell what was spent, the process is not watched any more. All that was left then
+            counts as spent.
             """
             spent = left
             try:

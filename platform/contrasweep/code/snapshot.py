@@ -33,8 +33,8 @@ class TooLarge(StorageError):
 def pack(code: Code) -> bytes:
     """Return the sources of `code` as a zip file; raise `TooLarge` with the size if that is over `MAX_BYTES`.
 
-    Left out are files of other kinds than `KEPT`, and those with passwords by their name or by that of the file to
-    which they are a link. One content gives the same bytes each time.
+    Files of other kinds than `KEPT` are left out. So are files whose name, or the name of the file that they link to,
+    tells of passwords. One content gives the same bytes each time.
     """
     files = {}
     for source in code.sources.values():

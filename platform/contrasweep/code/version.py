@@ -302,8 +302,8 @@ def short_digest(data: bytes) -> str:
 def differing_modules(modules: Mapping[str, str]) -> list[str]:
     """Return the names of those `modules` (name -> digest) that differ here or cannot be found.
 
-    A notebook's function (`__main__`) has no module of its own and travels with the trial, as do the values that a
-    function has closed over (`module:function`): these are not looked at.
+    Two kinds of names are passed over, because they travel with the trial: a notebook's function (`__main__`), and the
+    values that a function has closed over (`module:function`).
     """
     walk = _Walk()
     names = [

@@ -103,8 +103,8 @@ CommandSettings = checked(_Command, extra="allow")
 def check(words: Sequence[str], config: Config) -> None:
     """Raise `SpecError` for a command that cannot run.
 
-    That is so where a placeholder has no value in `config` or no such form, where a setting has a name of `OWN` or
-    `ALL`, and where there is no such program or script here.
+    That is so for a placeholder that has no value in `config` or no such form, and for a setting with a name of `OWN`
+    or `ALL`. It is so too where the program or a script is not here.
     """
     if not words:
         raise SpecError("a command has at least one word", place=COMMAND, value=list(words))

@@ -329,9 +329,9 @@ class Pace:
     def _length(self, trial: RunningTrial, spent: float) -> float | None:
         """Return the seconds that a running trial takes in all; None where that is not known.
 
-        Where its first report is `WORTH_S` or longer before its last one, the pace between these two gives the time of
-        the steps that are left. Else the mean of trials that have ended counts, or `spent`, the seconds so far, where
-        these are more.
+        Where its first and its last report are `WORTH_S` or more apart, the pace between them gives the time of the
+        steps that are left. Else it is the mean of trials that have ended, but no less than `spent`, the seconds so
+        far.
         """
         if trial.steps and trial.reported is not None and trial.first_reported is not None:
             span = trial.reported - trial.first_reported

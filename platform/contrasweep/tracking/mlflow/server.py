@@ -1,7 +1,7 @@
 """The runs of one study on an MLflow store, by MLflow's public calls alone. It blocks and raises `TrackingError`.
 
-`Server` is what a `Follower` needs of a tracker: it is told of running and of ended trials, finds their runs by the tag
-`trial_id`, and sends what a run lacks of what the storage has.
+A `Follower` tells `Server` of running and of ended trials. `Server` finds their runs by the tag `trial_id`, and sends
+what a run lacks of what the storage has.
 """
 
 import getpass
