@@ -151,7 +151,7 @@ def share(footprint: Footprint, gpu: Gpu, *, cpus_per_gpu: float = math.inf) -> 
         footprint.gpu_busy,
         footprint.cpus / cpus_per_gpu if cpus_per_gpu else 1.0,
     )
-    # The largest n of which 1/n is as much as is required; 1 where even a whole GPU is less, as with the margin.
+    # The largest n for which 1/n covers what is required; 1 where even a whole GPU does not, because of the margin.
     if required * MAX_TRIALS_PER_GPU <= 1:
         return Fraction(1, MAX_TRIALS_PER_GPU)
     return Fraction(1, max(1, math.floor(1 / required + 1e-9)))

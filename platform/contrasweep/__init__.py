@@ -126,11 +126,11 @@ def load(name: str, *, storage: str = STORAGE) -> "Results":
     """Return the results of a study as they lie in a storage; its code and data are not needed.
 
     Args:
-        name: The study's name: one study, as several are compared by `judge`.
+        name: The name of one study; `judge` compares several.
         storage: The folder or the address (`s3://...`) of the storage.
 
     Returns:
-        The results so far, of a study that still runs too.
+        The results so far; the study may still run.
 
     Raises:
         SpecError: There is no study of this name in the storage.

@@ -71,9 +71,8 @@ def program() -> None:
         if (stream := getattr(sys, name)) is None:  # closed, as by `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 until the end
             continue
-        if stream is not getattr(
-            sys, f"__{name}__"
-        ):  # a caller has replaced it already, as a test does
+        # A stream that a caller has replaced already, as a test does, is left alone.
+        if stream is not getattr(sys, f"__{name}__"):
             continue
         output = Output(number, "w", closefd=False)
         outputs.append(output)
@@ -142,9 +141,8 @@ def main() -> None:
         interruption.at_once = False
         try:
             status = app(standalone_mode=False)
-        except (
-            BaseException
-        ):  # an import or compiled code may turn a KeyboardInterrupt into another error
+        # An import or compiled code may turn a KeyboardInterrupt into another error.
+        except BaseException:
             if not interruption.requested:
                 raise
             status = INTERRUPTED

@@ -422,9 +422,9 @@ def _read_hydra(found: Found, file: Path, content: Config, sweeper: Config) -> N
     """Read a configuration of Hydra with the Optuna sweeper into `found`; what has no counterpart is noted there.
 
     Args:
-        found: Is filled.
-        file: The file.
-        content: All of it.
+        found: What was found, which is filled here.
+        file: The file of the configuration.
+        content: The whole configuration.
         sweeper: Its part `hydra.sweeper`.
     """
     direction = sweeper.get("direction", "minimize")
@@ -626,10 +626,9 @@ class _Script:
         only wraps another one (`WRAPPERS`), class and arguments are those of the inner one; arguments of the wrapper
         are left out, at `place`. `metric`, `mode` and `max_t` are taken out, as the search's own.
         """
+        # The last assignment above counts.
         call = node
-        for part in self._assignments.get(
-            ast.unparse(node), []
-        ):  # the last one above the call counts
+        for part in self._assignments.get(ast.unparse(node), []):
             if part.lineno < node.lineno:
                 call = part.value
         arguments = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}

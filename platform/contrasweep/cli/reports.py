@@ -205,7 +205,7 @@ def bundle(
 
     from contrasweep.reporting.bundle import VERIFIER, pack_bundle
 
-    # The digests, told by another way than the file, show that it is this one and that its verifier is ours.
+    # Who gets these digests by another way than the file can see that it is this file, and that its verifier is ours.
     results = load(study, storage)
     content = pack_bundle(results, (dumps("report", summary(results)) + "\n").encode())
     write(content, output)

@@ -74,9 +74,8 @@ def _convert(source: Path, target: Path) -> None:
         )
     study, without_counterpart = converted(source)
     target.parent.mkdir(parents=True, exist_ok=True)
-    plain = json.loads(
-        json.dumps(study)
-    )  # a copy in which no list stands twice, which YAML would write as an alias
+    # A copy in which no list stands twice: YAML would write the second one as an alias.
+    plain = json.loads(json.dumps(study))
     target.write_text(yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=120))
     print(f"{target}: from {source}")
     for line in without_counterpart:

@@ -707,8 +707,8 @@ def _cells_of(function: Callable[..., Any]) -> bytes:
 def _bytecode(code: Any) -> Any:
     """Return what a function without source runs, as plain values: its bytecode, names, and constants.
 
-    Functions within it are constants and go the same way. The values differ between versions of Python. What is no
-    function is its `_plain` text.
+    Functions within it are constants, for which this function calls itself. The values differ between versions of
+    Python. Anything that is no function becomes its `_plain` text.
     """
     code = getattr(code, "__code__", code)
     if not isinstance(code, CodeType):

@@ -36,10 +36,9 @@ def main() -> None:
     control = int(sys.argv[1])
     status = int(sys.argv[2])
     words = sys.argv[3:]
+    # The worker waits for the process that ends here. Its child goes on, without a parent.
     if os.fork():
-        os._exit(
-            0
-        )  # the worker waits for the process that ends here; its child goes on without a parent
+        os._exit(0)
     os.setsid()  # no signal for the worker's group reaches it
     nothing = os.open(os.devnull, os.O_RDWR)
     # Linux gives a process whose parent has ended to the nearest process above that has asked so: a subreaper.

@@ -386,9 +386,8 @@ class Progress:
         self.state.host, self.state.pid = socket.gethostname(), os.getpid()
         self.pace = Pace()
         self.planned = dict(planned or {})
-        self.over: dict[
-            str, Status
-        ] = {}  # trial id -> status, of the trials that ended in this run
+        # Trial id -> status, of the trials that ended in this run.
+        self.over: dict[str, Status] = {}
         self._said = list[str]()  # messages that no display has yet
         self._warned = set[str]()  # ids of trials that printed warnings
         self._confirming = False  # whether a search has come to its confirmations
@@ -499,9 +498,8 @@ class Progress:
                     self._tell(
                         f"a trial of {self.state.name(record.arm)} has printed warnings: {logs_command}"
                     )
-                self._warned.add(
-                    record.trial_id
-                )  # it is there already for a stopped trial that went on
+                # A stopped trial that went on may be in the set already.
+                self._warned.add(record.trial_id)
                 self.state.warned = len(self._warned)
             self._count(
                 record,

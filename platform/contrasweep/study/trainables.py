@@ -110,7 +110,7 @@ def unimportable(study: Study) -> tuple[str, ...]:
         if path.startswith(FILE) or path.endswith(":__main__"):  # what a command runs
             continue
         try:
-            with contextlib.suppress(SpecError):  # where it is used, this says its place
+            with contextlib.suppress(SpecError):  # its user raises it
                 import_path(path)
         except ModuleNotFoundError:
             lacking.append(path)

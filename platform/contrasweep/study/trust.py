@@ -18,12 +18,12 @@ def check_named(stored: object, named: object, place: str, hint: str) -> None:
     a colon must stand in `named`, the values of the user. The words of a command must stand there too, and those of its
     settings that are more than a word, such as files. `hint` says how the user can name them.
     """
-    mine = set(_texts(named))
+    users_texts = set(_texts(named))
     # Our own package must not be allowed as a whole: it has code that a storage may not choose.
     allowed = {name.strip() for name in os.environ.get(ALLOWED, "").split(",")} - {"contrasweep"}
     for text in _naming(stored):
         source = re.split("[.:]", text, maxsplit=1)[0] if ":" in text else text
-        if text not in mine and source not in allowed:
+        if text not in users_texts and source not in allowed:
             raise SpecError(
                 "what only a storage names is not used",
                 place=place,

@@ -61,9 +61,8 @@ class Follower:
         self.target = target
         self._whole = whole
         self.ended: dict[str, EndedTrial] = {}  # the trials that have a record
-        self.waiting: dict[
-            str, Record
-        ] = {}  # of these, the records that the tracker does not show yet
+        # Trial id -> record, of those among them that the tracker does not show yet.
+        self.waiting: dict[str, Record] = {}
         self.refused: dict[str, str] = {}  # trial id -> why the tracker does not show it
         self.error = ""  # why the tracker takes nothing at the moment
         self._new: set[str] = set()  # ids of trials whose end this follower has shown

@@ -105,7 +105,7 @@ class Notifier:
     def _send(self, event: Event, text: str, state: RunState | None = None) -> None:
         """Give an event to the thread of each command, with the counts of `state` where it is known.
 
-        Secrets are blotted out of its texts.
+        Secrets are blotted out of the message.
         """
         self._told.add(event)
         message: Message = {

@@ -62,7 +62,7 @@ class TrackingProcess:
         self._tell(json.dumps(setup, default=str))
 
     def close(self, outcome: Outcome, timeout_s: float) -> str:
-        """Send the outcome, and wait until all is shown, for at most `timeout_s` seconds; then it goes on by itself.
+        """Send the outcome, and wait `timeout_s` seconds at most until all is shown; the process then goes on alone.
 
         Returns:
             A line on what is not shown by then; "" if nothing is missing.
