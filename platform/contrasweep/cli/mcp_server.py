@@ -458,14 +458,14 @@ class Tools:
         """Return the document that a command of contrasweep prints with `--json`.
 
         Args:
-            command: Its name, such as `plan`.
-            words: Its arguments.
+            command: The command's name, such as `plan`.
+            words: The command's arguments.
             flags: Options as they stand on a command line, `--extend`.
             options: Options with a value; those that are None are left out.
 
         Raises:
-            _CommandError: It printed an error, or no JSON.
-            SpecError: It gave no answer within `READ_S`; it is killed.
+            _CommandError: The command printed an error, or no JSON.
+            SpecError: The command gave no answer within `READ_S` seconds, and was killed.
         """
         if command != "list":  # the one command that reads no storage
             options["storage"] = self.storage

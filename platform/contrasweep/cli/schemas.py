@@ -861,9 +861,11 @@ class _Tight(GenerateJsonSchema):
     """Schemas of what is printed: every declared key is there and no other."""
 
     def typed_dict_schema(self, schema: Any) -> JsonSchema:
+        """Return the schema of a TypedDict, with no other members than its own."""
         return {**super().typed_dict_schema(schema), "additionalProperties": False}
 
     def dataclass_schema(self, schema: Any) -> JsonSchema:
+        """Return the schema of a dataclass, all of whose fields are there."""
         whole = super().dataclass_schema(schema)
         members = whole.get("properties", {})
         # A default of the class says nothing here: every member is printed.

@@ -601,7 +601,7 @@ def _leave_out(tree: ast.Module, role: str) -> None:
             body.append(node)
         elif role == "script":  # here the block runs, and its functions may read what it sets
             body += [inner for inner in node.body if isinstance(inner, _ASSIGNMENTS)]
-    # Of the studies at the top of the module those go that no other statement there names.
+    # A study at the top of the module is taken out unless another statement there names it.
     studies = [
         n for n in body if isinstance(n, ast.Assign | ast.AnnAssign) and _declares_study(n.value)
     ]

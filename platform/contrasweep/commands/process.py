@@ -137,7 +137,7 @@ class Process:
         """
         if self._control < 0:  # it was stopped before
             return
-        # At this sign the supervisor ends the command.
+        # The supervisor ends the command when CONTROL closes.
         os.close(self._control)
         self._control = -1
         self.ended(supervisor.GRACE_S + 5.0)

@@ -171,7 +171,7 @@ class AblationGrid(StudyBase):
                         )
 
     def _check_axis(self, axis: str, place: str) -> None:
-        """Raise `SpecError` at `place` for an axis that would take another column's name, or whose name is no line."""
+        """Raise `SpecError` at `place` for an axis with the name of another column, or with a name that is no line."""
         if axis in (*COLUMNS, *MEASURED) or axis.startswith("metric."):
             hint = (
                 "seeds: [0, 1, 2] and folds: 5 are fields of the study"
@@ -363,6 +363,7 @@ def _product(axes: Axes, zipped: list[Axes]) -> Iterator[MutableConfig]:
 
     One empty combination where there is neither.
     """
+    # A group for each axis, and for each zip: all its points as mappings, of one axis or of several.
     groups = [[{axis: value} for value in values] for axis, values in axes.items()]
     groups += [
         [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)]

@@ -109,8 +109,9 @@ def unimportable(study: Study) -> tuple[str, ...]:
     for path in sorted(set(dotted_paths(to_plain(study)))):
         if path.startswith(FILE) or path.endswith(":__main__"):  # what a command runs
             continue
+        # A path that leads nowhere is no matter here: what uses it raises the error, with its place.
         try:
-            with contextlib.suppress(SpecError):  # its user raises it
+            with contextlib.suppress(SpecError):
                 import_path(path)
         except ModuleNotFoundError:
             lacking.append(path)

@@ -187,7 +187,7 @@ def row_points(rows: Iterable[Row], keys: Mapping[str, str]) -> list[Point]:
 
 
 def study_note(study: TrackedStudy, table: str = "", all_trials: str = "") -> str:
-    """Return the study's description (Markdown): its text, the result table, what it is, and how to read the page.
+    """Return the study's description (Markdown): its text, the result table, its facts, and how to read the page.
 
     `table` is the table as Markdown ("": none yet), `all_trials` the address of the view that shows all trials ("": it
     is named without a link).
