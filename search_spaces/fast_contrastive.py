@@ -40,11 +40,11 @@ FAST: MutableConfig = PLAIN | {
 
 
 def _against_plain(data: str, third: int, look: str) -> AblationGrid:
-    """Return the study of a dataset. Plain trains for three times `third` epochs, fast for two times.
+    """Return the study of a dataset: the plain recipe trains for 3 x `third` epochs, the fast one for 2 x `third`.
 
-    `look` says which mild views suit the images, a key of `MILD`.
+    `look`, a key of `MILD`, says which mild views suit the images.
     """
-    # The plain recipe, the same cut to a third, and the fast one, which costs about as much as the latter.
+    # The plain recipe, the same cut to a third, and the fast one, which costs about as much as that third.
     arms = {
         "plain": PLAIN | {"epochs": 3 * third},
         "plain-third": PLAIN | {"epochs": third},
@@ -78,7 +78,7 @@ _LEFT_OUT: dict[str, MutableConfig] = {
 
 
 def _parts(data: str, third: int) -> AblationGrid:
-    """Return the ablation on a dataset. Two views are trained for half the epochs, so as long as one."""
+    """Return the ablation on a dataset. The arm with two views trains for half the epochs, so it takes as long."""
     epochs = {arm: third if arm == "two-views" else 2 * third for arm in _LEFT_OUT}
     return AblationGrid(
         name=f"fast-contrastive-parts-{data}",

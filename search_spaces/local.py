@@ -58,9 +58,10 @@ _WHERE = {"data": ["hra", "xbd"], "batch_size": [16, 128], "image_size": [512, 1
 
 
 def _table(name: str, description: str, **more: Any) -> AblationGrid:
-    """Return a study over five folds, of HRA thrice (`repeats`), which compares LOCAL's accuracy with others'.
+    """Return a study over five folds that compares LOCAL's accuracy with that of other arms, by default on HRA.
 
-    `more` are settings in place of these.
+    `more` are settings of the study that replace or complete the ones here. On HRA the folds are drawn three times
+    (`repeats`).
     """
     settings: MutableConfig = {
         "folds": 5,
@@ -140,17 +141,20 @@ def _single(base: MutableConfig) -> dict[str, Arm]:
 
 
 def _cells(*groups: tuple[str, tuple[int, ...], int]) -> dict[str, list[Any]]:
-    """Return zipped axes of `groups`, which are (dataset, batch sizes, D_E).
+    """Return zipped axes with a cell for each batch size of each of `groups`: (dataset, batch sizes, D_E).
 
-    Each batch size B has a cell, with the learning rate .1 B/256. D_E is at least the number of classes where 1024
-    allows it.
+    The learning rate of a batch size B is .1 B/256. D_E is at least the number of classes where 1024 allows it.
     """
-    # A row for each cell, turned into a column for each axis.
-    rows = [
-        (data, batch, 0.1 * batch / 256, dim) for data, batches, dim in groups for batch in batches
-    ]
-    names = ("data", "batch_size", "learning_rate", "projection.dim")
-    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    axes: dict[str, list[Any]] = {
+        name: [] for name in ("data", "batch_size", "learning_rate", "projection.dim")
+    }
+    for data, batch_sizes, dim in groups:
+        for batch_size in batch_sizes:
+            axes["data"].append(data)
+            axes["batch_size"].append(batch_size)
+            axes["learning_rate"].append(0.1 * batch_size / 256)
+            axes["projection.dim"].append(dim)
+    return axes
 
 
 _CIFAR = (("cifar10-lt", (4, 8, 12), 128), ("cifar100-lt", (32, 64, 80), 128))
@@ -286,8 +290,8 @@ def small_single(
 ) -> AblationGrid:
     """Return a study of single images on digits-lt's test part.
 
-    It has `arms`, with their own settings over `base`, at batches of 4, 8 and 16, and nearest neighbours by raw pixels
-    as the floor. `more` are settings in place of these.
+    It has `arms`, each with its own settings over `base`, at batches of 4, 8 and 16. Its floor is a further arm,
+    nearest neighbours by raw pixels. `more` are settings of the study that replace or complete the ones here.
     """
     settings: MutableConfig = {
         "data": "digits-lt",
@@ -474,7 +478,7 @@ RECIPE: Space = {
 
 
 def _searched(base: MutableConfig, space: Space, names: tuple[str, ...]) -> dict[str, Arm]:
-    """Return arms that search `space`; `beta`, the weight of the loss of l, only where a system has that loss."""
+    """Return an arm for each named system, which searches `space`; systems without the loss of l keep `beta` 0."""
     searched = {}
     for name in names:
         system = SYSTEMS[name]

@@ -28,8 +28,8 @@ MOMENTUM: Space = {"targets.momentum": Float(0.9, 0.999)}
 """How much of the averaged network a step keeps; the authors' .99 and above are made for more steps than these have."""
 
 
-def _of_labels(loss: str) -> tuple[MutableConfig, Space]:
-    """Return the config of a loss of margins in its hinge form, and the margins to search."""
+def _with_hinge(loss: str) -> tuple[MutableConfig, Space]:
+    """Return a method's config with this loss in its hinge form, and its search space: the margins."""
     hinge: MutableConfig = {"name": loss, "soft": False}
     return {"loss": hinge}, {"loss.margin": loss_space(loss, "cosine")["loss.margin"]}
 
@@ -49,16 +49,16 @@ METHODS: dict[str, tuple[MutableConfig, Space]] = {
     "supcon": ({"loss": "supcon"}, TEMPERATURE),
     "sincere": ({"loss": "sincere"}, TEMPERATURE),
     "ocl": ({"loss": "ocl"}, TEMPERATURE),
-    "triplet": _of_labels("triplet"),
+    "triplet": _with_hinge("triplet"),
     "lifted": (
         {"loss": "lifted_structured"},
         {"loss.margin": loss_space("lifted_structured", "cosine")["loss.margin"]},
     ),
-    "batch-hard": _of_labels("batch_hard"),
+    "batch-hard": _with_hinge("batch_hard"),
     "proxy-anchor": ({"loss": "proxy_anchor"}, {"loss.scale": Float(4.0, 64.0, log=True)}),
     "arcface": ({"loss": "arcface"}, {"loss.scale": Float(4.0, 64.0, log=True)}),
 }
-"""Each method with what is searched beside its learning rate."""
+"""Name of a method -> (its config, what is searched beside its learning rate)."""
 
 
 def _board(data: str, epochs: int, batch_size: int = 128) -> Sweep:

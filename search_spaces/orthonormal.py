@@ -28,9 +28,10 @@ def _study(
     floor: bool = False,
     **more: object,
 ) -> AblationGrid:
-    """Return a study of single images with these arms over `base`, and with `floor` raw pixels beside them.
+    """Return a study of single images with these arms, each with its own settings over `base`.
 
-    `more` are settings in place of these. Seeds are added while a comparison is undecided.
+    With `floor` there is an arm more, nearest neighbours by raw pixels. Seeds are added while a comparison is
+    undecided. `more` are settings of the study that replace or complete the ones here.
     """
     settings: dict[str, object] = {
         "data": "digits-lt",
@@ -40,7 +41,8 @@ def _study(
         "smallest_difference": TABLE_6_HALF,
     }
     built = {arm: Arm(PAIRS, config=base | config) for arm, config in arms.items()}
-    built |= {"raw-pixels": Arm(PIXELS)} if floor else {}
+    if floor:
+        built["raw-pixels"] = Arm(PIXELS)
     return AblationGrid(name=name, description=description, arms=built, **settings | more)  # type: ignore[arg-type]
 
 

@@ -47,19 +47,16 @@ def _study(
     `rates` are learning rates of arms, where one differs from that of `base`; `more` are settings of the study. Seeds
     are added while a comparison is undecided.
     """
-    arms = {
-        arm: Arm(
-            TRAIN,
-            config=base
-            | {"loss": loss, "learning_rate": (rates or {}).get(arm, base["learning_rate"])},
-        )
-        for arm, loss in losses.items()
-    }
+    rates = rates or {}
+    arms = {}
+    for arm, loss in losses.items():
+        rate = rates.get(arm, base["learning_rate"])
+        arms[arm] = Arm(TRAIN, config=base | {"loss": loss, "learning_rate": rate})
     settings: MutableConfig = {
         "data": "digits-lt",
         "seeds": [100],
         "metric": "accuracy",
-        "reference": next(iter(arms)),
+        "reference": next(iter(losses)),
         "smallest_difference": POINT,
         "replicates": Replicates(first=8, step=8, most=40, spending="power"),
     }

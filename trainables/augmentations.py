@@ -267,7 +267,7 @@ def policy_of(augmentation: Component) -> Policy | Transform:
 
 
 def _transform_of(augmentation: Component) -> Transform:
-    """Return the function of an image: the user's with its settings, or an object of the user's class."""
+    """Return what makes a view of an image: the user's function with its settings, or an object of the user's class."""
     built: Any = functools.partial(augmentation.entry.target, **augmentation.parameters)
     if inspect.isclass(augmentation.entry.target):
         with errors_named(f"{augmentation.name} cannot be built"):
@@ -295,11 +295,11 @@ def draw(
 def draw(
     policy: Policy | Transform, n: int, channels: int, generator: "torch.Generator"
 ) -> Draws | ExternalDraws:
-    """Draw the view of each of `n` images with so many channels: what happens to it, for `apply`.
+    """Draw for each of `n` images with so many channels what makes its view; `apply` makes it.
 
-    The 12 numbers an image of crop, flip, rotation and colours are drawn whether or not the policy uses them, so that
+    For each image 12 numbers are drawn, for crop, flip, rotation and colours, whether or not the policy uses them. So
     two policies differ in what they do and not in their luck. A policy with blur or solarisation draws 3 more after
-    them. Of a user's own transform one number an image is drawn, the seed of its view.
+    them. For a user's own transform one number is drawn for each image, the seed of its view.
     """
     if not isinstance(policy, Policy):
         return ExternalDraws(policy, torch.randint(2**62, (n,), generator=generator))
@@ -346,12 +346,13 @@ def apply(
     views = _moved(images, draws)
     if draws.colour is not None and draws.contrast is not None:
         views = torch.einsum("nij,njhw->nihw", draws.colour, views)
-        # Contrast: values about the view's mean gray. In place, as most of the time is memory.
+        # Contrast scales values about the view's mean gray. In place, since these steps wait for memory most of all.
         contrast = draws.contrast[:, None, None, None]
         mean = _gray(views).mean((2, 3), keepdim=True)
         views = views.mul_(contrast).add_(mean * (1 - contrast)).clamp_(0, 1)
     if draws.effects is None:
         return views
+    # Blur, then solarisation, which inverts values of .5 and more.
     sigma, solarized = draws.effects.unbind(1)
     blurred = _blurred(views, sigma)
     return torch.where(
@@ -360,7 +361,7 @@ def apply(
 
 
 def _moved(images: Float[Tensor, "n c h w"], draws: Draws) -> Float[Tensor, "n c h w"]:
-    """Return each image with its pixels where the view has them, in memory of its own."""
+    """Return each image cropped, turned or mirrored as it was drawn, in new memory that later steps may overwrite."""
     if draws.affine is not None:
         grid = F.affine_grid(draws.affine, list(images.shape), align_corners=False)
         return F.grid_sample(

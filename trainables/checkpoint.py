@@ -66,6 +66,7 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
         SpecError: The checkpoint holds no encoder, or one with other tensors; the message names the first.
     """
     # In both methods the network is a sequence of encoder and head, so that names of the encoder's tensors begin "0.".
+    # They have no such prefix in `encoder` itself.
     try:
         parts: dict[str, StateDict] = _read(folder)["parts"]
         network = parts.get("average") or parts["model"]
@@ -83,22 +84,25 @@ def load_encoder(folder: Path, encoder: "nn.Module") -> None:
         raise SpecError(
             "the checkpoint to start from holds no encoder", place="start", hint=hint
         ) from None
-    # Name -> shapes in the encoder and in the checkpoint; "none" where one lacks the tensor.
+    # Tensors that either side lacks, or has in another shape, make a mismatch.
     expected = encoder.state_dict()
-    names = [*expected, *(name for name in state if name not in expected)]
-    shapes = {
-        name: [list(s[name].shape) if name in s else "none" for s in (expected, state)]
-        for name in names
-    }
-    if wrong := [name for name, (own, saved) in shapes.items() if own != saved]:
-        own, saved = shapes[wrong[0]]
+    names = list(dict.fromkeys([*expected, *state]))
+    wrong = [name for name in names if _shape_in(expected, name) != _shape_in(state, name)]
+    if wrong:
+        first = wrong[0]
+        saved = _shape_in(state, first)
         raise SpecError(
             f"the encoder in the checkpoint has {len(wrong)} of {len(names)} tensors in other shapes",
             place="encoder",
-            value=f"{wrong[0]} {own}",
+            value=f"{first} {_shape_in(expected, first)}",
             hint=f"there it is {saved}: take the same encoder, and images of as many channels and pixels",
         )
     encoder.load_state_dict(state)
+
+
+def _shape_in(state: StateDict, name: str) -> list[int] | str:
+    """Return the shape of a tensor in `state`; "none" where `state` lacks it."""
+    return list(state[name].shape) if name in state else "none"
 
 
 def restore(folder: Path, parts: Mapping[str, Stateful]) -> StateDict:

@@ -37,12 +37,13 @@ def of_batch(
     labels: Ids,
     instance_ids: Ids | None = None,
 ) -> dict[str, float]:
-    """Return the metrics of a training batch.
+    """Return the metrics of a training batch, whose loss has this `value`.
 
-    These are `valid_anchors` (rows with a positive), `alignment`, `uniformity`, and for our own losses
-    `collapse_value`, `collapse_distance` = value - collapse_value, and `collapsed`, 1 where the loss stands within
-    1 % of its collapse value and the embeddings coincide (up to their length, where the similarity knows one: then
-    a scale far below the margin or temperature has the same effect).
+    These are `valid_anchors` (the number of rows with a positive), `alignment` and `uniformity`. Losses of scores also
+    have `collapse_value` (their value where all embeddings are equal), `collapse_distance` = value - collapse_value,
+    and `collapsed`. That is 1 where the value is within 1 % of the collapse value and all embeddings have one
+    direction, else 0. Where the similarity depends on lengths, the directions may differ: embeddings far shorter than
+    the margin or temperature have the same effect.
     """
     ids = (
         loss.ids(labels, instance_ids)
@@ -59,7 +60,8 @@ def of_batch(
     if isinstance(loss, ComposedLoss):
         constant = collapse_value(loss, ids, typical_score(loss, z))
         away = float(value) - constant
-        # A uniformity near 0: all directions coincide. Where lengths count too (no lowest score), it is not asked for.
+        # A uniformity near 0 says that all directions coincide. Where lengths count too (there is no lowest score),
+        # they need not.
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
         stuck = coincide and abs(away) <= 0.01 * max(abs(constant), 0.01)
         metrics |= {
@@ -71,13 +73,13 @@ def of_batch(
 
 
 def collapse_value(loss: ComposedLoss, ids: Ids, score: float | None = None) -> float:
-    """Return the value of `loss` when all embeddings are equal, so that every score is `score`.
+    """Return the value of `loss` for a batch with these `ids` [n] whose embeddings are all equal.
 
-    None is the largest score that the similarity has. It is log(n - 1) for SupCon, InfoNCE (without epsilon) and
-    OCL, mean log(1 + |N(i)|) for SINCERE, the margin for triplets and batch-hard, ln 2 for their soft forms.
-
-    All anchors of a class have the same value then, so one of each is computed where a loss allows it.
+    Every score is then `score`; None stands for the largest score of the similarity. The value is log(n - 1) for
+    SupCon, InfoNCE (without epsilon) and OCL, mean log(1 + |N(i)|) for SINCERE, the margin for triplets and batch-hard,
+    and ln 2 for their soft forms.
     """
+    # All anchors of a class have the same value, so one of each class is computed where the loss allows it.
     score = typical_score(loss, None) if score is None else score
     member, counts = members(ids)
     places = torch.arange(len(ids), device=ids.device)
@@ -151,12 +153,13 @@ OCL_IS_SCL = "OCL equals SCL at every step: no cosine of two negatives was negat
 def of_negatives(
     loss: Any, counts: Mapping[str, Sequence[Counts]], guard: Seen, *, ends: bool, name: str
 ) -> dict[str, float]:
-    """Return the metrics of an epoch, by name, from what `losses.negatives` has counted in each of its steps.
+    """Return the metrics of an epoch, by name, from the negatives that `losses.negatives` has counted in its steps.
 
-    `counts` are name of the metric -> counts of each step; it is empty for a loss whose scores have no sign.
-    `negative_cosines` is the share of negatives that a loss saw at a cosine below 0; it is missing where no step had
-    negatives. For OCL, `ocl_equals_scl` is 1 as long as the whole training had no such negative. At the end of the
-    training, a warning then says that OCL was the same as SCL.
+    `counts` has for each metric, such as `negative_cosines`, the counts of each step; it is empty for a loss whose
+    scores have no sign. The metric is the share of negatives with a cosine below 0; it is missing where no step had
+    negatives. For OCL there is also `ocl_equals_scl`, 1 as long as the whole training (by `guard`) had no such
+    negative. If that is so when the training `ends`, a warning with the trial's `name` says that OCL was the same as
+    SCL.
     """
     # One share above 0 is enough to say that the training had a negative cosine below 0.
     shares = {key: share_below(steps) for key, steps in counts.items()}

@@ -284,16 +284,17 @@ def _timm(
 
 
 def _first_conv(net: "nn.Module", channels: int) -> None:
-    """Replace the first convolution by one for so many channels, with new weights."""
-    # All else of it is kept; the path is where it stands in the network.
-    path, first = next((path, m) for path, m in net.named_modules() if isinstance(m, nn.Conv2d))
-    arguments: MutableConfig = {
+    """Replace the first convolution by one for so many channels, with new weights and the same other parameters."""
+    convolutions = [
+        (p, module) for p, module in net.named_modules() if isinstance(module, nn.Conv2d)
+    ]
+    path, first = convolutions[0]
+    same: MutableConfig = {
         name: getattr(first, name)
         for name in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
     }
-    net.set_submodule(
-        path, nn.Conv2d(channels, first.out_channels, bias=first.bias is not None, **arguments)
-    )
+    convolution = nn.Conv2d(channels, first.out_channels, bias=first.bias is not None, **same)
+    net.set_submodule(path, convolution)
 
 
 def encoder_of(net: "nn.Module", dim: int, file: str = "", sha256: str = "") -> "nn.Module":

@@ -11,11 +11,12 @@ from contrasweep.trainables.pytorch import Float, UInt8
 
 
 class FromPixels(nn.Module):
-    """A network on images as they are stored: uint8 [n c h w], one tensor a side.
+    """A network with its preprocessing, for images as they are stored: uint8 [n c h w], a tensor for each side.
 
-    They are scaled to [0, 1] and normalised by `mean` and `std` [c 1 1] about this `centre`, first resized to
-    squares of `size` pixels (None: as they are). What `numbers` makes of the sides as they come is given to the
-    network after them. In evaluation mode, so that an image's output depends on no other image.
+    The images are resized to squares of `size` pixels (None: not resized), scaled to [0, 1], and normalised by `mean`
+    and `std` [c 1 1] about this `centre` (see `normalised`). `numbers`, if given, computes further inputs of the
+    network from the stored images. The network is in evaluation mode, so that an image's output depends on no other
+    image.
     """
 
     mean: Tensor
@@ -75,13 +76,16 @@ def normalised(
     std: Float[Tensor, "c 1 1"],
     centre: Centre = "dataset",
 ) -> tuple[Tensor, ...]:
-    """Return (x - colour) / std with the same values on all sides, so that a shift between the sides stays.
+    """Return (x - colour) / std for each side x.
 
-    The colour is `mean` (`dataset`), or each item's own mean over its sides (`item`); `both` gives the channels
-    about the one, then about the other: [n 2c h w].
+    All sides of an item have the same colour, so that a shift between them stays. With `centre` "dataset" the colour is
+    `mean`, with "item" the item's own mean over its sides. "both" gives the channels twice, less `mean` and then less
+    the item's mean: [n 2c h w].
     """
-    colours: list[Tensor] = [mean] if centre != "item" else []
-    # The mean of each item and channel over its sides (0) and pixels (3, 4), as [n c 1 1].
+    colours: list[Tensor] = []
+    if centre != "item":
+        colours.append(mean)
+    # The mean of each item and channel over its sides (axis 0) and pixels (3, 4), as [n c 1 1].
     if centre != "dataset":
         colours.append(torch.stack(tuple(sides)).mean((0, 3, 4))[..., None, None])
     return tuple(

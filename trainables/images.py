@@ -115,7 +115,7 @@ def centre_box(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def rows_to_train(data: Manifest) -> int:
-    """Return how many rows a trial trains on: all training rows, less the fold that is held out where there are folds.
+    """Return on how many rows a trial trains: all training rows, or with folds all but those of one fold.
 
     Folds are taken to be equal in size.
     """
@@ -177,9 +177,10 @@ class Images:
         yield self.pixels
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """Return mean and standard deviation of each channel, of values in [0, 1]; 1 for a channel that never varies.
+        """Return mean and standard deviation of each channel over all images, of values in [0, 1].
 
-        They come from sums of integers, which are the same on every device and in any order.
+        The deviation is 1 for a channel that never varies. Both come from sums of integers, which are the same on every
+        device and in any order.
         """
         # Of each channel: the number of values, their sum, and the sum of their squares.
         n = 0
@@ -198,6 +199,7 @@ class Images:
         ]
         std = torch.tensor(variance, dtype=torch.float64).sqrt() / 255
         std = torch.where(std > 0, std, torch.ones_like(std))
+        # As [c 1 1], so that they fit images [n c h w].
         mean, std = (values.float()[:, None, None].to(self.device) for values in (mean, std))
         return mean, std
 
@@ -218,7 +220,7 @@ class StreamedImages(Images):
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """Return the images of these rows, on the device.
 
-        They go by pinned memory to a GPU, which copies it without waiting.
+        For a GPU they are read into pinned memory, from which it copies while the host goes on.
         """
         c, h, w = self.shape
         host = torch.empty((len(rows), h, w, c), dtype=torch.uint8, pin_memory=self.pinned)
@@ -283,7 +285,8 @@ class CroppedImages(StreamedImages):
             for view, box in zip(crops_by_view, boxes, strict=True):
                 view[i] = crop(pixels, box(height, width, i), self.shape[1])
 
-        # Threads, because decoding and scaling release the interpreter's lock. `list` waits, and raises what one did.
+        # In threads, because decoding and scaling release the interpreter's lock. `list` waits for all of them, and
+        # raises the exception of one that failed.
         list(_cutters().map(cut, range(len(rows))))
         return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
 
@@ -354,23 +357,26 @@ class Normalise:
     def joined(self, parts: Sequence[Float[Tensor, "_ c h w"]]) -> Float[Tensor, "n c h w"]:
         """Return the normalised values of several batches of images as one batch; memory is copied once."""
         shape = parts[0].shape[1:]
-        # As torch.cat lays it out, which of one channel or one pixel cannot tell that channels are last.
+        # The layout is that of torch.cat of the normalised parts. With one channel or one pixel, torch takes a tensor
+        # with channels last for a contiguous one.
         ambiguous = shape[0] == 1 or shape[1:].numel() == 1
+        lengths = [len(part) for part in parts]
         joined = torch.empty(
-            (sum(map(len, parts)), *shape),
+            (sum(lengths), *shape),
             dtype=torch.result_type(parts[0], self.mean),
             device=self.mean.device,
             memory_format=torch.contiguous_format if ambiguous else torch.channels_last,
         )
-        for part, place in zip(parts, torch.split(joined, list(map(len, parts))), strict=True):
+        for part, place in zip(parts, torch.split(joined, lengths), strict=True):
             place.copy_((part - self.mean).div_(self.std))
         return joined
 
 
 class Views:
-    """The random views of an epoch: for each place in `order`, one view by each of `policies`.
+    """The random views of an epoch: for each place in `order` (rows of `images`), one view by each of `policies`.
 
-    All is drawn at the start, from `key` (seed, fold, epoch). Any part of the epoch then has the same views.
+    All random numbers are drawn at the start, from `key` (seed, fold, epoch). So a view does not depend on the batch in
+    which it is asked for.
     """
 
     def __init__(
@@ -384,30 +390,29 @@ class Views:
         self.policies = policies
         self.order = order
         self.key = key
-        # Images that are cut while they are read have a seed for each crop; what is left of a policy is without crops.
+        # For each view, the seeds of its crops, which count where images are cropped while they are read.
         self.seeds = [
             torch.randint(2**62, (len(order),), generator=g) for g in self._generators("crop")
         ]
-        policies_left = (
-            [augmentations.without_crop(policy) for policy in policies]
-            if images.cropped
-            else policies
-        )
+        # For each view, what its policy does to the image; a crop while reading takes the place of the policy's.
+        if images.cropped:
+            policies = [augmentations.without_crop(policy) for policy in policies]
         self.draws = [
             augmentations.draw(policy, len(order), images.shape[0], g)
-            for policy, g in zip(policies_left, self._generators("view"), strict=True)
+            for policy, g in zip(policies, self._generators("view"), strict=True)
         ]
 
     def __call__(self, part: slice | Int[Tensor, " k"]) -> list[Float[Tensor, "k c h w"]]:
         """Return the views of these places of `order`, in [0, 1], one tensor for each policy."""
+        # First the pixels of each view, cropped or whole; then what its policy does to them.
         crops = [
             Crops(seeds[part].tolist(), policy)
             for seeds, policy in zip(self.seeds, self.policies, strict=True)
         ]
-        cut = self.images.views(self.order[part], crops)
+        pixels_of_views = self.images.views(self.order[part], crops)
         return [
             augmentations.apply(pixels, draws[part].to(pixels.device))
-            for pixels, draws in zip(cut, self.draws, strict=True)
+            for pixels, draws in zip(pixels_of_views, self.draws, strict=True)
         ]
 
     def _generators(self, what: str) -> Iterator["torch.Generator"]:
@@ -428,15 +433,16 @@ def batches(
     places: range | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
-    """Yield one epoch in batches: the views of `size` images, all first views before second ones, and their rows.
+    """Yield an epoch in batches: the views of `size` images, all first views before all second ones, and their rows.
 
-    There is one view for each of `policies`, in [0, 1] without `normalise`. Views are drawn from `key` (seed, fold,
-    epoch) for each place in `order`. So they do not depend on `size`, and a row that is drawn twice looks different
-    each time. The last, smaller batch is left out (it has other rows in each epoch) unless it is the only one.
+    Each image has a view for each of `policies`, with values in [0, 1] where `normalise` is None. Views are drawn from
+    `key` (seed, fold, epoch) for each place in `order`, the epoch's rows. So they do not depend on `size`, and a row
+    that comes twice looks different each time. Rows at the end that make no whole batch are left out, unless there is
+    no whole batch at all.
 
-    `places` are the numbers of the batches to yield (None: all). `share` is the part of each batch to yield, as (its
-    number, number of parts), with the views that these rows have in the whole batch. Streamed images are read and
-    augmented by a thread, ahead of the batch that is asked for.
+    `places` are the numbers of the batches to yield (None: all). `share` is (rank, processes): each batch is divided
+    equally among so many processes, and the part of this rank is yielded, with the same views as in the whole batch.
+    Streamed images are read and augmented by a thread, ahead of the batch that is asked for.
     """
     stream = _batches(images, normalise, policies, order, size, key, places, share)
     # A user's own transforms draw from torch's global generator, which a thread beside the training would disturb.
@@ -445,10 +451,10 @@ def batches(
 
 
 def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
-    """Yield the items of `items`, up to `ahead` of them computed before they are asked for, in a thread.
+    """Yield `items`, up to `ahead` of which a thread computes before they are asked for.
 
-    An exception reaches the consumer where its item would have; closing this iterator ends the thread after the item
-    that it is at.
+    An exception of `items` is raised here in place of the item that it prevents. Closing this iterator ends the thread
+    as soon as the item that it computes is there.
     """
     waiting: queue.Queue[Any] = queue.Queue(maxsize=ahead)
     closed = threading.Event()
@@ -465,7 +471,7 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
         return False
 
     def work() -> None:
-        """Put all items into the queue; an error, and the end, stand behind the last one."""
+        """Put (item, None) into the queue for each item, and at the end (_END, the error or None)."""
         try:
             for item in items:
                 if not put((item, None)):
@@ -476,7 +482,6 @@ def prefetched(items: Iterator[T], ahead: int = AHEAD) -> Generator[T]:
 
     worker = threading.Thread(target=work, name="prefetch", daemon=True)
     worker.start()
-    # What comes is (item, None), or at the end (_END, error or None).
     try:
         while True:
             item, error = waiting.get()
@@ -500,35 +505,38 @@ def _batches(
     places: range | None,
     share: tuple[int, int],
 ) -> Generator[tuple[Float[Tensor, "bv c h w"], Int[Tensor, " b"]]]:
-    """Yield the batches of `batches`; a process of several gets its `share` (rank, number) of each."""
+    """Yield what `batches` describes, without a thread."""
     views = Views(images, policies, order, *key)
     size = min(size, len(order))
-    # Views are drawn for `at_once` images at a time, as many as fit the device's memory: a step of some whole batches.
-    at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
-    step = size * max(1, at_once // size)
     rank, processes = share
-    batch_places = places or range(len(order) // size)
-    for start in range(batch_places.start * size, batch_places.stop * size, step):
-        batch_rows = slice(start, min(start + step, batch_places.stop * size))
-        part = batch_rows if processes == 1 else _share_of(batch_rows, size, rank, processes)
+    share_size = size // processes
+    numbers = places or range(len(order) // size)
+    end = numbers.stop * size
+    # Images are augmented in groups of whole batches, about as many images as suit the device (`CHUNK`).
+    at_once = max(1, CHUNK[images.device.type] // int(np.prod(images.shape)))
+    group = size * max(1, at_once // size)
+    for start in range(numbers.start * size, end, group):
+        # The places of the group in the epoch's order, of which this process takes its part of each batch.
+        places_of_group = slice(start, min(start + group, end))
+        part: slice | Tensor = places_of_group
+        if processes > 1:
+            part = _share_of(places_of_group, size, rank, processes)
         rows = order[part]
-        # A batch larger than `at_once` is drawn in several pieces.
-        drawn = [views(piece) for piece in _pieces(part, at_once)]
-        share_size = size // processes
+        # A group is augmented as one piece; but if it is a single batch that is too large, as several pieces.
+        pieces = [views(piece) for piece in _pieces(part, at_once)]
+        # For each view its tensor in each piece.
+        tensors_of_views = list(zip(*pieces, strict=True))
+        # A group in one piece has several batches, each a stretch from i on. One in several pieces is one batch: i is 0
+        # alone, and each stretch is the whole of its piece.
         for i in range(0, len(rows), share_size):
-            # All first views, then all second ones. Either one piece has several batches, of which this is one, or one
-            # batch has several pieces, each of which is taken as a whole (i is 0).
-            batch = [
-                view[i : i + share_size] for pieces in zip(*drawn, strict=True) for view in pieces
-            ]
-            yield (
-                torch.cat(batch) if normalise is None else normalise.joined(batch),
-                rows[i : i + share_size],
-            )
+            stretch = slice(i, i + share_size)
+            batch = [tensor[stretch] for tensors in tensors_of_views for tensor in tensors]
+            joined = torch.cat(batch) if normalise is None else normalise.joined(batch)
+            yield joined, rows[stretch]
 
 
 def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
-    """Cut places, a slice or indices [k], into stretches of at most `size`, of the same kind."""
+    """Cut places, a slice or indices [k], into pieces of the same kind with at most `size` places."""
     if isinstance(places, slice):
         return [
             slice(i, min(i + size, places.stop)) for i in range(places.start, places.stop, size)
@@ -537,8 +545,8 @@ def _pieces(places: slice | Int[Tensor, " k"], size: int) -> list[Any]:
 
 
 def _share_of(places: slice, size: int, number: int, count: int) -> Int[Tensor, " k"]:
-    """Return the places of part `number` of each batch of `size` places, whose `count` parts are equal."""
-    # As batches x parts x places of a part.
+    """Divide each batch of `size` places into `count` equal parts, and return the places of part `number` of each."""
+    # The places as [batches parts places of a part].
     return (
         torch.arange(places.start, places.stop)
         .view(-1, count, size // count)[:, number]

@@ -117,9 +117,10 @@ class Method(Protocol):
         """Whether training ends after this epoch; may depend on what was learned so far (early stopping)."""
 
     def evaluate(self, final: bool, folder: Path) -> Evaluation:
-        """Return scores where they are due after an epoch, and after the last one (`final`), with files in `folder`.
+        """Return scores of the test part, after an epoch where they are due and after the last one (`final`).
 
-        The epoch's checkpoint is written before: the last evaluation may load other weights (the best epoch's).
+        Files are written to `folder`. The epoch's checkpoint is written before: the last evaluation may load other
+        weights (the best epoch's).
         """
 
 
@@ -131,11 +132,11 @@ def run(
     evaluate_every: int = 0,
     checkpoint_every: int = 1,
 ) -> Generator[Report, None, None]:
-    """Train `method` to its end and report once an epoch (`step`, from 1); `resume` is a checkpoint's folder.
+    """Train `method` to its end and report once an epoch (`step`, from 1).
 
-    `evaluate_every` and `checkpoint_every` are in epochs, 0 for the last one only. A trial without a fold is
-    evaluated once, at the end: its test part is the dataset's own. Until an epoch has a gradient and changes a weight,
-    each report has `untrained` 1.
+    `resume` is the folder of a checkpoint to go on from; None: train from the beginning. `evaluate_every` and
+    `checkpoint_every` are in epochs, 0 for the last one only. A trial without a fold is evaluated once, at the end: its
+    test part is the dataset's own. Until an epoch has a gradient and changes a weight, each report has `untrained` 1.
     """
     evaluate_every = 0 if trial.fold is None else evaluate_every
     epoch = 0 if resume is None else restore(resume, method)

@@ -73,7 +73,7 @@ class Optimizer(Protocol):
 
 
 class _Momentum:
-    """Parameters with a velocity each, which gathers gradients: what SGD and LARS share."""
+    """Momentum, which SGD and LARS share: each parameter has a velocity, a decaying sum of its gradients."""
 
     states: ClassVar[float] = 1.0
 
@@ -420,8 +420,8 @@ def gradients_of(optimizer: Optimizer, loss: Tensor) -> list[Tensor]:
 class Schedule:
     """The learning rate at each of `steps` steps: linear warm-up from `warmup_from`, then a cosine to lr * decay^3.
 
-    With decay .1 it is SupContrast's. With `constant` there is no cosine: after the warm-up it is `lr`. It is a
-    function of the step alone, so that a resumed trial needs no state of it.
+    With decay .1 it is SupContrast's schedule. With `constant` there is no cosine: after the warm-up the rate is `lr`.
+    The rate depends on the step alone, so that a resumed trial needs no state of the schedule.
     """
 
     lr: float

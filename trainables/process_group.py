@@ -37,13 +37,13 @@ TIMEOUT = timedelta(minutes=10)
 
 @dataclass
 class Group:
-    """The group of processes that train one trial, as rank 0 sees it: `ranks` are those of rank 1, 2, ..."""
+    """The group of processes that train one trial, as rank 0 sees it: `ranks` are the processes of rank 1, 2, ..."""
 
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
-    def method(self, own: loop.Method) -> loop.Method:
-        """Return `own` as a method whose epochs are trained by all ranks together; as it is without other ranks."""
-        return JoinedMethod(own, self) if self.ranks else own
+    def method(self, of_rank_0: loop.Method) -> loop.Method:
+        """Return a method whose epochs all ranks train together, from rank 0's; without other ranks that one itself."""
+        return JoinedMethod(of_rank_0, self) if self.ranks else of_rank_0
 
     def begin(self, epoch: int) -> None:
         """Tell the other ranks to train this epoch."""
@@ -54,10 +54,12 @@ class Group:
 
     def lost(self) -> str:
         """Return which ranks have ended, with their exit codes, as text; "" while all run."""
-        ended = [
-            (i, code) for i, rank in enumerate(self.ranks, 1) if (code := rank.poll()) is not None
-        ]
-        return ", ".join(f"rank {i} ended with exit code {code}" for i, code in ended)
+        exit_codes = {i: rank.poll() for i, rank in enumerate(self.ranks, 1)}
+        return ", ".join(
+            f"rank {i} ended with exit code {code}"
+            for i, code in exit_codes.items()
+            if code is not None
+        )
 
     def await_loss(self) -> str:
         """Return what `lost` returns, after up to two seconds.
@@ -71,27 +73,27 @@ class Group:
 
 
 class JoinedMethod:
-    """A method whose epochs are trained by all ranks; the rest is rank 0's."""
+    """A method whose epochs are trained by all ranks; all else is done by rank 0's method alone."""
 
-    def __init__(self, own: loop.Method, group: Group) -> None:
-        self.own = own
+    def __init__(self, of_rank_0: loop.Method, group: Group) -> None:
+        self.of_rank_0 = of_rank_0
         self.group = group
 
     @property
     def guard(self) -> loop.Guard:
         """Return the guard of rank 0; the other ranks come to the same decisions."""
-        return self.own.guard
+        return self.of_rank_0.guard
 
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """Return the parts of rank 0, which equal those of the other ranks."""
-        return self.own.parts
+        return self.of_rank_0.parts
 
     def epoch(self, epoch: int) -> dict[str, float]:
         """Train an epoch on all ranks; `ProcessLostError` where one of them has ended."""
         try:
             self.group.begin(epoch)
-            return self.own.epoch(epoch)
+            return self.of_rank_0.epoch(epoch)
         # A rank that has ended shows as a failed collective or a closed pipe; any other error is the trial's own.
         except (RuntimeError, OSError) as error:
             if lost := self.group.await_loss():
@@ -102,22 +104,22 @@ class JoinedMethod:
 
     def ends(self, epoch: int) -> bool:
         """Whether training ends after this epoch."""
-        return self.own.ends(epoch)
+        return self.of_rank_0.ends(epoch)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Evaluate; the loop calls this in the process of rank 0 alone."""
-        return self.own.evaluate(final, folder)
+        return self.of_rank_0.evaluate(final, folder)
 
 
 @contextlib.contextmanager
 def joined(
     trial: Trial, resume: Path | None, *, size: int, build: str, device: str
 ) -> Iterator[Group]:
-    """Start a group of `size` processes, of which this one is rank 0; with `size` 1 there is no group.
+    """Start a group of `size` processes, of which this one is rank 0; with `size` 1 no process is started.
 
-    `build` is the dotted path of a function, by which the others build their method from `trial`. They begin where the
-    checkpoint `resume` ends (None: at the beginning), and end with this context. `SpecError` where a process would
-    have no GPU.
+    `build` is the dotted path of the function by which the other processes build their method from `trial`. They begin
+    where the checkpoint `resume` ends (None: at the beginning), and are ended with this context. `device` is the
+    setting of the trial. `SpecError` where it is a GPU and a process would have none.
     """
     if size == 1:
         yield Group()
@@ -205,9 +207,8 @@ def _end(group: Group) -> None:
 def work(rank: int) -> None:
     """Train epochs as rank 0 asks for them by standard input, until that is closed; the main loop of other ranks."""
     source = sys.stdin.buffer
-    trial, resume, build, kind, meet, size = pickle.loads(
-        source.read(int.from_bytes(source.read(8), "little"))
-    )
+    length = int.from_bytes(source.read(8), "little")
+    trial, resume, build, kind, meet, size = pickle.loads(source.read(length))
     epochs: queue.Queue[int] = queue.Queue()
 
     def listen() -> None:

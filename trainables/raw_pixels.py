@@ -50,8 +50,8 @@ class Settings:
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Classify test images by nearest neighbours in pixel space, and report once; there is nothing to resume.
 
-    The mean training image is subtracted first: raw pixels are never negative, so that all their cosines are close to
-    1.
+    The mean training image is subtracted first. Without that all cosines would be close to 1, since pixels are never
+    negative.
     """
     k = Settings(**trial.config).resolve(trial.data).neighbours
     fit, test = open_dataset(trial.data).parts(trial.fold)
@@ -59,6 +59,7 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     fit_labels = torch.tensor(fit.labels)
     pixels = _pixels(fit)
     mean = pixels.mean(0)
+    # The vote of the k nearest training images of each test image.
     predicted = search(pixels - mean, fit_labels, _pixels(test) - mean, labels, ks=(k,)).votes[k]
     # Without named classes, the largest label says how many there are.
     classes = len(trial.data.classes) or 1 + int(max(labels.max(), fit_labels.max()))

@@ -47,12 +47,12 @@ class Similarity:
 def unit(z: Rows) -> Rows:
     """Return z / |z|.
 
-    A zero vector stays zero and has zero gradient, where a division by a small constant would multiply the gradient
-    by its inverse.
+    A zero vector stays zero and has zero gradient. Had it been divided by a small constant, its gradient would be
+    multiplied by the inverse of that constant.
     """
     length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    nothing = length == 0
-    return torch.where(nothing, torch.zeros_like(z), z / torch.where(nothing, 1.0, length))
+    is_zero = length == 0
+    return torch.where(is_zero, torch.zeros_like(z), z / torch.where(is_zero, 1.0, length))
 
 
 def cosine(rows: Rows, columns: Columns) -> Scores:

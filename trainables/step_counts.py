@@ -22,18 +22,21 @@ def key_of(network: str, shape: Shape, precision: Precision) -> str:
 
 
 def line(first: Count, second: Count, rows: int) -> list[float]:
-    """Return the counts of a step as linear functions of its rows, from those of `rows` and of `rows` + 1 rows.
+    """Return a step's counts as linear functions of its rows, from the counts with `rows` and with `rows` + 1 rows.
 
-    The numbers are parameters and kernels, then intercept and slope of the bytes kept, of operations, and of bytes
-    moved.
+    The list has the numbers of parameters and of kernels, then an intercept and a slope for each of three counts: bytes
+    kept, operations, and bytes moved.
     """
-    # One row more adds the slope; the intercept is what stands at no rows.
-    numbers = [(count.saved, count.work.operations, count.work.moved) for count in (first, second)]
-    slopes = [after - before for before, after in zip(*numbers, strict=True)]
-    lines = [
-        (number - rows * slope, slope) for number, slope in zip(numbers[0], slopes, strict=True)
-    ]
-    return [first.parameters, first.work.kernels, *(value for pair in lines for value in pair)]
+    numbers: list[float] = [first.parameters, first.work.kernels]
+    # One row more adds the slope; the intercept is the count at no rows.
+    for before, after in (
+        (first.saved, second.saved),
+        (first.work.operations, second.work.operations),
+        (first.work.moved, second.work.moved),
+    ):
+        slope = after - before
+        numbers += [before - rows * slope, slope]
+    return numbers
 
 
 def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> Count | None:

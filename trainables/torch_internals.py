@@ -23,14 +23,14 @@ def _on_lists(name: str) -> Callable[..., Any]:
 
     @functools.wraps(getattr(Tensor, name))
     def each(tensors: Iterable[Tensor], *others: Any, **scalars: Any) -> list[Tensor]:
-        """Call the method of each tensor, with its part of each list in `others`, and a number for all of them."""
-        mates = [
+        """Call the method of each tensor; a list in `others` has an argument for each tensor, a number is for all."""
+        operands = [
             other if isinstance(other, list | tuple) else itertools.repeat(other)
             for other in others
         ]
         return [
-            getattr(tensor, name)(*mate, **scalars)
-            for tensor, *mate in zip(tensors, *mates, strict=False)
+            getattr(tensor, name)(*arguments, **scalars)
+            for tensor, *arguments in zip(tensors, *operands, strict=False)
         ]
 
     log.warning(

@@ -52,9 +52,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def load_model(folder: Path, trial: Trial) -> "nn.Module":
-    """Return the network in a checkpoint of `trial`.
+    """Return the network in a checkpoint of `trial`, in evaluation mode and on the CPU.
 
-    It takes uint8 images [n c h w] to the features or embeddings that the trial's scores are of, float32 [n d].
+    It takes uint8 images [n c h w] and gives float32 [n d]: features or embeddings, whichever the trial was scored on
+    (`evaluate_on`).
     """
     from contrasweep.trainables import checkpoint, images
     from contrasweep.trainables.contrastive.method import evaluated, network, parts_of
@@ -73,12 +74,12 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of all views of a batch, or of one chunk of it.
+    """Return the memory and the work of a trial with this config, for images of `data`.
 
-    On the device beside the network lie the images as uint8, the views that are drawn ahead, and the loss's own weights
-    with gradients and what the optimizer keeps of them. The loss's own matrices [2B 2B] are left out: with a ResNet
-    they stay below 3 % of the rest. Of the work, the networks of targets (BYOL, MoCo) are left out, and that chunks are
-    encoded twice.
+    A step of the network has all views of a batch, or one chunk of them. Beside the network the device holds the images
+    as uint8 and the views that are drawn ahead. It also holds the loss's own weights, with their gradients and the
+    optimizer's state. Three things are not counted: the loss's matrices [2B 2B], which with a ResNet stay below 3 % of
+    the rest; the networks of targets (BYOL, MoCo); and the second encoding of each chunk.
     """
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
@@ -90,16 +91,17 @@ def memory(config: Config, data: Manifest) -> Workload:
     if s.chunk_rows:
         chunks = math.ceil(rows / s.chunk_rows)
         rows = min(rows, s.chunk_rows)
-    # Images in uint8, a byte a value, unless they are streamed; and the views of some batches that are drawn at once,
-    # in float32, beside the images that they are drawn from (`n_views` + 1).
+    # Images lie whole on the device, a byte a value, unless they are cropped or too large.
     images = data.rows("train") + data.rows("test")
+    streamed = s.view_size or images * pixels > s.resident_gib * GIB
+    image_bytes = 0 if streamed else images * pixels
+    # The views of some batches are drawn at once, in float32, beside a copy of the images that they are drawn from.
     ahead = min(images, max(s.batch_size, CHUNK["cuda"] // pixels))
-    resident = 0 if s.view_size or images * pixels > s.resident_gib * GIB else images * pixels
-    views = (s.n_views + 1) * ahead * pixels * FLOAT
+    view_bytes = (s.n_views + 1) * ahead * pixels * FLOAT
     # Of streamed images, prefetched batches wait too, and one is in use.
-    if not resident:
-        views += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
-    # Of each weight of the loss: itself, its gradient, and the optimizer's states.
+    if streamed:
+        view_bytes += (AHEAD + 1) * s.n_views * s.batch_size * pixels * FLOAT
+    # Each weight of the loss counts for itself, for its gradient, and for each of the optimizer's states.
     states = optimizer_states(s.optimizer)
     loss_bytes = int(s.loss_weights(shape, len(data.classes)) * (2 + states) * FLOAT)
     precision: Precision = "bf16" if s.autocast else "fp32"
@@ -111,7 +113,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         step=known_step(s.network_text, shape, rows, precision),
         optimizer_states=states,
         precision=precision,
-        resident_bytes=resident + views + loss_bytes,
+        resident_bytes=image_bytes + view_bytes + loss_bytes,
         device=s.device,
         cpus=float(s.threads * processes),
         gpus=max(1, s.resources.gpus),

@@ -10,9 +10,10 @@ from contrasweep.trainables.checkpoint import StateDict
 
 
 class MomentumEncoder(nn.Module):
-    """theta' <- m theta' + (1 - m) theta after each step of `online`, from equal weights at the start.
+    """A copy of the network `online` whose weights theta' follow those of the network, theta, and have no gradients.
 
-    Source: He et al. 2020, equation 2. Statistics of normalisations are its own. It has no gradients.
+    After each step theta' becomes m theta' + (1 - m) theta (He et al. 2020, equation 2); at the start both are equal.
+    The copy has its own running statistics of batch normalisation.
     """
 
     def __init__(self, online: nn.Module) -> None:
@@ -21,7 +22,7 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, online: nn.Module, momentum: float) -> None:
-        """Move towards the weights of `online` by 1 - momentum."""
+        """Move the copy's weights towards those of `online` by the share 1 - `momentum` of their distance."""
         torch_internals.lerp_(
             list(self.network.parameters()), list(online.parameters()), 1 - momentum
         )
@@ -54,8 +55,8 @@ class Averaged:
     def update(self) -> None:
         """Update the average after a step of the model."""
         self.follower.update(self.source, self.decay)
-        for mine, theirs in zip(self.model.buffers(), self.source.buffers(), strict=True):
-            mine.copy_(theirs)
+        for copied, current in zip(self.model.buffers(), self.source.buffers(), strict=True):
+            copied.copy_(current)
 
     def state_dict(self) -> StateDict:
         """Return the averaged weights."""

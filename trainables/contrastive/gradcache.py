@@ -18,10 +18,11 @@ from contrasweep.trainables.pytorch import Float, Shaped
 
 @dataclass(frozen=True)
 class Step:
-    """A step in `chunks` chunks: loss, embeddings (both without graph) and gradients, in the order of the parameters.
+    """The outcome of a step whose batch was encoded in `chunks` chunks.
 
-    `exact` is false where the encoder normalises over the rows of a chunk (batch normalisation in training mode):
-    the gradient is then that of an encoder whose batches are the chunks.
+    `loss` and `embeddings` have no graph; `gradients` are in the order of the parameters. `exact` is false where the
+    encoder normalises over the rows of a chunk (batch normalisation in training mode). The gradient is then that of an
+    encoder whose batches are the chunks.
     """
 
     loss: Float[Tensor, ""]
@@ -52,35 +53,37 @@ def chunked_step(
         raise ValueError(f"rows: a chunk must hold at least 1 input, got {rows}")
     chunks = torch.split(inputs, rows)
     states = []
-    parts = []
-    # First pass, without graphs: embeddings of all chunks, and the random state before each.
+    encoded = []
+    # First pass, without graphs: the embeddings of all chunks, and the random state before each chunk.
     with torch.no_grad(), _buffers_kept(encoder):
         for chunk in chunks:
             states.append(_random_state(inputs.device))
-            parts.append(encoder(chunk))
-    # The loss of the whole batch gives the gradient of each embedding.
-    # Parameters of the loss itself, such as a learned temperature, get their gradient directly; the encoder's get none.
-    embeddings = torch.cat(parts).detach().requires_grad_()
+            encoded.append(encoder(chunk))
+    # The loss of the whole batch gives the gradient of each embedding. Parameters of the loss itself, such as a learned
+    # temperature, get their gradient here too; those of the encoder are not in this graph, so that theirs is None.
+    embeddings = torch.cat(encoded).detach().requires_grad_()
     value = loss(embeddings)
     upstream, *direct = torch.autograd.grad(value, [embeddings, *parameters], allow_unused=True)
     after = _random_state(inputs.device)
     gradients = [
         torch.zeros_like(p) if g is None else g for p, g in zip(parameters, direct, strict=True)
     ]
-    # Second pass, chunk by chunk: the same draws again, with a graph that takes the embeddings' gradient on.
+    # Second pass, with graphs: each chunk draws the same numbers as before, and passes the gradient of its embeddings
+    # on to the parameters. The gradients of all chunks add up.
     for chunk, state, part in zip(chunks, states, torch.split(upstream, rows), strict=True):
         _set_random_state(state, inputs.device)
         of_chunk = torch.autograd.grad(encoder(chunk), parameters, part, allow_unused=True)
-        for gradient, more in zip(gradients, of_chunk, strict=True):
-            if more is not None:
-                gradient += more
+        for total, addition in zip(gradients, of_chunk, strict=True):
+            if addition is not None:
+                total += addition
+    # The next step draws on from where the loss has left the generators.
     _set_random_state(after, inputs.device)
     return Step(
-        value.detach(),
-        embeddings.detach(),
-        gradients,
-        len(chunks),
-        len(chunks) == 1 or not _mixes_rows(encoder),
+        loss=value.detach(),
+        embeddings=embeddings.detach(),
+        gradients=gradients,
+        chunks=len(chunks),
+        exact=len(chunks) == 1 or not _mixes_rows(encoder),
     )
 
 
@@ -94,7 +97,7 @@ def _mixes_rows(encoder: nn.Module) -> bool:
 
 @contextmanager
 def _buffers_kept(encoder: nn.Module) -> Iterator[None]:
-    """Undo what a forward pass does to buffers such as running statistics."""
+    """Put buffers, such as running statistics, back at the end to the values that they have at the start."""
     before = [b.clone() for b in encoder.buffers()]
     try:
         yield

@@ -63,16 +63,15 @@ class Contrastive:
     """A trial in training: data, network and optimizer on the device."""
 
     def __init__(self, trial: Trial, settings: Settings) -> None:
-        settings = settings.resolve(trial.data)
-        self.settings = settings
+        self.trial = trial
+        self.settings = settings = settings.resolve(trial.data)
         # All draws follow from this key; the order of rows may have a seed that several trials share.
         self.key = (trial.seed, trial.fold)
-        self.order_key = (
-            trial.seed if settings.order_seed is None else settings.order_seed,
-            trial.fold,
-        )
+        order_seed = trial.seed if settings.order_seed is None else settings.order_seed
+        self.order_key = (order_seed, trial.fold)
         self.device = process_group.rank_of(seeding.pick_device(settings.device))
         seeding.prepare(self.device, settings.threads)
+        # The data: images of both parts, and the augmentation of each view.
         opened = [
             images.open_images(part, self.device, settings.resident_gib, settings.view_size)
             for part in parts_of(trial)
@@ -80,37 +79,39 @@ class Contrastive:
         # Images without labels may have one part only, which is then both.
         self.train = opened[0]
         self.test = opened[-1]
-        self.normalise = images.Normalise(opened[0])
-        self.classes = (
-            len(trial.data.classes)
-            or int(max(part.labels.max() for part in (self.train, self.test))) + 1
-        )
+        self.normalise = images.Normalise(self.train)
+        # Without named classes, the largest label says how many there are.
+        self.classes = len(trial.data.classes) or 1 + int(max(part.labels.max() for part in opened))
         self.policies = [augmentations.policy_of(chosen) for chosen in settings.augmentations]
-        # Seeded here, so that the initial weights depend on nothing that was drawn before.
-        seeding.reseed(*self.key, "weights")
-        self.model = network(settings, self.train.shape)
-        if trial.start_folder is not None:
-            checkpoint.load_encoder(trial.start_folder, self.model[0])
-        if distributed.processes() > 1:
-            joined_batch.convert(self.model)
-        self.model.to(self.device)
+        # What is trained. The order is that of the draws: first the network, then the loss's weights and the targets.
+        self.model = self._initial_network()
         self.loss = self._built_loss()
         self.schedule = self._schedule()
         self.targets = self._targets()
-        initial = initial_temperature(self.loss) if settings.learnable_temperature else None
-        self.temperature = (
-            None if initial is None else LearnableTemperature(initial).to(self.device)
-        )
+        self.temperature: LearnableTemperature | None = None
+        if settings.learnable_temperature:
+            initial = initial_temperature(self.loss)
+            self.temperature = LearnableTemperature(initial).to(self.device)
         # Targets may have a trained part (a predictor), and the temperature may be learned: one optimizer has all.
         trained = (self.model, self.targets.trained, self.temperature)
         self.trained = nn.ModuleList([part for part in trained if part is not None])
         self.optimizer = self._optimizer()
         self.average = Averaged(self.model, settings.ema) if settings.ema else None
-        # The guard's advice may name the temperature of the loss; targets with a loss of their own have none of it.
+        # The guard advises to raise the loss's temperature, but not where the targets do not use that loss.
         loss_in_use = settings.loss if looks_at_loss(settings.targets) else None
         self.guard = loop.Guard(settings.learning_rate, loss_in_use)
-        self.trial = trial
         self.evaluated_rows = min(EVAL_BATCH_ROWS, 4 * settings.batch_size)
+
+    def _initial_network(self) -> nn.Sequential:
+        """Return the network on the device, with new weights or with the encoder that the trial starts from."""
+        # Seeded here, so that the initial weights depend on nothing that was drawn before.
+        seeding.reseed(*self.key, "weights")
+        model = network(self.settings, self.train.shape)
+        if self.trial.start_folder is not None:
+            checkpoint.load_encoder(self.trial.start_folder, model[0])
+        if distributed.processes() > 1:
+            joined_batch.convert(model)
+        return model.to(self.device)
 
     def _built_loss(self) -> losses.AnyLoss:
         """Return the loss, its own weights (if any) on the device."""
@@ -148,15 +149,17 @@ class Contrastive:
         dim = self._dim() if self.settings.targets.name != "batch" else 0
         # A momentum encoder is a copy of the network as it is now: in training mode, so that both normalise by batches.
         self.model.train()
-        built: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
-        if hasattr(built, "n_views"):
-            built.n_views = self.settings.n_views
+        targets: Targets = self.settings.targets.build(self.model, self.schedule.steps, dim)
+        # Targets that take any number of views have an attribute for it (see `Targets`).
+        if hasattr(targets, "n_views"):
+            targets.n_views = self.settings.n_views
         if distributed.processes() > 1:
-            joined_batch.convert(built.trained)
-        for part in (built.trained, *built.parts.values()):
+            joined_batch.convert(targets.trained)
+        # Parts that are no modules, such as queues, move to the device by themselves.
+        for part in (targets.trained, *targets.parts.values()):
             if isinstance(part, nn.Module):
                 part.to(self.device)
-        return built
+        return targets
 
     def _schedule(self) -> optimisation.Schedule:
         """Return the learning rate of each step of the training."""
@@ -184,10 +187,11 @@ class Contrastive:
         }
 
     def epoch(self, report: int) -> dict[str, float]:
-        """Train what report 1, 2, ... is of, and return its metrics.
+        """Train until report 1, 2, ... is due, and return its metrics.
 
-        That is an epoch, or with `reports_per_epoch` above 1 that part of one.
+        A report is due after each epoch, or with `reports_per_epoch` above 1 after each of so many parts of an epoch.
         """
+        # Epochs count from 1, and the parts of an epoch from 0.
         parts = self.settings.reports_per_epoch
         epoch = (report - 1) // parts + 1
         part = (report - 1) % parts
@@ -210,29 +214,37 @@ class Contrastive:
                 if step_taken is not None:
                     norm, last = step_taken
                     measured.append(torch.stack([last.loss, norm]))
-                    negatives += [] if last.negatives is None else [last.negatives]
+                    if last.negatives is not None:
+                        negatives.append(last.negatives)
                     self._after_step(step)
                 step += 1
         self.guard.require_steps(len(measured), epoch)
         assert last is not None
+        # Means over the steps that were taken.
         loss, norm = torch.stack(measured).double().mean(0).tolist()
         metrics = {"loss": loss, "grad_norm": norm, "learning_rate": self.optimizer.lr}
-        # What is learned beside the network, as it is now; then what was counted of negatives.
-        learned = {} if self.temperature is None else {"temperature": self.temperature.value}
+        # Numbers that are learned beside the network, as they are now.
+        if self.temperature is not None:
+            metrics["temperature"] = self.temperature.value
         if isinstance(self.loss.weights, LearnedNumbers):
-            learned |= self.loss.weights.metrics()
+            metrics |= self.loss.weights.metrics()
+        # How many negatives had a score below 0, over all steps; then the diagnostics of the last batch.
         counts = {"negative_cosines": negatives} if has_signed_scores(self.loss) else {}
         ends = self.ends(report)
         negative_metrics = diagnostics.of_negatives(
             self.loss, counts, self.guard, ends=ends, name=self._name
         )
-        return metrics | learned | last.chunks | self._diagnose(last, report) | negative_metrics
+        return metrics | last.chunks | self._diagnose(last, report) | negative_metrics
 
     def _batches(self, epoch: int, part: int) -> tuple[int, Generator[tuple[Tensor, Tensor]]]:
-        """Return the number of the first step of an epoch's part in the whole training, and the part's batches."""
+        """Return the first step of a part of an epoch, as its number in the whole training, and the part's batches.
+
+        A batch is the views [n c h w] and the rows of their images, of which this process has its share.
+        `SpecError` where an epoch has fewer batches than parts, or the processes cannot share a batch equally.
+        """
         s = self.settings
         parts = s.reports_per_epoch
-        # The rows of the whole epoch, of which this part takes a stretch of whole batches.
+        # The rows of the whole epoch in the order of its batches.
         order = SAMPLINGS[s.sampling](
             self.train.labels.cpu(),
             seeding.generator(*self.order_key, epoch, "order"),
@@ -243,8 +255,8 @@ class Contrastive:
         count = len(order) // size
         if parts > count:
             raise SpecError(f"an epoch has {count} batches", place="reports_per_epoch", value=parts)
+        # The numbers of the batches of this part: the epoch's batches are divided as evenly as they can be.
         places = range(count * part // parts, count * (part + 1) // parts)
-        # Of each batch this process takes its equal share.
         rank, processes = distributed.place()
         if size % processes:
             raise SpecError(
@@ -261,10 +273,11 @@ class Contrastive:
             places=places,
             share=(rank, processes),
         )
-        return (epoch - 1) * max(1, len(order) // s.batch_size) + places.start, stream
+        steps_per_epoch = max(1, len(order) // s.batch_size)
+        return (epoch - 1) * steps_per_epoch + places.start, stream
 
     def _after_step(self, step: int) -> None:
-        """Move on all that follows the weights, and keep the temperature within its bound."""
+        """Update what follows the weights (targets, their average), and keep the temperature within its bound."""
         self.targets.after_step(step)
         if self.average is not None:
             self.average.update()
@@ -294,23 +307,26 @@ class Contrastive:
         return metrics
 
     def _gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
-        """Return loss and gradients of a batch; a process with a part of the batch gets those of the whole batch."""
-        loss, gradients, step = self._own_gradients(views, rows)
+        """Return loss, gradients and `Step` of a batch; each process of several gets those of the whole batch.
+
+        `views` [n c h w] and `rows` are the part of the batch that this process has.
+        """
+        loss, gradients, step = self._gradients_of_part(views, rows)
         # Each process has the gradient through its own rows, times the number of processes: their mean is that of all.
         if distributed.processes() > 1:
             gradients = process_group.average(gradients)
         return loss, gradients, step
 
-    def _own_gradients(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
+    def _gradients_of_part(self, views: Tensor, rows: Tensor) -> tuple[Tensor, list[Tensor], Step]:
         """Return loss, gradients and `Step` of the part of a batch that this process has.
 
         `views` [n c h w] has all first views, then all second ones, and so on; `rows` are the images' rows.
         """
         # Every view has the label and the row of its image.
-        rows = rows.to(self.device)
-        count = self.settings.n_views
-        labels = self.train.labels[rows].repeat(count)
-        rows = rows.repeat(count)
+        n_views = self.settings.n_views
+        rows = rows.to(self.device).repeat(n_views)
+        labels = self.train.labels[rows]
+        # The tally counts negatives with a score below 0 while the loss is computed.
         loss, tally = counted(self._loss())
 
         def objective(embeddings: Tensor) -> Tensor:
@@ -321,7 +337,7 @@ class Contrastive:
 
         chunk = self.settings.chunk_rows
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
-            # Chunks go with the batch as targets only (the settings were checked): the loss needs embeddings alone.
+            # A batch larger than a chunk, whose targets are the batch itself: the settings allow chunks with no others.
             if 0 < chunk < len(views):
                 done = chunked_step(self.model, views, objective, self.optimizer.parameters, chunk)
                 step = Step(
@@ -369,43 +385,44 @@ class Contrastive:
         The costlier ones (probe, retrieval), those on other datasets, items and figures come at the end only.
         Images without labels have those on other datasets alone.
         """
+        s = self.settings
         # The frozen network on other datasets, which needs no labels of its own training data.
         elsewhere: dict[str, float] = {}
         if final:
-            for other in transfer.others(self.settings.transfer, self.trial.data, self.trial.fold):
+            for other in transfer.others(s.transfer, self.trial.data, self.trial.fold):
                 elsewhere |= transfer.scores(other, self._embed, self.train.shape)
         if not self.train.labelled:
             return loop.Evaluation(elsewhere)
-        embedded = self.embed(self.train), self.embed(self.test)
+        train = self.embed(self.train)
+        test = self.embed(self.test)
         scores = evaluation.evaluate(
-            embedded[0],
+            train,
             self.train.labels,
-            embedded[1],
+            test,
             self.test.labels,
             self.classes,
-            classifier=self.settings.classifier,
-            retrieval=self.settings.retrieval == "always" or (final and self.settings.retrieval),
+            classifier=s.classifier,
+            retrieval=s.retrieval == "always" or (final and s.retrieval),
             probe=final,
-            extra=self.settings.extra_scores if final else (),
+            extra=s.extra_scores if final else (),
         )
         if not final:
             return loop.Evaluation(scores.metrics)
-        # None is the fold of a trial without folds, and 0 the first one.
-        drawn = self.settings.figures is True or (
-            self.settings.figures == "first_fold" and not self.trial.fold
-        )
-        figures = self._figures(scores, embedded, folder) if drawn else {}
+        # The first fold is 0; a trial without folds has None, and counts as one of the first fold.
+        figures: dict[str, Path] = {}
+        if s.figures is True or (s.figures == "first_fold" and not self.trial.fold):
+            figures = self._figures(scores, train, test, folder)
         return loop.Evaluation(
             {**scores.metrics, **elsewhere}, {**scores.items, **self.test.grouping}, figures
         )
 
     def _figures(
-        self, scored: evaluation.Evaluation, embedded: tuple[Tensor, Tensor], folder: Path
+        self, scores: evaluation.Evaluation, train: Tensor, test: Tensor, folder: Path
     ) -> dict[str, Path]:
-        """Draw pictures of the embeddings, and histograms of target and noise similarities; return name -> file.
+        """Draw pictures of the embeddings of both parts, and histograms of similarities; return name -> file.
 
-        The histograms, as cosine and as arc length, are `similarities_<name>.png`, over all test items, and
-        `similarities_<name>_by_class.png`, by their own class.
+        The histograms show target and noise similarities of the test items, as cosine and as arc length:
+        `similarities_<name>.png` over all items, `similarities_<name>_by_class.png` by their own class.
         """
         folder.mkdir(parents=True, exist_ok=True)
         data = self.trial.data
@@ -413,22 +430,23 @@ class Contrastive:
         title = f"{self.trial.arm} on {data.name}, seed {self.trial.seed}"
         # Some images, evenly spaced in the part's order, and their views as training draws them, but not normalised.
         rows = torch.linspace(0, len(self.train) - 1, pictures.VIEWED).long()
-        shown_views = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
-        views = torch.split((next(shown_views)[0] * 255).round().clamp(0, 255).byte(), len(rows))
+        batches = images.batches(self.train, None, self.policies, rows, len(rows), *self.key, 0)
+        values, _ = next(batches)
+        views = torch.split((values * 255).round().clamp(0, 255).byte(), len(rows))
         drawn = dict(
             pictures.draw(
-                (embedded[0], self.train.labels, self.train.take),
-                (embedded[1], labels, self.test.take),
+                pictures.Shown(train, self.train.labels, self.train.take),
+                pictures.Shown(test, labels, self.test.take),
                 [self.train.take(rows), *views],
                 data.classes,
                 folder,
                 title,
             )
         )
-        # (target, noise) similarities of each test item, in two measures.
-        cosine = scored.items["target_similarity"], scored.items["noise_similarity"]
-        arc = target_noise.arc_length(cosine[0]), target_noise.arc_length(cosine[1])
-        for name, (target, noise) in {"cosine": cosine, "neg_arc_length": arc}.items():
+        # The similarities of each test item to its target and to its noise, as cosines and as arc lengths.
+        cosines = [scores.items[f"{name}_similarity"] for name in ("target", "noise")]
+        arc_lengths = [target_noise.arc_length(values) for values in cosines]
+        for name, (target, noise) in (("cosine", cosines), ("neg_arc_length", arc_lengths)):
             text = {"title": title, "axis": f"{name} similarity"}
             overall = target_noise.histogram(target, noise)
             classes = target_noise.by_class(target, noise, labels.cpu().numpy())

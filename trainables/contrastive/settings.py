@@ -269,7 +269,8 @@ class Settings:
         """Return how many learned weights the loss itself has, for images of `shape` and so many classes."""
         if not self.build_loss().has_weights:
             return 0
-        # Our heads have their dimension as a parameter; of any other, one image is embedded to see it.
+        # The loss has weights for embeddings of this dimension. Most of our heads have it as a parameter; for any other
+        # head a black image is embedded.
         dim = self.projection.parameters.get("dim")
         if not isinstance(dim, int):
             with torch.no_grad():
@@ -283,7 +284,7 @@ class Settings:
         return self.sampling != "shuffled" or self._positives_by_label(self.build_loss())
 
     def _positives_by_label(self, loss: losses.AnyLoss) -> bool:
-        """Whether labels say which pairs are positive, and not views, nor targets that do without the loss."""
+        """Whether labels say which pairs are positive: not with losses of views, nor with targets that use no loss."""
         by_views = isinstance(loss, losses.ComposedViewsLoss)
         by_instance = isinstance(loss, losses.ComposedLoss) and loss.loss.positives == "instances"
         return looks_at_loss(self.targets) and not (by_views or by_instance)
@@ -291,8 +292,8 @@ class Settings:
     def build_loss(self, dim: int = 0, classes: int = 0) -> losses.AnyLoss:
         """Return the loss as a function of (embeddings, labels, instance_ids); `SpecError` if it cannot be built.
 
-        A loss with weights of its own has them for embeddings of `dim` dimensions and so many classes; with `dim` 0,
-        where only its settings are asked for, it has none.
+        `dim` (of the embeddings) and `classes` are the sizes of the loss's own weights, if it has any. With `dim` 0 it
+        is built without them: it can be asked for its settings, but not be trained.
         """
         try:
             return losses.compose(self.loss, dim, classes)

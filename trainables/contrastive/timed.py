@@ -29,9 +29,9 @@ class Clock:
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Train as `contrastive` does, in one process; each report has `processor_seconds` too.
 
-    They are those of the thread that trains, which is all with `threads: 1` on a CPU, over all epochs so far:
-    views, steps and diagnostics, without reading the data and without evaluations. Where cores are shared they vary
-    less than the time on the wall.
+    These are the processor seconds of the training thread over all epochs so far. They include views, steps and
+    diagnostics, but neither the reading of the data nor evaluations. With `threads: 1` on a CPU there is no other
+    thread. Where trials share cores, they vary less than the elapsed time does.
     """
     from contrasweep.trainables import loop
     from contrasweep.trainables.contrastive.method import Contrastive

@@ -30,7 +30,8 @@ class Other(NamedTuple):
 def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
     """Return each dataset's name as `name#digest`: the content of the datasets is part of a trial's identity.
 
-    `DataError` where a dataset is not staged beside `data`, has no labels or is of another kind.
+    A name that has a digest stays as it is. `DataError` where a dataset is not staged beside `data`, has no labels or
+    holds no images.
     """
     return tuple(
         name if "#" in name else f"{name}#{_manifest(name, data).digest[:DIGITS]}" for name in names
@@ -38,13 +39,13 @@ def with_digests(names: tuple[str, ...], data: Manifest) -> tuple[str, ...]:
 
 
 def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Other]:
-    """Open the datasets of these names with digests, split as a trial of this `fold` splits `data`.
+    """Open other datasets, and split each as a trial of this `fold` splits `data`.
 
-    `DataError` where the content is another than when the study was planned.
+    `names` are those of `with_digests`. `DataError` where a dataset's content has changed since the study was planned.
     """
     datasets = []
-    for text in names:
-        name, _, digest = text.partition("#")
+    for name_and_digest in names:
+        name, _, digest = name_and_digest.partition("#")
         staged = _manifest(name, data)
         if not staged.digest.startswith(digest):
             raise DataError(
@@ -55,8 +56,10 @@ def others(names: tuple[str, ...], data: Manifest, fold: int | None) -> list[Oth
         count = data.folds.count if fold is not None and data.folds else None
         manifest = resolve(name, folds=count, storage=storage_of(data))
         dataset = open_dataset(manifest)
+        # In metrics it has the name of its folder; a name in a study may be a whole path.
         folder = parse(name.rstrip("/").rpartition("/")[2]).folder
-        datasets.append(Other(folder, *dataset.parts(fold), len(manifest.classes), dataset))
+        train, test = dataset.parts(fold)
+        datasets.append(Other(folder, train, test, len(manifest.classes), dataset))
     return datasets
 
 
@@ -68,9 +71,12 @@ def scores(other: Other, embed: Embed, shape: tuple[int, int, int]) -> dict[str,
     """
     from contrasweep.trainables import evaluation
 
-    train, test = (embed(pixels(part, shape)) for part in (other.train, other.test))
-    labels = [torch.as_tensor(part.labels).to(train.device) for part in (other.train, other.test)]
-    scored = evaluation.evaluate(train, labels[0], test, labels[1], other.classes, retrieval=False)
+    parts = (other.train, other.test)
+    train, test = (embed(pixels(part, shape)) for part in parts)
+    train_labels, test_labels = (torch.as_tensor(part.labels).to(train.device) for part in parts)
+    scored = evaluation.evaluate(
+        train, train_labels, test, test_labels, other.classes, retrieval=False
+    )
     return {f"{name}_on_{other.name}": scored.metrics[name] for name in ("knn1", "knn5", "probe")}
 
 
@@ -79,22 +85,26 @@ def pixels(part: Part, shape: tuple[int, int, int]) -> Iterator[UInt8[Tensor, "n
     from contrasweep.trainables.exporting import squares
     from contrasweep.trainables.images import CroppedImages
 
+    channels, height, width = shape
+    # Images of any size are read as their central squares; others as they are stored, with channels brought first.
     if part.file("image").shape[1] == ANY_SIDE:
-        blocks = CroppedImages(part, torch.device("cpu"), shape[1]).stretches()
+        blocks = CroppedImages(part, torch.device("cpu"), height).stretches()
     else:
         blocks = (torch.from_numpy(block).permute(0, 3, 1, 2) for block in part.blocks("image"))
     for values in blocks:
-        # One channel for three is the luma; three for one are the same channel thrice.
-        if values.shape[1] != shape[0]:
-            values = _gray(values) if shape[0] == 1 else values.expand(-1, shape[0], -1, -1)
-        yield squares(values, shape[1]) if values.shape[2:] != shape[1:] else values.contiguous()
+        # Three channels become one as the luma; one channel becomes three as three copies.
+        if values.shape[1] != channels:
+            values = _gray(values) if channels == 1 else values.expand(-1, channels, -1, -1)
+        if values.shape[2:] == (height, width):
+            yield values.contiguous()
+        else:
+            yield squares(values, height)
 
 
 def _gray(pixels: UInt8[Tensor, "n 3 h w"]) -> UInt8[Tensor, "n 1 h w"]:
     """Return the luma (ITU-R BT.601), in whole numbers, which come out the same on every device."""
-    luma: Int[Tensor, "n h w"] = (pixels.int() * torch.tensor([299, 587, 114])[:, None, None]).sum(
-        1
-    ) // 1000
+    weights = torch.tensor([299, 587, 114])[:, None, None]
+    luma: Int[Tensor, "n h w"] = (pixels.int() * weights).sum(1) // 1000
     return luma[:, None].to(torch.uint8)
 
 

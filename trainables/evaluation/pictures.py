@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +36,14 @@ MAX_CLASSES = 20
 """More classes have no legend and no matrices, which could not be read."""
 RIGHT = "#009E73"
 WRONG = "#D55E00"
-Take = Callable[[Int[Tensor, " k"]], UInt8[Tensor, "k c h w"]]
-"""The images of these rows."""
+
+
+class Shown(NamedTuple):
+    """A part of the data that pictures show: its embeddings, its labels, and a function from rows to their images."""
+
+    embeddings: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+    take: Callable[[Int[Tensor, " k"]], UInt8[Tensor, "k c h w"]]
 
 
 def neighbours(
@@ -85,8 +91,8 @@ def centre_cosines(
 
 
 def draw(
-    train: tuple[Float[Tensor, "m d"], Int[Tensor, " m"], Take],
-    test: tuple[Float[Tensor, "n d"], Int[Tensor, " n"], Take],
+    train: Shown,
+    test: Shown,
     views: Sequence[UInt8[Tensor, "k c h w"]],
     names: Sequence[str],
     folder: Path,
@@ -95,8 +101,8 @@ def draw(
     """Draw all pictures as PNG into a folder.
 
     Args:
-        train: Embeddings, labels and images of the training part, among which neighbours are looked for.
-        test: Those of the test part.
+        train: The training part, among which neighbours are looked for.
+        test: The test part.
         views: Some images, then each of their views.
         names: What the classes are called.
         folder: Where the files are written.
@@ -106,19 +112,20 @@ def draw(
         The files by name.
     """
     # Labels may be more than the names that the dataset gives.
-    classes = max(len(names), int(max(train[1].max(), test[1].max())) + 1)
+    classes = max(len(names), int(max(train.labels.max(), test.labels.max())) + 1)
     words = [names[k] if k < len(names) else str(k) for k in range(classes)]
-    near = neighbours(train[0], test[0])
-    # Name -> (width and height in inches, what paints it).
+    near = neighbours(train.embeddings, test.embeddings)
+    # Name -> (width and height in inches, the function that paints it on a figure).
     pictures: dict[str, tuple[tuple[float, float], Callable[[Any], None]]] = {
-        "embeddings": ((5.5, 4.2), lambda figure: _points(figure, test[0], test[1], words)),
+        "embeddings": ((5.5, 4.2), lambda figure: _points(figure, test, words)),
         "neighbours": ((5.6, 6.2), lambda figure: _neighbours(figure, train, test, near)),
         "views": ((6.4, 0.9 * len(views) + 0.5), lambda figure: _strip(figure, views)),
     }
     # A matrix of many classes could not be read.
     if classes <= MAX_CLASSES:
-        shares = confusions(train[1][near[:, 0]], test[1], classes)
-        cosines = centre_cosines(test[0], test[1], classes)
+        predicted = train.labels[near[:, 0]]
+        shares = confusions(predicted, test.labels, classes)
+        cosines = centre_cosines(test.embeddings, test.labels, classes)
         side = (1.8 + 0.32 * classes, 1.6 + 0.3 * classes)
         pictures["confusions"] = (
             side,
@@ -146,15 +153,16 @@ def _save(path: Path, title: str, size: tuple[float, float], paint: Callable[[An
     return path
 
 
-def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str]) -> None:
+def _points(figure: Any, test: Shown, words: Sequence[str]) -> None:
     """Draw test embeddings in the plane of their first two principal components, a colour a class."""
     axes = figure.subplots()
     # The components are those of all points; of many, evenly spaced ones are drawn.
-    few = torch.linspace(0, len(labels) - 1, min(MAX_POINTS, len(labels))).long()
-    flat = plane(embeddings)[few]
-    of = labels.cpu()[few].numpy()
-    for k in np.unique(of):
-        x, y = flat[of == k].T
+    count = len(test.labels)
+    rows = torch.linspace(0, count - 1, min(MAX_POINTS, count)).long()
+    points = plane(test.embeddings)[rows]
+    labels = test.labels.cpu()[rows].numpy()
+    for k in np.unique(labels):
+        x, y = points[labels == k].T
         colour = COLOURS[k % len(COLOURS)]
         axes.scatter(x, y, s=7, color=colour, linewidths=0, label=words[k])
     axes.set(xticks=[], yticks=[], xlabel="first two principal components of the test embeddings")
@@ -168,24 +176,24 @@ def _points(figure: Any, embeddings: Tensor, labels: Tensor, words: Sequence[str
         )
 
 
-def _neighbours(figure: Any, train: Any, test: Any, near: Tensor) -> None:
+def _neighbours(figure: Any, train: Shown, test: Shown, near: Tensor) -> None:
     """Draw test images, wrong ones first, and beside each its nearest training images, framed as right or wrong."""
-    _, train_labels, of_train = train
-    _, labels, of_test = test
-    # Which neighbours are of the test image's class [n k]. An image is right or wrong by its nearest, column 0.
-    hit = (train_labels[near] == labels[:, None]).cpu()
-    # Half of the images are wrong ones, the others the first right one of each class.
-    first: dict[int, int] = {}
-    for query in torch.where(hit[:, 0])[0].tolist():
-        first.setdefault(int(labels[query]), query)
-    wrong = torch.where(~hit[:, 0])[0][: QUERIES // 2].tolist()
-    chosen = torch.tensor([*wrong, *first.values()][:QUERIES], device=near.device)
+    # Which neighbours are of the test image's class [n k]. A test image is right or wrong by its nearest, column 0.
+    of_class = (train.labels[near] == test.labels[:, None]).cpu()
+    right = of_class[:, 0]
+    # At most half of the images are wrong ones, the others the first right one of each class.
+    wrong_rows = torch.where(~right)[0][: QUERIES // 2].tolist()
+    right_rows: dict[int, int] = {}
+    for query in torch.where(right)[0].tolist():
+        right_rows.setdefault(int(test.labels[query]), query)
+    chosen = [*wrong_rows, *right_rows.values()][:QUERIES]
     # A row for each test image: itself, then its neighbours.
     grid = figure.subplots(len(chosen), 1 + near.shape[1], squeeze=False)
-    for row, query in zip(grid, chosen.tolist(), strict=True):
-        _image(row[0], of_test(torch.tensor([query]))[0])
-        for axes, image, good in zip(row[1:], of_train(near[query]), hit[query], strict=True):
-            _image(axes, image, RIGHT if good else WRONG)
+    for row, query in zip(grid, chosen, strict=True):
+        _image(row[0], test.take(torch.tensor([query]))[0])
+        images = train.take(near[query])
+        for axes, image, hit in zip(row[1:], images, of_class[query], strict=True):
+            _image(axes, image, RIGHT if hit else WRONG)
     figure.supxlabel(
         "test image, then its nearest training images: green of its class, orange of another",
         fontsize=8,

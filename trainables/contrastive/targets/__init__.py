@@ -67,6 +67,7 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
     name = targets.name
     # What the class says of itself (see `Targets`).
     needs = getattr(entry, "needs", "any")
+    # "pairs": each anchor's value comes from its own scores. "instances": positives are views of one image, too.
     if needs in ("pairs", "instances"):
         of_pairs = isinstance(loss, ComposedLoss) and not loss.loss.all_pairs
         if not of_pairs or (needs == "instances" and loss.loss.positives != "instances"):  # type: ignore[union-attr]
@@ -81,9 +82,7 @@ def check_targets(targets: Component, loss: AnyLoss, *, n_views: int, processes:
     if needs == "nothing" and loss.has_weights:
         raise SpecError(f"{name} does not look at the loss, which has weights", place="loss")
     if n_views != 2 and not getattr(entry, "many_views", False):
-        many = ", ".join(
-            key for key, names in TARGETS.items() if getattr(names, "many_views", False)
-        )
+        many = ", ".join(key for key, kind in TARGETS.items() if getattr(kind, "many_views", False))
         raise SpecError(
             f"targets {name!r} compare two views",
             place="n_views",
@@ -106,7 +105,8 @@ def check_own_targets(targets: Component, loss: AnyLoss, n_views: int) -> None:
     """
     if targets.name in TARGETS:
         return
-    # The state of torch's generator is put back, so that the trial draws what it would without this check.
+    # They are built and take a step with random images [3 2 2]. The state of torch's generator is put back, so that
+    # the trial draws what it would without this check.
     with (
         torch.random.fork_rng(devices=[]),
         errors_named(f"{targets.name} cannot take a step", "targets"),

@@ -109,10 +109,10 @@ def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 def together(rows: Float[Tensor, "n d"], *ids: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
-    """Return rows with their gradients, and ids, of all processes in the order of ranks.
+    """Return the rows and the ids of all processes, in the order of their ranks; a single process has only its own.
 
-    A single process gets its own as they are. The gradient of this process's rows comes back times the number of
-    processes, as `losses.distributed` wants it.
+    Gradients pass through the rows. Those of this process's rows are multiplied by the number of processes, because
+    gradients of weights are averaged over processes afterwards (see `losses.distributed`).
     """
     if distributed.processes() == 1:
         return rows, *ids

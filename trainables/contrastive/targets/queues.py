@@ -14,9 +14,9 @@ from contrasweep.trainables.similarities import cosine
 
 
 class EmbeddingQueue:
-    """The last `size` embeddings, oldest first, with the labels and the image numbers of their rows.
+    """The last `size` embeddings [k d], oldest first, with the labels [k] and the numbers of their images (`rows` [k]).
 
-    It starts empty. Its length is the number of rows in it: a loss sees no row that was never an embedding.
+    It starts empty, and its length is the present k: a loss sees no row that was never an embedding.
     """
 
     def __init__(self, size: int) -> None:
@@ -42,9 +42,9 @@ class EmbeddingQueue:
 
     def to(self, device: "torch.device") -> None:
         """Move the queue to `device`, as after a restore."""
-        self.embeddings, self.labels, self.rows = (
-            x.to(device) for x in (self.embeddings, self.labels, self.rows)
-        )
+        self.embeddings = self.embeddings.to(device)
+        self.labels = self.labels.to(device)
+        self.rows = self.rows.to(device)
 
     def state_dict(self) -> StateDict:
         """Return the rows of the queue."""
@@ -58,12 +58,12 @@ class EmbeddingQueue:
 
 
 class Moco:
-    """A momentum encoder's keys and a queue of those of past steps (MoCo: He et al. 2020, equations 1 and 2).
+    """A momentum encoder's keys and a queue of the keys of past steps (MoCo: He et al. 2020, equations 1 and 2).
 
-    A first view is the query, the second view of its image its key. With `infonce` the positive is that key and the
-    negatives are the queue's, as in equation 1; with a loss of labels, positives and negatives are those of the step's
-    keys and of the queue's together. Keys of the query's own image from earlier steps count nowhere. The queue starts
-    empty, where the authors' starts with random vectors.
+    The first view of an image is a query, its second view a key. With `infonce` the positive of a query is the key of
+    its image, and the negatives are the keys in the queue (equation 1). With a loss of labels, positives and negatives
+    are both among the step's keys and the queue's. Keys of the query's own image from earlier steps count nowhere. The
+    queue starts empty, where the authors' starts with random vectors.
     """
 
     needs = "pairs"
@@ -121,14 +121,16 @@ class Moco:
         diagonal = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
         # Keys of the query's own image from earlier steps: neither positive nor negative.
         past = rows[:, None] == self.queue.rows
-        # As in MoCo's equation 1: the positive is the own key, the negatives are those of the queue alone.
+        # MoCo's equation 1: the positive is the query's own key, the negatives are those of the queue alone.
         if loss.loss.positives == "instances":
             positives = torch.cat([diagonal, torch.zeros_like(past)], 1)
-            return positives, torch.cat([torch.zeros_like(diagonal), ~past], 1)
-        # By labels, over keys and queue. A balanced sampler may have an image twice in a batch.
+            negatives = torch.cat([torch.zeros_like(diagonal), ~past], 1)
+            return positives, negatives
+        # By labels, over keys and queue. A balanced sampler may have an image twice in a batch: its second key counts
+        # nowhere, as its past ones do.
         same = labels[:, None] == torch.cat([labels, self.queue.labels])
-        again = torch.cat([(rows[:, None] == rows) & ~diagonal, past], 1)
-        return same & ~again, ~same & ~again
+        of_own_image = torch.cat([(rows[:, None] == rows) & ~diagonal, past], 1)
+        return same & ~of_own_image, ~same & ~of_own_image
 
     def after_step(self, step: int) -> None:
         """Update the momentum encoder, and put the step's keys into the queue."""
@@ -140,8 +142,9 @@ class Moco:
 class CrossBatchMemory:
     """A memory of the embeddings of past steps beside the batch (XBM: Wang et al. 2020, algorithm 1).
 
-    L = loss(batch) + weight * loss(batch against memory), as in the authors' code; the memory holds the batch too, and
-    a row never meets its own copy. It is used after `start` steps, since embeddings drift fast at first (section 3.1).
+    L = loss(batch) + weight * loss(batch against memory), as in the authors' code. The memory holds the batch too, but
+    a row is not compared with its own copy. The memory is used after `start` steps, since embeddings drift fast at
+    first (section 3.1).
     """
 
     needs = "pairs"
@@ -189,13 +192,14 @@ class CrossBatchMemory:
     def _against_memory(self, z: Tensor, labels: Ids, rows: Ids, loss: ComposedLoss) -> Tensor:
         """Return the loss of the batch `z` [n d] against itself and the memory [m d], without each row's own copy.
 
-        Labels or image numbers, as the loss pairs rows, say which of the n x (n + m) pairs are positive.
+        Of the n x (n + m) pairs those are positive that have the same label, or the same image number for a loss of
+        instances.
         """
-        of_batch, of_memory = (
-            (rows, self.memory.rows)
-            if loss.loss.positives == "instances"
-            else (labels, self.memory.labels)
-        )
+        of_batch = labels
+        of_memory = self.memory.labels
+        if loss.loss.positives == "instances":
+            of_batch = rows
+            of_memory = self.memory.rows
         same = of_batch[:, None] == torch.cat([of_batch, of_memory])
         # The batch stands first among the columns, so row i meets its own copy in column i.
         own_copies = torch.zeros_like(same)
@@ -237,28 +241,27 @@ class Nnclr:
     def step(
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
-        """Compute the mean of both losses: neighbours of one view against the predictions of the other."""
+        """Compute the mean of two losses: the neighbours of each view against the predictions of the other view."""
         assert isinstance(loss, ComposedLoss)  # the settings were checked
-        embeddings = [self.model(half) for half in views.chunk(2)]
+        # Both halves of the batch, first and second views, have the same images.
+        half = len(views) // 2
+        embeddings = [self.model(half_of_views) for half_of_views in views.chunk(2)]
         predictions = [self.trained(z) for z in embeddings]
         self.queue.to(views.device)
         with torch.autocast(views.device.type, enabled=False):
-            first, labels, rows = together(
-                precise(embeddings[0]), labels.chunk(2)[0], rows.chunk(2)[0]
-            )
+            first, labels, rows = together(precise(embeddings[0]), labels[:half], rows[:half])
             (second,) = together(precise(embeddings[1]))
-            # Predictions of first views, and of second ones; the neighbour of one is compared with those of the other.
-            p, q = (together(precise(x))[0] for x in predictions)
+            of_first, of_second = (together(precise(side))[0] for side in predictions)
             # Row i of both sides is the same image, and all others are negatives (equation 3).
             same_image = torch.eye(len(first), dtype=torch.bool, device=first.device)
-            value = loss.between(self._nearest(first), q, same_image, ~same_image) + loss.between(
-                self._nearest(second), p, same_image, ~same_image
-            )
+            masks = same_image, ~same_image
+            value = loss.between(self._nearest(first), of_second, *masks)
+            value = value + loss.between(self._nearest(second), of_first, *masks)
         self.pending = first.detach(), labels, rows
         return Compared(value / 2, torch.cat([precise(z) for z in embeddings]))
 
     def _nearest(self, z: Tensor) -> Tensor:
-        """Return for each row of `z` [b d] the row of the queue with the largest cosine; of an empty queue itself."""
+        """Return for each row of `z` [b d] the queue's row with the largest cosine; `z` itself for an empty queue."""
         if not len(self.queue):
             return z.detach()
         past = self.queue.embeddings.to(z)

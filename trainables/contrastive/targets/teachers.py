@@ -58,13 +58,15 @@ class Byol:
         The first half of `views` are the first views of the images, the second half their second ones. `labels`, `rows`
         (the images' numbers) and `loss` are not looked at. Returns the loss with the online embeddings [n d].
         """
+        # Each list has a tensor [b d] of the first views, and one of the second.
         first, second = views.chunk(2)
-        # Online network and predictor on one side, the momentum encoder on the other: a pair of [b d] each.
         embeddings = [self.model(first), self.model(second)]
         predictions = [self.trained(z) for z in embeddings]
         projections = [self.encoder(first), self.encoder(second)]
         with torch.autocast(views.device.type, enabled=False):
-            q, z = ([together(precise(x))[0] for x in each] for each in (predictions, projections))
+            # q and z are those of all processes, in full precision. Each predicts the other view's.
+            q = [together(precise(rows))[0] for rows in predictions]
+            z = [together(precise(rows))[0] for rows in projections]
             value = regression(q[0], z[1]) + regression(q[1], z[0])
         return Compared(value, torch.cat(embeddings))
 
@@ -86,12 +88,13 @@ def rising(base: float, step: int, steps: int) -> float:
 
 
 class Dino:
-    """A momentum encoder's classes of a view, centred and sharpened, as targets of all other views (DINO).
+    """The teacher's class probabilities of a view, which the student predicts from all other views (DINO).
 
-    Source: Caron et al. 2021, equations 1 to 4 and algorithm 1. The classes are cosines with `prototypes` learned
-    vectors, the paper's last layer. The teacher sees the first `teacher_views` views of an image, the student all. The
-    loss is the mean of the cross-entropy over pairs of different views, whatever the trial's `loss`. The momentum rises
-    from `momentum` to 1 along a cosine.
+    Source: Caron et al. 2021, equations 1 to 4 and algorithm 1. The teacher is a momentum encoder of the student.
+    Scores of classes are cosines with `prototypes` learned vectors, the paper's last layer. The teacher's scores are
+    centred (less their running mean) and sharpened (by a low temperature). The teacher sees the first `teacher_views`
+    views of an image, the student all. The loss is the mean cross-entropy over pairs of different views, whatever the
+    trial's `loss`. The momentum rises from `momentum` to 1 along a cosine.
     """
 
     needs = "nothing"
@@ -138,6 +141,7 @@ class Dino:
         self, views: Float[Tensor, "n c h w"], labels: Ids, rows: Ids, loss: AnyLoss
     ) -> Compared:
         """Compute the mean cross-entropy of the student's classes of each view against the teacher's of another."""
+        # The student embeds all views in one pass, the teacher scores the first ones in a pass each.
         embeddings = self.model(views)
         single_views = views.chunk(self.n_views)
         teacher_scores = [self.teacher(view) for view in single_views[: self.teacher_views]]
@@ -149,6 +153,7 @@ class Dino:
             teacher = [together(precise(scores))[0] for scores in teacher_scores]
             # The mean of this batch, towards which the centre moves after the step.
             self.pending = torch.cat(teacher).mean(0)
+            # Class probabilities of each view: scores less the centre, at the teacher's temperature.
             targets = [
                 ((scores - self.centre.value) / self.teacher_temperature).softmax(1)
                 for scores in teacher
@@ -166,9 +171,9 @@ class Dino:
 class Swav:
     """Codes of a view, balanced over the batch, which all other views predict (SwAV: Caron et al. 2020).
 
-    Equations 1 to 5: scores are cosines with `prototypes` learned vectors; the codes of the first `assigned_views`
-    views are their scores after `iterations` of Sinkhorn-Knopp at `epsilon`; the loss is the mean of the cross-entropy
-    over pairs of different views, whatever the trial's `loss`. There is no queue, as in the paper for large batches.
+    Equations 1 to 5. Scores are cosines with `prototypes` learned vectors. The codes of the first `assigned_views`
+    views are their scores after `iterations` of Sinkhorn-Knopp at `epsilon`. The loss is the mean cross-entropy over
+    pairs of different views, whatever the trial's `loss`. There is no queue, as in the paper for large batches.
     """
 
     needs = "nothing"
@@ -210,6 +215,7 @@ class Swav:
         # `together` has the rows of all processes, because codes are balanced over the whole batch.
         with torch.autocast(views.device.type, enabled=False):
             scores = [self.trained(together(precise(z))[0]) for z in embeddings.chunk(self.n_views)]
+            # Codes are targets: no gradient goes through them.
             codes = [
                 sinkhorn(s.detach(), self.epsilon, self.iterations)
                 for s in scores[: self.assigned_views]
