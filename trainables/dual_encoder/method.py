@@ -33,8 +33,8 @@ B = TypeVar("B")
 class Sides:
     """Embeddings of a batch of pairs.
 
-    Row i of `first` [n d] belongs to row i of `second` [n d]. `more` [k d] are additional negatives of the first side
-    (k may be 0). `labels` [n] group the pairs, for losses of labels.
+    Row i of `first` [n d] and row i of `second` [n d] are a pair. `more` [k d] are additional negatives of the first
+    side (k may be 0; None: no further ones). `labels` [n] group the pairs, for losses of labels.
     """
 
     first: Float[Tensor, "n d"]
@@ -79,7 +79,7 @@ class DualEncoder(abc.ABC, Generic[B]):
             if settings.learnable_temperature
             else None
         )
-        # Losses of the table compare the two sides; one of `losses` compares all rows with each other.
+        # Losses of the table `LOSSES` compare the two sides; one of `trainables.losses` compares all rows.
         self.compared = None if settings.loss.entry in LOSSES.values() else compose(settings.loss)
         trained = nn.ModuleList(
             [self.model] if self.learned is None else [self.model, self.learned]
@@ -177,7 +177,7 @@ class DualEncoder(abc.ABC, Generic[B]):
             return self.compared(stacked, labels, pairs)
         # A loss of two sides sees the cosines of the first with the second, and with further negatives after it.
         others = second if sides.more is None else torch.cat([second, widened(sides.more)])
-        # Only the embeddings are checked; the numbers stand for labels, of which there are none here.
+        # Only the embeddings are to be checked: the labels, which `check_batch` needs too, are mere numbers.
         check_batch(torch.cat([first, others]), torch.arange(len(first) + len(others)), None)
         learned = {} if self.learned is None else self.learned.values()
         parameters = {**self.settings.loss.parameters, **learned}

@@ -40,18 +40,28 @@ def evaluate(
     probe: bool = True,
     extra: tuple[str, ...] = (),
 ) -> Evaluation:
-    """Score the test items with the training items as index and as the probe's training set, all in one go.
+    """Score the test items by their neighbours among the training items, and by a linear probe fitted to these.
 
-    `retrieval` asks for MAP@R, R-precision and recall@k, `probe` for the linear probe: both take a while.
-    `accuracy`, `f1_macro` and `f1_class_<k>` are those of `classifier` (`knn`: the nearest neighbour; `probe`);
-    `knn1`, `knn5` and `probe` the accuracies of each, the last only if `probe`. `target_similarity` and
-    `noise_similarity` are medians over the test items that have both (the lower of two middle values, as in
-    SINCERE's code), `similarity_margin` the difference of these two. `extra` are names of `EXTRA`.
+    Args:
+        train: The features of the training items.
+        train_labels: Their labels.
+        test: The features of the test items.
+        test_labels: Their labels.
+        classes: The number of classes.
+        classifier: What gives `accuracy`, `f1_macro` and `f1_class_<k>`: `knn`, the nearest neighbour, or `probe`.
+        retrieval: Whether MAP@R, R-precision and recall@k are computed, which takes a while.
+        probe: Whether the linear probe is fitted, which takes a while; it is in any case where it is the classifier.
+        extra: Names of further scores (`EXTRA`).
+
+    Returns:
+        The metrics. `knn1`, `knn5` and `probe` are accuracies. `target_similarity` and `noise_similarity` are medians
+        over the test items that have both (the lower of two middle values, as in SINCERE's code), `similarity_margin`
+        is their difference. Items have whether each classifier is right, and both similarities.
     """
-    # What is predicted of each test item, by the name of what predicts it.
     near = search(
         train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval
     )
+    # The predicted labels of the test items, by the name of the classifier.
     predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
     if probe or classifier == "probe":
         predicted["probe"] = linear_probe(train, train_labels, test, classes)
@@ -66,9 +76,9 @@ def evaluate(
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
     items |= {name: getattr(near, field).cpu().numpy() for name, field in _SIMILARITIES.items()}
     for name in extra:
-        extra_metrics, of_items = EXTRA[name](train, train_labels, test, test_labels, classes)
+        extra_metrics, extra_items = EXTRA[name](train, train_labels, test, test_labels, classes)
         metrics |= dict(extra_metrics)
-        items |= dict(of_items)
+        items |= dict(extra_items)
     return Evaluation(metrics, items, near)
 
 

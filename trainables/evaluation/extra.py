@@ -75,12 +75,11 @@ def sgd_probe(
             residual = (
                 torch.softmax(x[rows] @ weight + bias, 1) - F.one_hot(labels[rows], classes)
             ) / len(rows)
-            now = rate * (1 + math.cos(math.pi * step / steps)) / 2
-            for parameter, speed, gradient in zip(
-                (weight, bias), speeds, (x[rows].T @ residual, residual.sum(0)), strict=True
-            ):
+            gradients = (x[rows].T @ residual, residual.sum(0))
+            rate_of_step = rate * (1 + math.cos(math.pi * step / steps)) / 2
+            for parameter, speed, gradient in zip((weight, bias), speeds, gradients, strict=True):
                 speed.mul_(0.9).add_(gradient)
-                parameter.sub_(now * speed)
+                parameter.sub_(rate_of_step * speed)
             step += 1
     return _accuracies({"sgd_probe": (new @ weight + bias).argmax(1)}, test_labels)
 
@@ -101,10 +100,10 @@ def nmi(train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes:
 def few_labels(
     train: Rows, labels: Labels, test: Tensor, test_labels: Tensor, classes: int
 ) -> Scores:
-    """Accuracy of the linear probe fitted to one label in a hundred, of each class one at least.
+    """Accuracy of the linear probe fitted to one label in a hundred, at least one of each class.
 
-    The rows are the first of each class in an order that is the same for every trial of a dataset. Features stay frozen
-    (Chen et al. 2020, table 7, train all of the network on such a share).
+    All trials of a dataset use the same labels: the first ones of each class in a fixed random order. Features stay
+    frozen (Chen et al. 2020, table 7, train the whole network on such a share).
     """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
         labels.device

@@ -14,11 +14,11 @@ TILE = 2**24
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The neighbours of the test items in the index.
+    """The neighbours of n test items among the items of an index.
 
-    `votes[k]` is the label kNN predicts; `target` and `noise` the largest cosine similarity to an index item of the
-    same and of another class, -inf where there is none; `noise_label` the class of the latter; `retrieval` holds
-    MAP@R, R-precision and recall@k per test item, where asked for.
+    `votes[k]` has the labels that k nearest neighbours predict. `target` is the largest cosine similarity to an index
+    item of the same class, `noise` that to an item of another class; both are -inf where there is none. `noise_label`
+    is the class of that other item. `retrieval` has MAP@R, R-precision and recall@k of each test item, where asked for.
     """
 
     votes: dict[int, Int[Tensor, " n"]]

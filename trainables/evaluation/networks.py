@@ -63,23 +63,22 @@ def train(
     seeding.prepare(device, source.config.get("threads", 1))
     seeding.reseed(trial.seed, trial.fold, "evaluation")
     model = _model(source, config, storage).to(device).eval()
+    # Names of scores begin with those of the dataset and of the function, where there are such.
     name = config["function"]
     function = import_path(name, kind="function") if name else None
-    prefix_of_function = f"{name.rpartition(':')[2]}/" if name else ""
+    suffix = f"{name.rpartition(':')[2]}/" if name else ""
     metrics = {"evaluated": 1.0}
     items = FrameRow()
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
-        # With `on`, each of its datasets is scored; without any, the function alone on the trial's own data.
-        parts = {f"{other.name}/{prefix_of_function}": other for other in others}
-        prefixed = parts.items() if parts else [(prefix_of_function, None)]
-        for prefix, other in prefixed:
+        # Prefix -> dataset: each one of `on`; without any it is the trial's own (None), which a function scores.
+        datasets: dict[str, Any] = {f"{other.name}/{suffix}": other for other in others}
+        for prefix, other in (datasets or {suffix: None}).items():
             if function is None:
                 scored = _protocol(model, other, source, device, given="file" in config)
             else:
-                scored = function(
-                    model, other.dataset if other else open_dataset(trial.data), source
-                )
+                dataset = other.dataset if other else open_dataset(trial.data)
+                scored = function(model, dataset, source)
             of_all, of_items = _checked(scored, name, alone=len(others) < 2)
             metrics |= {f"{prefix}{metric}": value for metric, value in of_all.items()}
             items |= {f"{prefix}{metric}": values for metric, values in of_items.items()}
@@ -100,7 +99,7 @@ train.reads_storage = True  # type: ignore[attr-defined]
 
 
 def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
-    """Return the network in the checkpoint that the evaluation is of.
+    """Return the network that is evaluated, from the checkpoint that `config` names.
 
     `SpecError` where the checkpoint is not the one that was planned, or its loader returns no module.
     """
@@ -108,14 +107,14 @@ def _model(source: Trial, config: Config, storage: str) -> "torch.nn.Module":
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         # A checkpoint from elsewhere was copied into the study's storage; another lies with its trial.
         from_elsewhere = "file" in config
-        of = config["source"]
-        place = records.given(of) if from_elsewhere else records.key(of, "checkpoint")
+        name = config["source"]
+        place = records.given(name) if from_elsewhere else records.key(name, "checkpoint")
         saved = Checkpoints(records.store, place).fetch(Path(folder))
         if saved is None or saved.digest != config["checkpoint"]:
             raise SpecError(
                 "the network's checkpoint was deleted or replaced",
                 place=source.study,
-                value=config["source"],
+                value=name,
                 hint="evaluate the study again",
             )
         if from_elsewhere:
@@ -136,8 +135,8 @@ def _protocol(
 ) -> tuple[Mapping[str, float], ItemColumns]:
     """Score a network's output on another dataset; return metrics, and scores of single test items.
 
-    They are nearest neighbours, linear probe, retrieval and similarities, by the same arithmetic as in the trial's own
-    `transfer`, so that both come to the same numbers. A network that was `given` gets the images as they are.
+    The scores are those of `evaluation.evaluate` by the same arithmetic as in the trial's own `transfer`, so that both
+    come to the same numbers. Images are scaled as in training, but for a `given` network, which comes from elsewhere.
     """
     from contrasweep.trainables import evaluation
     from contrasweep.trainables.contrastive import transfer
@@ -148,7 +147,7 @@ def _protocol(
             f"networks of images are scored, and {source.data.name} holds {source.data.kind}s"
         )
     settings = source.config
-    # Images are scaled as in training; a network from elsewhere was trained on images that nobody here knows.
+    # The images on which a given network was trained are not known here.
     shape = view_shape(
         other.dataset.manifest if given else source.data, settings.get("view_size", 0)
     )
@@ -162,25 +161,22 @@ def _protocol(
             ]
         return torch.cat(chunks).float()
 
-    train_rows, test_rows = (
-        embed(transfer.pixels(part, shape)) for part in (other.train, other.test)
-    )
-    if train_rows.ndim != 2:
-        raise SpecError(
-            "a network gives one row of numbers an image", value=tuple(train_rows.shape)
-        )
-    labels = [torch.as_tensor(part.labels).to(device) for part in (other.train, other.test)]
-    scored = evaluation.evaluate(train_rows, labels[0], test_rows, labels[1], other.classes)
+    parts = (other.train, other.test)
+    train, test = (embed(transfer.pixels(part, shape)) for part in parts)
+    if train.ndim != 2:
+        raise SpecError("a network gives one row of numbers an image", value=tuple(train.shape))
+    train_labels, test_labels = (torch.as_tensor(part.labels).to(device) for part in parts)
+    scored = evaluation.evaluate(train, train_labels, test, test_labels, other.classes)
     return scored.metrics, scored.items
 
 
 def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, float], ItemColumns]:
-    """Return scores as numbers, and those of single items; `SpecError` where a function gives anything else.
+    """Return what a function gave as scores, and as scores of single items; `SpecError` where it is anything else.
 
-    `function` is its dotted path, "" for our own protocol. Only a dataset that is `alone` has scores of items, since
-    those of several have different lengths.
+    `function` is its dotted path, "" for our own protocol. Scores of items are kept where one dataset is scored
+    `alone`, since those of several have different lengths.
     """
-    # A function may return scores alone, or a pair.
+    # A function may return scores alone, or a pair of scores and items.
     scores, items = scored if isinstance(scored, tuple) and len(scored) == 2 else (scored, {})
     if not isinstance(scores, Mapping) or not scores or not isinstance(items, Mapping):
         raise SpecError(
@@ -195,4 +191,5 @@ def _checked(scored: Any, function: str, *, alone: bool) -> tuple[dict[str, floa
             value=function,
             hint="evaluate each by itself",
         )
-    return {str(name): float(value) for name, value in scores.items()}, dict(items) if alone else {}
+    numbers = {str(name): float(value) for name, value in scores.items()}
+    return numbers, dict(items) if alone else {}

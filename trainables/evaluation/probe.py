@@ -19,9 +19,9 @@ def linear_probe(
 ) -> Int[Tensor, " n"]:
     """Return the labels of `queries` by logistic regression fitted to `features`, full batches and L-BFGS from zero.
 
-    Features are standardised by the training features. It minimises the summed cross-entropy plus
-    penalty / 2 * |weights|^2 (scikit-learn's C is 1 / penalty), the bias free; nothing in it is random.
-    SciPy's L-BFGS steers, in float64 on the host; value and gradient come from the features' device.
+    All features are standardised by the mean and deviation of `features`. The fit minimises the summed cross-entropy
+    plus penalty / 2 * |weights|^2 (scikit-learn's C is 1 / penalty), without a penalty of the bias. Nothing in it is
+    random. SciPy's L-BFGS takes its steps in float64 on the host; value and gradient come from the features' device.
     """
     from scipy.optimize import minimize  # half a second, for which a plan need not wait
 

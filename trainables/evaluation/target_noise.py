@@ -25,8 +25,8 @@ SERIES = {"target": "#1b7837", "noise": "#b2182b"}
 class Histogram:
     """The counts of `target` and of `noise` similarities in the bins between `edges`.
 
-    Values beyond the range are counted in the first or last bin, so that nothing is dropped. `missing` counts the
-    items that have no target, and those that have no noise (-inf).
+    Values beyond the range are counted in the first or last bin, so that nothing is dropped. `missing` has the number
+    of items without a target, and that of items without a noise, whose similarity is -inf.
     """
 
     edges: Float[np.ndarray, " bins_and_1"]
@@ -98,9 +98,9 @@ def figure(histogram: Histogram, path: Path, *, title: str, axis: str) -> Path:
 def class_figure(
     histograms: Mapping[int, Histogram], names: Sequence[str], path: Path, *, title: str, axis: str
 ) -> Path:
-    """Draw what `by_class` gives, each class on axes of its own, to `path` (PNG); return `path`.
+    """Draw the histograms of `by_class`, each class on axes of its own, to `path` (PNG); return `path`.
 
-    A class beyond `names` is called by its number.
+    `axis` names the similarity. A class beyond `names` is called by its number.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

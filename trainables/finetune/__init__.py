@@ -66,14 +66,14 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of a batch, with gradients of the encoder where it trains.
+    """Return the memory and the work of a trial with this config: a step of a batch, and the images as uint8.
 
-    Images that fit `resident_gib` lie on the device beside it, a byte a value.
+    A step has gradients of the encoder where the encoder is trained. Images above `resident_gib` are not counted.
     """
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
     classes = max(2, len(data.classes))
-    # Values of all images, a byte each; cropped and larger sets of images are read batch by batch.
+    # Values of all images, a byte each; cropped images, and those above `resident_gib`, are read batch by batch.
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
     precision: Precision = "bf16" if s.autocast else "fp32"
     return Workload(

@@ -117,7 +117,7 @@ class Finetune:
     def _batches(
         self, order: Int[Tensor, " m"], *key: int | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs of each step, with their rows: images, or of a frozen encoder their features."""
+        """Yield the inputs of each step and their rows; inputs are images, or with a frozen encoder their features."""
         # Images that never change have the same features in every epoch, which are computed once.
         if self.settings.frozen and self.settings.augmentation.name == "none":
             for rows in torch.split(order[: self.per_epoch * self.size], self.size):
@@ -130,7 +130,7 @@ class Finetune:
 
     @cached_property
     def _features(self) -> Float[Tensor, "n d"]:
-        """The features of all training images, which a frozen encoder gives in every epoch again."""
+        """The features of all training images from a frozen encoder; they are the same in every epoch."""
         return self._forward(self._encoded, self.train.stretches())
 
     @torch.no_grad()
@@ -200,23 +200,29 @@ def labelled(
 def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
     """Return the parameters of each layer of an encoder, the first layer first.
 
-    A layer is a child of the encoder; sequences of modules are entered, and so is a module that is an only child.
-    Modules of biases and normalisation alone belong to the layer before them, tokens without a module to the first.
+    A layer is a child module of the encoder with weights of two dimensions or more. Sequences of modules count as their
+    members, and an encoder that is a wrapper of one module counts as that module. Biases, normalisation and other
+    parameters without such a layer (tokens of a transformer) join the layer before them, or else the first.
     """
     # Through wrappers that have one child, to the module whose children are layers.
-    while len(children := list(encoder.children())) == 1:
+    children = list(encoder.children())
+    while len(children) == 1:
         encoder = children[0]
-    first = list(encoder.parameters(recurse=False))
-    by_layer = list[list[nn.Parameter]]()
+        children = list(encoder.children())
+    by_layer: list[list[nn.Parameter]] = []
+    # Parameters that come before the first layer; they join it at the end.
+    before = list(encoder.parameters(recurse=False))
     for module in _blocks(encoder):
         parameters = list(module.parameters())
-        # Weights of two dimensions and more make a layer; biases and normalisation have one.
         if any(parameter.ndim > 1 for parameter in parameters):
             by_layer.append(parameters)
+        elif by_layer:
+            by_layer[-1] += parameters
         else:
-            (by_layer[-1] if by_layer else first).extend(parameters)
-    # What stands before the first layer is trained with it.
-    return [first + by_layer[0], *by_layer[1:]] if by_layer else [first]
+            before += parameters
+    if not by_layer:
+        return [before]
+    return [before + by_layer[0], *by_layer[1:]]
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:

@@ -186,7 +186,8 @@ def compose(chosen: Component, dim: int = 0, classes: int = 0) -> AnyLoss:
         reduction = parameters.pop("reduction")
         loss = ComposedLoss(entry, find_similarity(similarity), reduction, parameters)
         return _with_numbers(loss) if dim and loss.has_weights else loss
-    # Another's class needs sizes to be built at all: those of the trial batch below, where they are not yet known.
+    # A class of another package cannot be built without sizes. Where they are not known yet, it gets those of the small
+    # batch below, on which it is tried.
     return external.build(entry, similarity, parameters, dim or DIM, classes or len(set(LABELS)))
 
 
@@ -214,8 +215,9 @@ def check_loss(chosen: Component) -> None:
     It does not suit where it fails, gives another shape than it must, or has no gradient. Ours are not called.
     """
     entry = chosen.entry
+    similarity = chosen.parameters.get("similarity", "")
     try:
-        if ":" in (similarity := chosen.parameters.get("similarity", "")):
+        if ":" in similarity:
             check_similarity(similarity)
         if chosen.name not in LOSSES:
             with errors_named(
@@ -223,7 +225,8 @@ def check_loss(chosen: Component) -> None:
             ):
                 _try(chosen.name, compose(chosen, DIM, 2))
     except SpecError as error:
-        # Whoever wrote a loss of scores or of views, but named its parameters otherwise, learns the names.
+        # The user may have written a loss of scores or of views with other names of parameters: the hint tells the
+        # names.
         if isinstance(entry, External) and error.rule.startswith(f"{chosen.name} fails"):
             hint = f"{error.hint}; a loss of two views calls what it takes first and second, one of scores {FORM}"
             raise SpecError(error.rule, place="loss", hint=hint) from None
@@ -231,6 +234,7 @@ def check_loss(chosen: Component) -> None:
 
 
 FORM = ", ".join(external.SCORE_LEVEL)
+"""What a loss of scores calls its first parameters."""
 
 
 def kind_of(value: object) -> str:
@@ -242,9 +246,9 @@ def kind_of(value: object) -> str:
 
 def _try(name: str, loss: AnyLoss) -> None:
     """Raise `SpecError` where the loss of a small random batch is not one finite number with a gradient."""
-    # A generator of its own, so that the trial draws what it would without this check.
     labels = torch.tensor(LABELS)
     ids = torch.tensor(IDS)
+    # A generator of its own, so that the trial draws what it would without this check.
     embeddings = torch.randn(
         len(labels), DIM, generator=torch.Generator().manual_seed(0)
     ).requires_grad_()

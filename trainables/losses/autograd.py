@@ -110,7 +110,8 @@ class _Triplets(torch.autograd.Function):
             gaps = (gaps + margin).masked_fill(~in_use, -torch.inf)
             values = F.softplus(gaps, threshold=50) if soft else F.relu(gaps)
             slopes = gaps.sigmoid() if soft else (gaps > 0).to(gaps.dtype)
-            total[rows], count[rows] = values.sum((1, 2)), in_use.sum((1, 2)).to(total.dtype)
+            total[rows] = values.sum((1, 2))
+            count[rows] = in_use.sum((1, 2)).to(total.dtype)
             above[rows] = (values > 0).sum((1, 2)).to(total.dtype)
             # A gap rises with its negative's score (the sum over positives) and falls with its positive's.
             gradient[rows] = slopes.sum(1).scatter_add(1, columns, -slopes.sum(2))
@@ -127,6 +128,7 @@ class _Triplets(torch.autograd.Function):
 
 
 def _mined(gaps: Float[Tensor, "t p m"], margin: float, mining: str) -> Bool[Tensor, "t p m"]:
+    """Return which triplets `mining` takes, by their gaps s_an - s_ap."""
     if mining == "hard":
         return gaps > 0
     if mining == "semi_hard":

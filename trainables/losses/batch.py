@@ -51,12 +51,12 @@ def joined(
     instance_ids: Ids | None,
     ids_of: Callable[[Ids, Ids | None], Ids],
 ) -> tuple[Float[Tensor, "N d"], Int[Tensor, " N"]]:
-    """Return embeddings in float32 (float64 stays), and what `ids_of` makes of labels and instance ids.
+    """Return embeddings in float32 (float64 stays), and the ids that `ids_of` chooses from labels and instance ids.
 
-    In a process group these are the rows of all its processes. Raises as `check_batch` does: processes check what
-    they have gathered, so that all of them come to the same end.
+    In a process group these are the rows of all its processes. Raises what `check_batch` raises; in a group either all
+    processes raise it or none, since each checks the rows of all.
     """
-    # A process that stopped before the gathering, at a fault in its own rows, would leave the others waiting there.
+    # A process that raised before the gathering, because of its own rows, would leave the others waiting there.
     shared = distributed.processes() > 1
     if not shared:
         check_batch(embeddings, labels, instance_ids)

@@ -92,7 +92,8 @@ class ComposedLoss(BatchLoss):
         weights = self._weights(ids, z.dtype)
         project = self.similarity.project
         closed = self.loss.closed
-        # Without a closed form of the loss autograd gives the gradient of each tile.
+        # Autograd gives the gradient of each tile where the loss has no closed form of it, or scores are no inner
+        # products.
         if project is None or closed is None:
             values: Any = partial(self.loss.function, **self.params)
             tile = tiled.by_autograd(self.similarity, values, weights, self.tally)
@@ -123,9 +124,9 @@ class ComposedLoss(BatchLoss):
         return total
 
     def _weights(self, ids: Ids, dtype: "torch.dtype") -> Float[Tensor, " n"]:
-        """Return the weight of each anchor's value in the reduction (its derivative).
+        """Return the weight of each anchor's value in the reduced loss: 0 for an anchor without positives.
 
-        0 for an anchor without positives.
+        It is the derivative of the reduction with respect to the value.
         """
         # Reductions that can be tiled are linear in the values, so the derivative is the same at any values.
         pairs = others(ids).to(dtype)
@@ -141,15 +142,17 @@ class ComposedLoss(BatchLoss):
         return labels if self.loss.positives == "labels" else required(instance_ids, self.loss.name)
 
     def terms(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> tuple[Terms, ...]:
-        """Return the loss's terms, in a tuple: `margin_contrastive` has those of positive and of negative pairs.
+        """Return the loss's terms as a tuple of `Terms`, each of which is reduced by itself.
 
-        Where a loss gives a value per anchor, an anchor with a positive is one term.
+        Most losses have one; `margin_contrastive` has one of positive and one of negative pairs.
         """
         if self.tally is not None:
             self.tally.add(scores, negatives)
         scores = scores if self.scale is None else scores * self.scale
+        # Learned numbers take the place of those that are set.
         params = self.params if self.weights is None else {**self.params, **self.weights.values()}
         values = self.loss.function(scores, positives, negatives, **params)
+        # Where a loss gives a value for each anchor, each anchor with a positive is one term.
         if isinstance(values, Tensor):
             valid = positives.any(1)
             values = Terms(values, valid.to(values.dtype), (values.detach() > 0).to(values.dtype))

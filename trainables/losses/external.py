@@ -44,7 +44,7 @@ DISTANCES: Mapping[str, tuple[str, Config]] = {
     "neg_euclidean_unit": ("LpDistance", {}),
     "neg_sq_euclidean_unit": ("LpDistance", {"power": 2}),
 }
-"""Our similarities as pytorch-metric-learning's distances; it has no arc length."""
+"""Our similarity -> (pytorch-metric-learning's distance, its options); that package has no arc length."""
 METRIC_LEARNING_SIMILARITIES = ("own", *DISTANCES)
 
 
@@ -70,7 +70,8 @@ def find(path: str) -> Any:
 def _known(path: str, target: Callable[..., Any]) -> Loss | ViewsLoss | External:
     """Return the user's loss as a row of the table.
 
-    Its first parameters tell whether it is one of scores or of two views; any other is one of embeddings.
+    The names of its first parameters tell whether it is a loss of scores or of two views; any other is one of
+    embeddings and labels.
     """
     if inspect.isclass(target):
         return External(path, target)
@@ -147,18 +148,20 @@ def build(
     accepted = {name: value for name, value in sizes.items() if name in parameter_names}
     with errors_named(f"{path} cannot be built"):
         loss: Any = target(**(accepted | parameters))
-    weights = (
-        loss if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()) else None
-    )
-    # A module's __call__ takes anything; its `forward` has the names that tell a loss of two views.
-    called = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    is_module = isinstance(loss, torch.nn.Module)
+    weights = loss if is_module and list(loss.parameters()) else None
+    # The names of the first two parameters tell a loss of two views; a module has them in `forward`.
+    called = loss.forward if is_module else loss
     if tuple(inspect.signature(called).parameters)[:2] == VIEWS:
         return ComposedViewsLoss(ViewsLoss(path, loss), {}, weights)
     return ExternalLoss(path, loss, weights)
 
 
 def _names_taken(kind: type) -> set[str]:
-    """Return the parameters of a class, and those of its base classes where it hands on others by `**kwargs`."""
+    """Return the names of a class's parameters.
+
+    Those of its base classes are among them as long as each class on the way takes `**kwargs`, which it hands on.
+    """
     names: set[str] = set()
     for base in inspect.getmro(kind):
         if "__init__" in vars(base):
@@ -170,5 +173,6 @@ def _names_taken(kind: type) -> set[str]:
 
 
 def _distance(similarity: str) -> Any:
+    """Return the distance of pytorch-metric-learning that equals this similarity."""
     name, options = DISTANCES[similarity]
     return getattr(importlib.import_module(f"{METRIC_LEARNING}.distances"), name)(**options)

@@ -85,15 +85,15 @@ REDUCTIONS: Mapping[str, Callable[[Terms, PerAnchor], Scalar]] = MappingProxyTyp
 class Loss:
     """A row of the table `LOSSES`: a loss that is a function of scores and two masks.
 
-    `function(scores [n m], positives [n m], negatives [n m], **parameters)` gives one value per anchor, or `Terms`
-    (a tuple of them: the reductions of each are added) where a loss averages over pairs or triplets.
-    Positives are rows of the same label, or with `positives` = "instances" views of the same instance.
-    `defaults` are similarity -> parameter -> default, where one differs from that of the function's signature.
-    `all_pairs`: an anchor's value needs the scores of other rows too.
-    `closed` is the in-place form for tiles of inner products, of the whole value or of its denominator only; without
-    one, autograd does the tile.
-    `learned` are parameters that are trained with the network where the parameter `learned` is true, `logs` those of
-    them that are learned as logarithms.
+    - `function(scores [n m], positives [n m], negatives [n m], **parameters)` gives a value for each anchor, or `Terms`
+      where the loss averages over pairs or triplets; a tuple of `Terms` is reduced one by one and added.
+    - `positives`: "labels" are rows with the same label, "instances" views of the same instance.
+    - `defaults`: similarity -> parameter -> default, where it differs from that of the function's signature.
+    - `all_pairs`: an anchor's value needs the scores of other rows too.
+    - `closed`: the value and its gradient in place, for tiles of inner products; of the denominator alone where
+      `closed_is_denominator`. None: autograd computes the tile.
+    - `learned`: the parameters that are trained with the network where the parameter `learned` is true; `logs` are
+      those of them that are learned as logarithms.
     """
 
     name: str

@@ -45,8 +45,9 @@ def triplet(
 ) -> Terms:
     """max(0, s_an - s_ap + margin) over triplets, or its softplus if `soft` (FaceNet: Schroff et al. 2015).
 
-    `mining`: `all`; `hard`, triplets whose negative scores above the positive; `semi_hard`, those whose negative
-    scores at most the positive but lies within the margin. The margin is 0 by default if `soft`.
+    `mining` says which triplets count: `all`; `hard`, those whose negative scores above the positive; or `semi_hard`,
+    those whose negative scores at or below the positive, by less than the margin. `margin` None is 0 if `soft`, else
+    .2.
     """
     from contrasweep.trainables.losses.autograd import triplet_terms
 
@@ -89,7 +90,7 @@ def batch_hard(
 ) -> Terms:
     """Batch hard: max(0, margin + max_N s - min_P s), or its softplus if `soft` (Hermans et al. 2017, equation 5).
 
-    Of the anchors that have both a positive and a negative. The margin is 0 by default if `soft`.
+    Only anchors with both a positive and a negative have a term. `margin` None is 0 if `soft`, else .2.
     """
     nearest_negative = scores.masked_fill(~negatives, -torch.inf).amax(1)
     farthest_positive = scores.masked_fill(~positives, torch.inf).amin(1)
@@ -110,7 +111,8 @@ def _margin(margin: float | None, soft: bool) -> float:
 
 
 def _pairs(hinges: Scores, pairs: Mask, squared: bool) -> Terms:
-    """Return the terms of each row whose values are the hinges h (or h^2 / 2) of its `pairs`."""
+    """Return the terms of each row: a pair of the mask `pairs` has its hinge h as value, or h^2 / 2 if `squared`."""
     values = (hinges.square() / 2 if squared else hinges).masked_fill(~pairs, 0)
-    counted = [mask.sum(1).to(values.dtype) for mask in (pairs, values.detach() > 0)]
-    return Terms(values.sum(1), counted[0], counted[1])
+    number = pairs.sum(1).to(values.dtype)
+    above_zero = (values.detach() > 0).sum(1).to(values.dtype)
+    return Terms(values.sum(1), number, above_zero)

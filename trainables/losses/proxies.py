@@ -61,7 +61,7 @@ def arcface(
         with_margin = torch.where(
             cosines > -math.cos(margin), with_margin, cosines - margin * math.sin(margin)
         )
-    return _against_own(cosines, with_margin, labels, scale)
+    return _margin_cross_entropy(cosines, with_margin, labels, scale)
 
 
 def cosface(
@@ -77,14 +77,14 @@ def cosface(
     a_j is the angle between an embedding and the vector of class j, m `margin`, s `scale`.
     """
     cosines = cosine(embeddings, proxies)
-    return _against_own(cosines, cosines - margin, labels, scale)
+    return _margin_cross_entropy(cosines, cosines - margin, labels, scale)
 
 
-def _against_own(
-    cosines: Float[Tensor, "n k"], own: Float[Tensor, "n k"], labels: Ids, scale: float
+def _margin_cross_entropy(
+    cosines: Float[Tensor, "n k"], with_margin: Float[Tensor, "n k"], labels: Ids, scale: float
 ) -> Scalar:
-    """Return the mean cross-entropy of `scale` x cosines, with those of `own` for each row's own class."""
-    logits = torch.where(F.one_hot(labels, cosines.shape[1]).bool(), own, cosines)
+    """Return the mean cross-entropy of `scale` x cosines, where that of a row's own class is from `with_margin`."""
+    logits = torch.where(F.one_hot(labels, cosines.shape[1]).bool(), with_margin, cosines)
     return F.cross_entropy(scale * logits, labels)
 
 

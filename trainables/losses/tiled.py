@@ -93,9 +93,10 @@ def by_autograd(
     weights: Weights,
     tally: NegativeTally | None = None,
 ) -> TileGradient:
-    """Return a function for one tile and its gradient, by autograd, for any loss with a value for each anchor.
+    """Return a function that computes one tile and its gradient by autograd, for any loss with a value for each anchor.
 
-    `values(scores, positives, negatives)` gives these values [t], which are multiplied by `weights` [n].
+    `values(scores, positives, negatives)` gives the values [t] of a tile's anchors, whose `weights` [n] are those of
+    all rows.
     """
 
     def tile(z: Tensor, at: Anchors, gradient: Tensor | None) -> Tensor:
@@ -160,9 +161,9 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
     top = logits.amax(1, keepdim=True)
     top.masked_fill_(top == -torch.inf, 0)
     total = logits.sub_(top).exp_().sum(1, keepdim=True)
-    nothing = total == 0
-    logits.div_(total.masked_fill_(nothing, 1))
-    return torch.where(nothing, 0, top + total.log()).squeeze(1)
+    is_empty = total == 0
+    logits.div_(total.masked_fill_(is_empty, 1))
+    return torch.where(is_empty, 0, top + total.log()).squeeze(1)
 
 
 def supcon_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
@@ -204,7 +205,10 @@ def sincere_(logits: Tile, at: Anchors, epsilon: float) -> Float[Tensor, " t"]:
 def mean_positive_logit(
     z: Float[Tensor, "n d"], ids: Ids, temperature: float
 ) -> Float[Tensor, " n"]:
-    """Return the mean over P(i) of z_i.z_p / temperature; 0 without positives. Linear in n, from sums per id."""
+    """Return for each row i the mean of z_i.z_p / temperature over its positives p; 0 without positives.
+
+    The time is linear in n, since it comes from a sum for each id and not from pairs.
+    """
     # sum_p z_i.z_p = z_i.(the sum of all rows of the id, less z_i).
     member, counts = members(ids)
     sums = z.new_zeros(len(counts), z.shape[1]).index_add(0, member, z)

@@ -31,9 +31,9 @@ def barlow_twins(
     """
     # The cross-correlation [d d]: 1 is wanted on its diagonal, 0 beside it.
     c = _standardised(first, epsilon).T @ _standardised(second, epsilon) / len(first)
-    on = c.diagonal()
-    off = (c - torch.diag(on)).square().sum()
-    return (1 - on).square().sum() + redundancy * off
+    diagonal = c.diagonal()
+    off_diagonal = (c - torch.diag(diagonal)).square().sum()
+    return (1 - diagonal).square().sum() + redundancy * off_diagonal
 
 
 def vicreg(
@@ -129,6 +129,6 @@ def paired_rows(ids: Ids) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
     begins = (counts.cumsum(0) - counts).repeat_interleave(counts)
     place = torch.arange(len(ids), device=ids.device) - begins
     # A row at an even place is a first view, if the id has a row after it, which is then the second view.
-    leads: Bool[Tensor, " n"] = (place % 2 == 0) & (place + 1 < counts.repeat_interleave(counts))
-    at = leads.nonzero().flatten()
+    is_first: Bool[Tensor, " n"] = (place % 2 == 0) & (place + 1 < counts.repeat_interleave(counts))
+    at = is_first.nonzero().flatten()
     return order[at], order[at + 1]

@@ -23,12 +23,11 @@ class LearnedNumbers(nn.Module):
 
     def values(self) -> dict[str, Float[Tensor, ""]]:
         """Return name -> number as it is now, with its gradient."""
-        return {
-            name: start * self.offsets[name].exp()
-            if name in self.logs
-            else start + self.offsets[name]
-            for name, start in self.initial.items()
-        }
+        values = {}
+        for name, start in self.initial.items():
+            offset = self.offsets[name]
+            values[name] = start * offset.exp() if name in self.logs else start + offset
+        return values
 
     def metrics(self) -> dict[str, float]:
         """Return `loss_<name>` -> number, for a report."""

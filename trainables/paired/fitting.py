@@ -181,14 +181,11 @@ class PairedTraining:
         for i, rows in enumerate(order):
             # Views are drawn for places in the epoch, so that a row that comes twice looks different each time.
             places = slice(i * len(rows), (i + 1) * len(rows))
-            sides = [
-                torch.cat(same)
-                for same in zip(*(view(rows, places) for view in views), strict=True)
-            ]
-            yield (
-                sides,
-                self.inputs.train_labels[rows].repeat(self.settings.n_views).to(self.inputs.device),
-            )
+            # A list of sides for each view becomes one list of sides, each with all views one below the other.
+            sides_of_views = [view(rows, places) for view in views]
+            sides = [torch.cat(same_side) for same_side in zip(*sides_of_views, strict=True)]
+            labels = self.inputs.train_labels[rows].repeat(self.settings.n_views)
+            yield sides, labels.to(self.inputs.device)
 
     def _gradients(
         self, sides: Sequence[Tensor], labels: Tensor, weight: float
@@ -239,7 +236,7 @@ class PairedTraining:
             ):
                 out = self.model(*self.inputs.plain(split, chunk))
             batches.append((out.z, out.e_post, out.z_raw, out.logits.argmax(1)))
-        # Each column of all batches joined.
+        # Each of the four outputs, joined over all batches.
         z, e_post, z_raw, predicted = (
             torch.cat(column).cpu() for column in zip(*batches, strict=True)
         )
@@ -256,9 +253,9 @@ class PairedTraining:
         return part, scores | metrics.geometry(part.z, part.z_raw, part.labels, self.inputs.classes)
 
     def train_sample(self, limit: int = 2000) -> Embedded:
-        """Return the embeddings of at most `limit` training rows, which the contrastive loss itself has shaped.
+        """Return the embeddings of at most `limit` training rows, a random choice that is the same in every arm.
 
-        They are a random choice that is the same in every arm.
+        The contrastive loss has shaped these embeddings directly, and those of test rows only indirectly.
         """
         rows = torch.randperm(
             len(self.inputs.train_labels), generator=seeding.generator(*self.key, "sample")
@@ -273,7 +270,7 @@ class PairedTraining:
         part, scores = self.test()
         if not final:
             return loop.Evaluation(scores)
-        # What the loss has shaped: classes may lie apart on training rows and not on test rows.
+        # Classes may lie apart on training rows and not on test rows.
         sample = self.train_sample()
         scores |= metrics.geometry(
             sample.z, sample.z_raw, sample.labels, self.inputs.classes, prefix="train_"
@@ -302,9 +299,9 @@ class PairedTraining:
 def fit(trial: Trial, inputs: Inputs, resume: Path | None) -> Generator[Report, None, None]:
     """Train `trial` on `inputs`, from the checkpoint folder `resume` if given, and yield a report an epoch, from 1.
 
-    A report has the means over its steps; where an evaluation was due also `accuracy`, `f1_macro`, F1 per class and
-    the geometry of z. The last one has the geometry on training rows, per-item values and artifacts: what is
-    reported is the last epoch, never the best.
+    A report has the means over the epoch's steps. Where an evaluation was due it also has `accuracy`, `f1_macro`, F1
+    per class and the geometry of z. The last one has, besides, the geometry on training rows, per-item values and
+    artifacts. The scores are those of the last epoch, never of the best.
     """
     s = inputs.settings
     method = PairedTraining(trial, inputs)

@@ -18,33 +18,35 @@ FEW = 20
 def scores(
     predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], train_counts: Int[Tensor, " k"]
 ) -> dict[str, float]:
-    """Return accuracy, macro F1, F1 per class, and the accuracy over many, medium and few-shot classes.
+    """Return accuracy, macro F1, F1 per class, and the accuracy over many-shot, medium-shot and few-shot classes.
 
-    `train_counts` are the training rows of each class, which make it one or the other. A kind without rows is left out.
-    `prevalence_class_<k>` is the share of class k among the rows that are scored (LOCAL, table 3).
+    `train_counts` has the number of training rows of each class, by which `shots` tells these kinds apart. A kind
+    without scored rows is left out. `prevalence_class_<k>` is the share of class k among the scored rows (LOCAL, table
+    3).
     """
     measured = classification(predicted, labels, len(train_counts))
     shares = torch.bincount(labels, minlength=len(train_counts)).double() / len(labels)
     measured |= {f"prevalence_class_{k}": float(share) for k, share in enumerate(shares)}
     hits = predicted == labels
-    for shot, classes in shots(train_counts).items():
-        rows = classes[labels]
+    for shot, is_shot in shots(train_counts).items():
+        rows = is_shot[labels]
         if rows.any():
             measured[f"accuracy_{shot}"] = float(hits[rows].double().mean())
     return measured
 
 
 def by_item(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"]) -> dict[str, list[float]]:
-    """Return one score a row: `correct`, whose mean is the accuracy, and `recall`.
+    """Return two scores of each of the n rows, `correct` and `recall`.
 
-    `recall` is n/(K n_k) for a hit in a class of n_k rows, whose mean is the mean recall of the K classes that are
-    there.
+    `correct` is 1 where the prediction is right, else 0; its mean is the accuracy. `recall` is n / (K n_k) where the
+    prediction is right, else 0, for a row of a class with n_k rows. Its mean is the mean recall of the K classes that
+    have rows.
     """
-    # n / (K n_k) for a row of class k; classes without rows are not counted in K.
     hits = predicted == labels
     counts = torch.bincount(labels).double()
-    worth = len(labels) / (int((counts > 0).sum()) * counts[labels])
-    return {"correct": hits.long().tolist(), "recall": (hits * worth).tolist()}
+    classes = int((counts > 0).sum())
+    recall_of_hit = len(labels) / (classes * counts[labels])
+    return {"correct": hits.long().tolist(), "recall": (hits * recall_of_hit).tolist()}
 
 
 def shots(counts: Int[Tensor, " k"]) -> Mapping[str, Tensor]:

@@ -47,12 +47,18 @@ class Outputs(NamedTuple):
 
 
 class Joint(nn.Module):
-    """The part that every modality shares: from the encoder's maps of both sides to `Outputs`.
+    """The part that every modality shares: from the sides of a batch through an encoder to `Outputs`.
 
-    `encoder` gives a list of maps [2n C_i *size_i] for a joint batch, stage 1 first; r is the last one's mean over
-    its places, normalised, of `dim` features. With a `branch`, as many more inputs [n f] follow the sides, and what it
-    makes of them (`branch_dim` features) stands beside that in r. `paired` is false for single inputs. `lat_size` is
-    the size of the map that l is.
+    Args:
+        encoder: Takes both sides one below the other, and gives a list of maps [2n C_i *size_i], stage 1 first. The
+            representation r is the mean of the last map over its places, normalised.
+        settings: The trial's settings, resolved.
+        dim: The number of features that r has from the encoder.
+        classes: The number of classes.
+        paired: Whether inputs have two sides; else they are single.
+        lat_size: The size of the map that l is.
+        branch: A network of further numbers [n f] of each side, whose output stands beside the encoder's in r; or None.
+        branch_dim: The number of features that the branch gives; 0 without one.
     """
 
     def __init__(
@@ -88,28 +94,31 @@ class Joint(nn.Module):
             check_size(lat_size, classes)
 
     def forward(self, *sides: Tensor) -> Outputs:
-        """Return the outputs for `sides`: (pre, post), or one batch of single inputs; then as many for the branch.
+        """Return the outputs for `sides`: (pre, post), or one batch of single inputs.
 
-        Both sides go through the encoder in ONE forward: in two, each would have its own BatchNorm statistics, and
-        the shift common to all pairs, which carries part of the change, would be erased.
+        With a branch, its numbers follow the sides, one tensor for each. Both sides go through the encoder in ONE
+        forward: in two, each would have its own BatchNorm statistics, and the shift common to all pairs, which carries
+        part of the change, would be erased.
         """
-        extra: tuple[Tensor, ...] = ()
+        numbers: tuple[Tensor, ...] = ()
         if self.branch is not None:
-            sides, extra = sides[: len(sides) // 2], sides[len(sides) // 2 :]
-        # r: the mean of the last stage's map over its places (2), and beside it what the branch makes of its numbers.
+            count = len(sides) // 2
+            sides, numbers = sides[:count], sides[count:]
+        # r is the mean of the last stage's map over its places (axis 2), normalised.
         maps = self.encoder(torch.cat(sides))
         r = F.normalize(widened(maps[-1].flatten(2)).mean(2), dim=1, eps=EPS)
+        # With a branch, r has the branch's output first, and then that of the encoder, scaled to the same weight.
         if self.branch is not None:
-            r = torch.cat(
-                [widened(self.branch(torch.cat(extra))), ENCODER_SCALE * self.beside(r)], 1
-            )
-        # In full precision: z is a small difference of e, which rounding would drown.
+            of_numbers = widened(self.branch(torch.cat(numbers)))
+            r = torch.cat([of_numbers, ENCODER_SCALE * self.beside(r)], 1)
+        # The embedding e, in full precision: z is a small difference of e, which rounding would drown.
         with torch.autocast(r.device.type, enabled=False):
             unit = r if self.branch is None else F.normalize(r, dim=1, eps=EPS)
             e = F.normalize(self.projection(unit), dim=1, eps=EPS)
         if not self.paired:
+            norms = torch.linalg.vector_norm(e.detach(), dim=1)
             return Outputs(
-                e, None, widened(self.classifier(r)), torch.linalg.vector_norm(e.detach(), dim=1), e
+                z=e, latent=None, logits=widened(self.classifier(r)), z_raw=norms, e_post=e
             )
         # z is the normalised difference of both sides' embeddings; the classifier reads r of both.
         r_pre, r_post = r.chunk(2)
@@ -117,9 +126,8 @@ class Joint(nn.Module):
         raw = e_pre - e_post
         z = F.normalize(raw, dim=1, eps=EPS) if self.settings.z_norm else raw
         logits = widened(self.classifier(torch.cat([r_pre, r_post], dim=1)))
-        return Outputs(
-            z, self._latent(maps), logits, torch.linalg.vector_norm(raw.detach(), dim=1), e_post
-        )
+        norms = torch.linalg.vector_norm(raw.detach(), dim=1)
+        return Outputs(z, self._latent(maps), logits, norms, e_post)
 
     def _latent(self, maps: Sequence[Tensor]) -> Tensor | None:
         """Return l of both sides' maps; None where the loss has no part for it."""
@@ -182,9 +190,10 @@ def latent(
 
 
 def rank(maps: Sequence[Sequence[int]], size: Sequence[int]) -> int:
-    """Return an upper bound on the dimensions that l spans at `size`, from stages with maps of these sizes.
+    """Return an upper bound on the dimensions that l spans at `size`, from stages whose maps have the sizes `maps`.
 
-    A stage adds as many as its map has places, or as `size` has along a side that is smaller: enlarging adds none.
+    A stage adds the product over both sides of its map's side or that of `size`, whichever is smaller. Enlarging a map
+    adds no dimensions.
     """
     return sum(math.prod(map(min, map_size, size)) for map_size in maps)
 

@@ -56,12 +56,11 @@ class Objective:
         alpha: float,
         negatives: dict[str, Counts] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and its parts: `contrast_z`, `contrast_l` (where there is an l), `wce` and `anchors`.
+        """Return the loss of a batch and its parts: `contrast_z`, `contrast_l` (where there is an l), `wce`, `anchors`.
 
-        `alpha` is alpha_t, this epoch's weight of the contrastive part. `anchors` is the share of the
-        batch that has a positive. Computed in float32, or in float64 if the outputs are, whatever the autocast.
-        `negatives` takes what was counted of the negatives of z and of l where scores have a sign, by the metric's
-        name.
+        `alpha` is alpha_t, this epoch's weight of the contrastive part. `anchors` is the share of rows with a positive;
+        it is no part of the sum. All is computed in float32, or in float64 if the outputs are, whatever the autocast.
+        Where scores have a sign, the counts of negatives of z and of l are put into `negatives`, by the metric's name.
         """
         # Equation 6: alpha [C(z) + beta C(l)] + (1 - alpha) WCE.
         negatives = {} if negatives is None else negatives

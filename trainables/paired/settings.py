@@ -81,7 +81,7 @@ def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generat
     couples = couples[_cycled(torch.arange(len(couples)), count * (size // 2), generator)]
     rows = couples.reshape(count, -1)
     if size % 2:
-        rows = torch.cat([rows, _third(labels, rows, generator)], dim=1)
+        rows = torch.cat([rows, _one_more(labels, rows, generator)], dim=1)
     return rows
 
 
@@ -103,15 +103,15 @@ def _cycled(rows: Tensor, count: int, generator: "torch.Generator") -> Tensor:
 
 
 def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
-    """Return the rows of a class in random couples [couples 2]; a last one alone is coupled with the first again."""
+    """Return the rows of a class in random couples [couples 2]; of an odd number the last one joins the first again."""
     shuffled = rows[torch.randperm(len(rows), generator=generator)]
     if len(rows) % 2:
         shuffled = torch.cat([shuffled, shuffled[:1]])
     return shuffled.reshape(-1, 2)
 
 
-def _third(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor:
-    """Draw one more row for each batch, of the class of its first couple."""
+def _one_more(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor:
+    """Draw one more row for each batch, of the class of its first couple, [batches 1]."""
     picked = []
     for first in rows[:, 0]:
         same = (labels == labels[first]).nonzero()[:, 0]

@@ -50,12 +50,15 @@ def write(
         names: The names of the classes.
     """
     # Cosines of both parts stand in one table, told apart by its column `part`.
+    cosines = [centres(test, "test", len(names)), centres(train, "train", len(names))]
+    tables = {
+        folder / "embeddings.parquet": embeddings(test, rows),
+        folder / "centres.parquet": pa.concat_tables(cosines),
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    cosines = [centres(part, name, len(names)) for part, name in ((test, "test"), (train, "train"))]
-    files = [folder / "embeddings.parquet", folder / "centres.parquet"]
-    for table, file in zip((embeddings(test, rows), pa.concat_tables(cosines)), files, strict=True):
+    for file, table in tables.items():
         pq.write_table(table.replace_schema_metadata({"classes": json.dumps(list(names))}), file)
-    return files
+    return list(tables)
 
 
 def embeddings(test: Embedded, rows: Any) -> pa.Table:

@@ -86,6 +86,8 @@ def memory(config: Config, data: Manifest) -> Workload:
         sizes = [sides, (colours.count(channels),)] if s.colour_units else [sides]
         return tuple(torch.empty(rows, *size) for size in sizes for _ in columns)
 
+    # What l is made of; False where there is no l.
+    latent = (s.latent.blocks, s.latent.size) if s.beta > 0 else False
     return Workload(
         architecture=f"{s.encoder.name} {precision(s)}",
         shape=(
@@ -93,7 +95,7 @@ def memory(config: Config, data: Manifest) -> Workload:
             rows,
             s.paired,
             json.dumps(network, sort_keys=True),
-            s.beta > 0 and (s.latent.blocks, s.latent.size),
+            latent,
             len(data.classes),
         ),
         build=build,

@@ -1,14 +1,15 @@
 """The colours of a pair as numbers that a network reads beside its images.
 
-Of each image: mean, deviation and five quantiles of its channels and of its chromaticities (shares of the brightness
-and normalised differences of neighbouring channels), as they are and minus the pair's own mean. Ranked among the
-training part and made normal, since a threshold on a colour says more than its distance does. They are of images as
-stored: turning or mirroring changes them only as far as the grid of a large image meets other pixels, while resizing
-would blur their outer quantiles.
+Each image has statistics of its channels and of its chromaticities (shares of the brightness, and normalised
+differences of neighbouring channels). The statistics are mean, deviation and five quantiles, of the values as they are
+and of the values less the pair's own mean. Each statistic is ranked among those of the training part and transformed to
+a normal distribution, since a threshold on a colour says more than its distance does. Statistics are those of images as
+stored, because resizing would blur the outer quantiles. Turning and mirroring change them little: on a large image only
+every k-th pixel is looked at, and these are other pixels then.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEVELS = 100
 """Quantiles of a statistic over the training part, among which a value is ranked."""
 LIMIT = 3.0
-"""Deviations that an image unlike all of the training part is out, at most."""
+"""The largest magnitude of a transformed statistic, in standard deviations: that of an image unlike all others."""
 CHUNK_IMAGES = 64
 """Images at a time: torch before 2.15 takes quantiles of at most 2^24 values, and 13 channels give 76 a place."""
 MAX_PLACES = 1024
@@ -55,7 +56,7 @@ class Colours(nn.Module):
         Both sides of its pairs share them, so that differences between the sides stay.
         """
         # The statistics of all images of both sides, one below the other.
-        numbers = torch.cat([torch.cat(same) for same in zip(*_chunks(sides), strict=True)])
+        numbers = torch.cat(_statistics_of_stored(sides))
         at = torch.linspace(0, 1, LEVELS, device=numbers.device)
         # One by one, since torch takes quantiles of at most 2^24 values: 75,000 pairs together have more.
         return cls(
@@ -64,16 +65,16 @@ class Colours(nn.Module):
 
     def forward(self, *sides: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], ...]:
         """Return the statistics of each side [n f], which are normally distributed over the training part."""
-        return tuple(self._normal(torch.cat(same)) for same in zip(*_chunks(sides), strict=True))
+        return tuple(self._normal(numbers) for numbers in _statistics_of_stored(sides))
 
     def _normal(self, numbers: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
         """Return the numbers by their rank among the training part's, as quantiles of the normal distribution."""
         levels = self.levels.T.contiguous()
         values = numbers.T.contiguous()
-        # The middle of the two ends of ties, so that a number that hardly varies stays in the middle of its rank.
-        place = (
-            torch.searchsorted(levels, values) + torch.searchsorted(levels, values, right=True)
-        ).T / 2
+        # A value that equals several levels is placed in the middle of them.
+        first = torch.searchsorted(levels, values)
+        last = torch.searchsorted(levels, values, right=True)
+        place = (first + last).T / 2
         # Ranks of 0 and 1 would be infinitely far out.
         rank = (place / LEVELS).clamp(0.5 / LEVELS, 1 - 0.5 / LEVELS)
         normal: Tensor = torch.special.ndtri(rank)
@@ -107,8 +108,10 @@ def _chromaticities(image: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c2 h w"
     return torch.cat([bright / bright.sum(1, keepdim=True), (first - second) / (first + second)], 1)
 
 
-def _chunks(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> Iterator[list[Tensor]]:
-    """Yield the statistics of each side [k f], for some images at a time."""
+def _statistics_of_stored(sides: Sequence[UInt8[Tensor, "n c h w"]]) -> list[Tensor]:
+    """Return the statistics of each side [n f], computed for some images of all sides at a time."""
+    parts = []
     for chunks in zip(*(torch.split(side, CHUNK_IMAGES) for side in sides), strict=True):
         # One memory layout, so that sums come out the same.
-        yield statistics([chunk.contiguous().float() / 255 for chunk in chunks])
+        parts.append(statistics([chunk.contiguous().float() / 255 for chunk in chunks]))
+    return [torch.cat(same_side) for same_side in zip(*parts, strict=True)]

@@ -72,7 +72,7 @@ class ImageInputs:
         """
         return self._normal(
             [side[rows].to(self.device).float() / 255 for side in self.sides[split]]
-        ) + self._colour_statistics(split, rows)
+        ) + self._statistics_of_rows(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
         """Return one epoch's views as a function of a batch's rows and their places in the order.
@@ -96,11 +96,11 @@ class ImageInputs:
                 moved: Sides = apply_pair(pixels[0], pixels[1], draws_of_batch)
             else:
                 moved = (augmentations.apply(pixels[0], draws_of_batch),)
-            return self._normal(moved) + self._colour_statistics("train", rows)
+            return self._normal(moved) + self._statistics_of_rows("train", rows)
 
         return views
 
-    def _colour_statistics(self, split: str, rows: Tensor) -> Sides:
+    def _statistics_of_rows(self, split: str, rows: Tensor) -> Sides:
         """Return the colour statistics of these rows, one tensor a side; () where the network reads none."""
         return tuple(side[rows] for side in self.colour_statistics[split])
 
@@ -134,14 +134,14 @@ def moments(sides: tuple[Tensor, ...]) -> tuple[Float[Tensor, "c 1 1"], Float[Te
     There is one scale for both images of a pair, since a scale for each would hide the shift between them. The
     deviation is 1 for a channel that never varies.
     """
-    # Mean and deviation come from how often each of the 256 levels occurs.
+    # Both come from how often each of the 256 levels occurs. Few enough images are counted at a time for float32.
     means = []
     stds = []
     chunk_images = max(1, EXACT_COUNTS // sides[0][0, 0].numel())
     levels = torch.arange(256, dtype=torch.float64) / 255
     for c in range(sides[0].shape[1]):
         chunks = [chunk for side in sides for chunk in torch.split(side[:, c], chunk_images)]
-        # Numbers of pixels by value are whole, so that mean and deviation do not depend on the order of summing.
+        # Counts are whole numbers, so that mean and deviation do not depend on the order of summing.
         counts = torch.stack(
             [torch.histc(chunk.float(), 256, 0, 255).double().cpu() for chunk in chunks]
         ).sum(0)

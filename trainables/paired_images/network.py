@@ -32,7 +32,10 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
         encoder.eval()
         sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
     # l is a square of `latent.size`, or as large as the third stage's map (2), or the last one's where there are fewer.
-    size = (settings.latent.size,) * 2 if settings.latent.size else sides[min(2, len(sides) - 1)]
+    size = sides[min(2, len(sides) - 1)]
+    if settings.latent.size:
+        size = (settings.latent.size, settings.latent.size)
+    # l needs a dimension for each class.
     if (
         settings.beta > 0
         and rank([sides[i] for i in chosen(settings.latent.blocks)], size) < classes

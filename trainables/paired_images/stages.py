@@ -106,7 +106,8 @@ class Stages(nn.Module):
 
 def _group_norm(channels: int) -> nn.GroupNorm:
     """Return a normalisation in at most 32 equal groups of 16 channels or more: independent of the batch's size."""
-    groups = next(n for n in range(min(32, channels // 16), 0, -1) if channels % n == 0)
+    most = min(32, channels // 16)
+    groups = max(n for n in range(1, most + 1) if channels % n == 0)
     return nn.GroupNorm(groups, channels)
 
 

@@ -56,8 +56,8 @@ def resolved(augmentation: Component, data: Manifest, sides: tuple[str, ...]) ->
 class PairDraws:
     """The draws of n pairs.
 
-    `affine` is a map of [-1, 1] coordinates for both images (None: stay), `light` has for each of both images (1) the
-    gain and the offset (2) of its light, as deviations from 1 and 0.
+    `affine` is a map of [-1, 1] coordinates for both images (None: pixels stay where they are). `light` [n 2 2] has for
+    each image of a pair (axis 1) gain and offset (axis 2) of its light, as deviations from 1 and 0.
     """
 
     affine: Float[Tensor, "n 2 3"] | None
@@ -89,6 +89,7 @@ def apply_pair(
     stacked = torch.cat([pre, post], dim=1)
     if draws.affine is not None:
         stacked = augmentations.apply(stacked, augmentations.Draws(draws.affine, None, None))
+    # Then the light of each side by itself: gain and offset of its pairs, [n 2 1 1 1].
     gain, offset = (draws.light[:, :, i, None, None, None] for i in (0, 1))
     sides = stacked.chunk(2, dim=1)
     first, second = (

@@ -36,16 +36,16 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of a batch of pairs.
+    """Return the memory and the work of a trial with this config: one step of a batch of pairs.
 
-    What is known only once the data is read is guessed: as many words in the vocabulary as rows, and three classes
-    where the dataset names none.
+    Two numbers are guesses, since they are known only once the data is read. The vocabulary is taken to have as many
+    words as there are rows, and there are three classes where the dataset names none.
     """
     s = Settings(**config)
     words = data.rows("train")
-    # Three as in entailment, for labels without names: the last layer that they size is a trifle of the network.
+    # Three as in entailment. The only layer whose size depends on it, the last, is a small part of the network.
     classes = len(data.classes) or 3
-    # What tells two networks of one kind apart: its size in memory is measured once for each.
+    # Networks with the same settings have the same size, which is measured once.
     network = [plain(part) for part in (s.encoder, s.latent, s.projection, s.classifier)]
 
     def build() -> "nn.Module":

@@ -69,7 +69,8 @@ class TextInputs:
             """Return both sides of a batch's rows, with the unknown word in place of hidden ones."""
             sides = zip(self.plain("train", rows), hidden[:, places].to(self.device), strict=True)
             return tuple(
-                torch.where(gone & (side != PADDING), UNKNOWN, side) for side, gone in sides
+                torch.where(is_hidden & (side != PADDING), UNKNOWN, side)
+                for side, is_hidden in sides
             )
 
         return views

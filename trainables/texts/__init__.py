@@ -44,10 +44,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of both sides of a batch, and their hard negatives.
+    """Return the memory and the work of a trial with this config: a step of both sides of a batch and hard negatives.
 
-    The vocabulary and the number of sentences that are alike are not known before the data is read: there are as many
-    as rows.
+    Two numbers are guesses, since they are known only once the data is read: there are as many different words, and as
+    many pairs of sentences that are alike, as there are rows.
     """
     s = Settings(**config)
     words = data.rows("train")

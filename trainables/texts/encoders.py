@@ -67,10 +67,11 @@ ENCODERS: Table[Callable[..., Any]] = Table("text encoder", {"cnn": cnn}, find=f
 
 
 def reader_of(encoder: Component, texts: Iterable[str], min_count: int, max_words: int) -> Reader:
-    """Return the function from texts to the encoder's indices: its own tokenizer, or the words of `texts`.
+    """Return the function from texts to the indices that the encoder takes.
 
-    `texts` are those of the training part; their words are known that occur `min_count` times there. Of each text that
-    is read, the first `max_words` words (or tokens) count.
+    A Hugging Face model has a tokenizer of its own. Any other encoder gets the vocabulary of `texts`, those of the
+    training part: the words that occur at least `min_count` times there. Of each text the first `max_words` words (or
+    tokens) are read.
     """
     if not encoder.name.startswith(HUGGING_FACE):
         return WordReader(texts, min_count, max_words)
@@ -80,7 +81,7 @@ def reader_of(encoder: Component, texts: Iterable[str], min_count: int, max_word
 
 
 def with_digest_of_folder(encoder: Component) -> Component:
-    """Return the component with the digest of its folder, if it is a Hugging Face model: a trial's identity holds it.
+    """Return a Hugging Face model's component with its folder's digest, for a trial's identity; others as they are.
 
     Raises:
         SpecError: There is no such folder, or it holds no model.

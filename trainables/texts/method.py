@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,10 +26,10 @@ EVAL_BATCH_ROWS = 512
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of training sentences, as indices of distinct sentences.
+    """Pairs of training sentences that are alike; a sentence is an index into `sentences`, which are distinct.
 
-    `first` and `second` [n] are the two sides, `groups` [n] says which pairs are linked, and `against[s]` are the
-    sentences that contradict sentence s.
+    `first` and `second` [n] are the two sides of the pairs. Pairs with equal `groups` [n] are alike, too. `against[s]`
+    are the sentences that contradict sentence s.
     """
 
     sentences: list[str]
@@ -43,34 +44,34 @@ def pairs_of(part: Part, settings: Settings, classes: Sequence[str]) -> Pairs:
 
     `classes` are the names of the labels, among which are those of entailment and contradiction.
     """
-    sides = [part.column(name).to_pylist() for name in ("premise", "hypothesis")]
-    sentences = list(dict.fromkeys(text for pair in zip(*sides, strict=True) for text in pair))
+    premises, hypotheses = (part.column(name).to_pylist() for name in ("premise", "hypothesis"))
+    pairs = zip(premises, hypotheses, strict=True)
+    sentences = list(dict.fromkeys(text for pair in pairs for text in pair))
+    # Each distinct sentence has a number; the two sides of the dataset's pairs are such numbers.
     number = {text: i for i, text in enumerate(sentences)}
-    # Each distinct sentence has a number; the two sides of the pairs are such numbers.
-    left, right = (np.array([number[text] for text in side], np.int64) for side in sides)
-    every = np.arange(len(sentences))
-    # Both views are of one sentence (dropout tells them apart), and no two sentences are alike.
-    if settings.positives == "views":
-        first = every
-        groups = every
-        second = first
-        against = {}
-    # Sentences linked by entailment are alike: the two of a pair, or all of a group, whose views are of one sentence.
-    else:
+    left = np.array([number[text] for text in premises], np.int64)
+    right = np.array([number[text] for text in hypotheses], np.int64)
+    # By default both sides of a pair are one sentence, which dropout makes two views of, and no two sentences are
+    # alike.
+    first = second = groups = np.arange(len(sentences))
+    against: dict[int, list[int]] = {}
+    # Otherwise sentences that entailment links are alike.
+    if settings.positives != "views":
         alike = part.labels == classes.index(settings.positive_class)
         groups = _linked(left[alike], right[alike], len(sentences))
         against = _against(
             left, right, part.labels, classes.index(settings.negative_class), settings
         )
-        first, second = (
-            (left[alike], right[alike]) if settings.positives == "entailed" else (every, every)
-        )
+        # The pairs are those of the dataset; with "groups" they are views of one sentence still.
+        if settings.positives == "entailed":
+            first = left[alike]
+            second = right[alike]
     if not len(first):
         raise DataError(
             f"{part.split.manifest.name} has no pair of class {settings.positive_class!r}"
         )
-    a, b, linked = map(torch.from_numpy, (first, second, groups[first]))
-    return Pairs(sentences, a, b, linked, against)
+    a, b, groups_of_pairs = map(torch.from_numpy, (first, second, groups[first]))
+    return Pairs(sentences, a, b, groups_of_pairs, against)
 
 
 def _linked(left: np.ndarray, right: np.ndarray, count: int) -> np.ndarray:
@@ -98,8 +99,13 @@ def _against(
     return against
 
 
-Batch = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Sentences of both sides [b], of the hard negatives [k], and the groups [b]."""
+class Batch(NamedTuple):
+    """Indices of the sentences of both sides [b] and of the hard negatives [k], and the groups of the pairs [b]."""
+
+    first: Int[Tensor, " b"]
+    second: Int[Tensor, " b"]
+    hard_negatives: Int[Tensor, " k"]
+    groups: Int[Tensor, " b"]
 
 
 class Texts(DualEncoder[Batch]):
@@ -133,38 +139,39 @@ class Texts(DualEncoder[Batch]):
         draw = torch.rand(order.shape, generator=seeding.generator(*key, "hard negatives"))
         pairs = self.pairs
         for rows, shares in zip(order, draw.tolist(), strict=True):
-            found = [pairs.against.get(sentence, []) for sentence in pairs.first[rows].tolist()]
-            hard = [
-                some[int(share * len(some))]
-                for some, share in zip(found, shares, strict=True)
-                if some
-            ]
-            more = torch.tensor(hard, dtype=torch.int64)
-            yield pairs.first[rows], pairs.second[rows], more, pairs.groups[rows]
+            first = pairs.first[rows]
+            hard = []
+            for sentence, share in zip(first.tolist(), shares, strict=True):
+                contradictions = pairs.against.get(sentence, [])
+                if contradictions:
+                    hard.append(contradictions[int(share * len(contradictions))])
+            hard_negatives = torch.tensor(hard, dtype=torch.int64)
+            yield Batch(first, pairs.second[rows], hard_negatives, pairs.groups[rows])
 
     def embed(self, batch: Batch) -> Sides:
         """Embed all sentences of a batch in one pass, so that dropout differs between the views of one."""
         # First sides, second sides and hard negatives, one below the other.
-        *sentences, groups = batch
+        sentences = (batch.first, batch.second, batch.hard_negatives)
         z = self.model(self.words[torch.cat(sentences).to(self.device)])
-        first, second, more = torch.split(z, [len(part) for part in sentences])
-        return Sides(first, second, groups.to(self.device), more)
+        first, second, hard_negatives = torch.split(z, [len(part) for part in sentences])
+        return Sides(first, second, batch.groups.to(self.device), hard_negatives)
 
     @torch.no_grad()
     def features(self, texts: Sequence[str]) -> Float[Tensor, "n d"]:
-        """Return the features of texts, without the head (the network's part 1), in evaluation mode, on the host."""
+        """Return the encoder's features of texts, without the head, in evaluation mode and on the host."""
+        # The network is a sequence of encoder (0) and head (1).
         encoder = self.model.eval().get_submodule("0")
         rows = min(EVAL_BATCH_ROWS, 4 * self.settings.batch_size)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.autocast):
             chunks = [
                 encoder(words.to(self.device)) for words in torch.split(self.reader(texts), rows)
             ]
-        found = torch.cat(chunks).float().cpu()
-        self.guard.require_finite(found, "features")
-        return found
+        features = torch.cat(chunks).float().cpu()
+        self.guard.require_finite(features, "features")
+        return features
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Return `spearman` and `pearson`: correlations of the pairs' cosines with their scores, as for STS."""
+        """Return `spearman` and `pearson`: correlations of the test pairs' cosines with their scores, as for STS."""
         from scipy.stats import pearsonr, spearmanr
 
         first, second = (
@@ -173,15 +180,16 @@ class Texts(DualEncoder[Batch]):
         )
         # Cosines of the two sides of each pair.
         cosines = (first * second).sum(1).double().numpy()
-        found = {
-            "spearman": spearmanr(cosines, self.expected),
-            "pearson": pearsonr(cosines, self.expected),
-        }
-        return loop.Evaluation({name: float(result.statistic) for name, result in found.items()})
+        return loop.Evaluation(
+            {
+                "spearman": float(spearmanr(cosines, self.expected).statistic),
+                "pearson": float(pearsonr(cosines, self.expected).statistic),
+            }
+        )
 
 
 def _scores(part: Part, column: str) -> Float[np.ndarray, " n"]:
-    """Return the numbers with which cosines are correlated; `DataError` where the column has none or other values."""
+    """Return the scores of a part's pairs in this column; `DataError` where they are no numbers or all the same."""
     values = part.column(column).to_pylist()
     if not all(isinstance(value, int | float) for value in values) or len(set(values)) < 2:
         raise DataError(

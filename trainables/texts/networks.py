@@ -16,10 +16,11 @@ from contrasweep.trainables.texts.words import PADDING, transformers
 class ConvolutionEncoder(nn.Module):
     """Words [n w] to the outputs of four stages [n width w]: embeddings, then three residual convolutions.
 
-    Places of padding are 0 in all of them, and the last stage is scaled so that its mean over places is that over
-    words.
+    Places of padding are 0 in all of them. The last stage is scaled, so that its mean over all places is the mean over
+    the words of a text.
 
-    `words` is the number of word indices, `width` the features of a word and of each stage, `dropout` that in stages.
+    `words` is the number of word indices, `width` the number of features of a word and of each stage, and `dropout` the
+    share of features that a stage drops.
     """
 
     def __init__(self, words: int, width: int, dropout: float) -> None:
@@ -36,16 +37,17 @@ class ConvolutionEncoder(nn.Module):
 
     def forward(self, words: Int[Tensor, "n w"]) -> list[Tensor]:
         """Map word indices [n w], 0 for padding, to the outputs of four stages, [n width w] each."""
-        # 1 where there is a word, [n 1 w]. Norms are over features, which `transpose` brings last and back.
-        there = (words != PADDING).float()[:, None]
+        # 1 where there is a word, 0 for padding, [n 1 w].
+        is_word = (words != PADDING).float()[:, None]
         x = self.embedding(words).transpose(1, 2)
         maps = [x]
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            normal = norm(x.transpose(1, 2)).transpose(1, 2) * there
-            x = (x + F.relu(convolution(self.dropout(normal)))) * there
+            # Norms are over features, which `transpose` brings last and back.
+            normal = norm(x.transpose(1, 2)).transpose(1, 2) * is_word
+            x = (x + F.relu(convolution(self.dropout(normal)))) * is_word
             maps.append(x)
         # Scaled by places / words, so that the mean over places is that over words.
-        maps[-1] = maps[-1] * (words.shape[1] / there.sum(2, keepdim=True).clamp(min=1))
+        maps[-1] = maps[-1] * (words.shape[1] / is_word.sum(2, keepdim=True).clamp(min=1))
         return maps
 
 
@@ -105,14 +107,16 @@ class HuggingFaceReader:
             )
             config = transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
         # The model masks what its own config calls padding.
-        if self.tokenizer.pad_token_id != (padding := config.pad_token_id or 0):
+        padding = config.pad_token_id or 0
+        if self.tokenizer.pad_token_id != padding:
             raise SpecError(
                 "tokenizer and model have the same token for padding",
                 place="encoder",
                 value=self.tokenizer.pad_token_id,
                 hint=f"the model of {folder} has {padding}",
             )
-        self.max_words, self.size = max_words, len(self.tokenizer)
+        self.max_words = max_words
+        self.size = len(self.tokenizer)
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "n w"]:
         """Return the token indices of each text, [n max_words], filled up with the tokenizer's padding."""

@@ -19,8 +19,9 @@ from contrasweep.trainables.texts.encoders import ENCODERS, with_digest_of_folde
 
 
 def _takes(entry: Any, given: Config) -> type:
-    """Return the class with the fields that can be set of a loss, as the table that the loss is of has it."""
-    return (OF_TWO_SIDES if entry in OF_TWO_SIDES.values() else losses.LOSSES).takes(entry, given)
+    """Return the class with the fields that can be set of a loss, by the table that the loss comes from."""
+    table = OF_TWO_SIDES if entry in OF_TWO_SIDES.values() else losses.LOSSES
+    return table.takes(entry, given)
 
 
 LOSSES: Table[Any] = Table(
@@ -32,7 +33,7 @@ LOSSES: Table[Any] = Table(
     plural="losses of texts",
     takes=_takes,
 )
-"""Losses of two sides, and those of a matrix of scores, which see both sides one below the other."""
+"""Losses of two sides; and those of `trainables.losses` of a matrix of scores, whose rows are both sides stacked."""
 
 
 @checked

@@ -23,16 +23,16 @@ def tokens(text: str) -> list[str]:
 
 
 def vocabulary(texts: Iterable[list[str]], min_count: int) -> dict[str, int]:
-    """Return word -> index for words that occur `min_count` times, the most frequent first, ties by the alphabet.
+    """Return word -> index for words that occur at least `min_count` times.
 
-    Indices begin at 2, after those of padding and of unknown words.
+    The most frequent word comes first, and words that are equally frequent follow the alphabet. Indices begin at 2,
+    after those of padding and of unknown words.
     """
     counts = Counter(word for text in texts for word in text)
-    kept = sorted(
-        (word for word, n in counts.items() if n >= min_count),
-        key=lambda word: (-counts[word], word),
-    )
-    return {word: i for i, word in enumerate(kept, start=2)}
+    # A stable sort: first by the alphabet, then by frequency.
+    alphabetical = sorted(word for word, n in counts.items() if n >= min_count)
+    ordered = sorted(alphabetical, key=lambda word: -counts[word])
+    return {word: i for i, word in enumerate(ordered, start=2)}
 
 
 @runtime_checkable

@@ -47,10 +47,10 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of a batch in both towers, and the images as uint8."""
+    """Return the memory and the work of a trial with this config: a step in both towers, and the images as uint8."""
     s = Settings(**config)
     shape = view_shape(data, s.view_size)
-    # Captions are made of prompts with names of classes where there are no others: few words.
+    # Without captions of the dataset, texts are prompts with names of classes, which have few words.
     words = WORDS if data.kind == "image-text" else 10 * len(data.classes)
     pixels = (data.rows("train") + data.rows("test")) * math.prod(shape)
 
@@ -67,7 +67,7 @@ def memory(config: Config, data: Manifest) -> Workload:
         """Return a number that all embeddings have a gradient from, in place of the loss."""
         return out[0].sum() + out[1].sum()
 
-    # Crops of `view_size` are cut anew from the files of each batch: no image stays on the device.
+    # Images stay on the device, a byte a value, unless they are too large or cropped anew from their files.
     return Workload(
         architecture=f"two_tower {s.encoder.name} {s.text_encoder.name} {'bf16' if s.autocast else 'fp32'}",
         shape=(shape, s.batch_size, words, s.max_words, s.network_text),

@@ -31,8 +31,8 @@ RECALL_AT = (1, 5, 10)
 class Captions:
     """The texts of a part's images: captions of the dataset, or prompts with the names of their classes.
 
-    `distinct` are the different ones, `of_image` the numbers of each image's texts among these, and `all` the texts
-    of all images one after another.
+    `all` has the texts of all images one after another, and `distinct` each different text once. `of_image` has for
+    each image a list of its texts, as indices into `distinct`.
     """
 
     def __init__(self, part: Part, settings: Settings, classes: Sequence[str]) -> None:
@@ -44,15 +44,15 @@ class Captions:
                 for label in part.labels.tolist()
             ]
         # `texts` has a list for each image; distinct texts are numbered in the order in which they first come.
-        self.all = [text for of_image in texts for text in of_image]
+        self.all = [text for texts_of_image in texts for text in texts_of_image]
         self.distinct = list(dict.fromkeys(self.all))
         number = {text: i for i, text in enumerate(self.distinct)}
-        self.of_image = [[number[text] for text in of_image] for of_image in texts]
+        self.of_image = [[number[text] for text in texts_of_image] for texts_of_image in texts]
 
     @property
     def pairs(self) -> Int[Tensor, "p 2"]:
-        """The number of the image and that of the text, of each caption."""
-        return torch.tensor([(i, text) for i, found in enumerate(self.of_image) for text in found])
+        """For each text of each image the number of the image, and that of the text in `distinct`."""
+        return torch.tensor([(i, text) for i, texts in enumerate(self.of_image) for text in texts])
 
 
 Batch = tuple[Tensor, Tensor]
@@ -102,11 +102,11 @@ class TwoTower(DualEncoder[Batch]):
         shares = torch.rand(order.shape, generator=seeding.generator(*key, "captions")).tolist()
         for i, rows in enumerate(order):
             (view,) = views(slice(i * size, (i + 1) * size))
-            found = [self.captions.of_image[row] for row in rows.tolist()]
-            texts = [
-                some[int(share * len(some))] for some, share in zip(found, shares[i], strict=True)
-            ]
-            yield self.normalise(view), self.words[torch.tensor(texts, device=self.device)]
+            chosen = []
+            for row, share in zip(rows.tolist(), shares[i], strict=True):
+                captions = self.captions.of_image[row]
+                chosen.append(captions[int(share * len(captions))])
+            yield self.normalise(view), self.words[torch.tensor(chosen, device=self.device)]
 
     def embed(self, batch: Batch) -> Sides:
         """Embed images and texts of a batch, with gradients."""
@@ -157,19 +157,22 @@ class TwoTower(DualEncoder[Batch]):
         nearest. `zero_shot` is the accuracy by prompts. Items, and scores on other datasets, come with the `final`
         evaluation alone. Nothing is written to `folder`, which other methods draw their figures into.
         """
-        # Retrieval: captions for images (forth), and images for captions (back).
-        seen = self.embed_images(self.test.stretches())
-        texts = self.embed_texts(self.test_captions.distinct)
+        # Retrieval both ways: k -> whether a correct row is among the k nearest to each image, and to each caption.
+        image_rows = self.embed_images(self.test.stretches())
+        text_rows = self.embed_texts(self.test_captions.distinct)
         pairs = self.test_captions.pairs.to(self.device)
-        forth = recalls(seen, texts, pairs)
-        back = recalls(texts, seen, pairs.flip(1))
-        hits = {f"image_to_text_recall_at_{k}": found for k, found in forth.items()}
-        hits |= {f"text_to_image_recall_at_{k}": found for k, found in back.items()}
+        of_images = recalls(image_rows, text_rows, pairs)
+        of_texts = recalls(text_rows, image_rows, pairs.flip(1))
+        hits = {f"image_to_text_recall_at_{k}": found for k, found in of_images.items()}
+        hits |= {f"text_to_image_recall_at_{k}": found for k, found in of_texts.items()}
         metrics = {name: float(found.double().mean()) for name, found in hits.items()}
-        items: dict[str, np.ndarray] = {"image_to_text_recall_at_1": forth[1].byte().cpu().numpy()}
+        items: dict[str, np.ndarray] = {
+            "image_to_text_recall_at_1": of_images[1].byte().cpu().numpy()
+        }
         # Zero-shot: the class whose prompts are nearest to an image.
-        if classes := self.trial.data.classes:
-            predicted = (seen @ self.classifier(classes).T).argmax(1)
+        classes = self.trial.data.classes
+        if classes:
+            predicted = (image_rows @ self.classifier(classes).T).argmax(1)
             metrics |= classification(predicted, self.test.labels, len(classes))
             metrics["zero_shot"] = metrics["accuracy"]
             items["zero_shot"] = (predicted == self.test.labels).byte().cpu().numpy()
@@ -190,20 +193,21 @@ class TwoTower(DualEncoder[Batch]):
 
 
 def recalls(
-    queries: Float[Tensor, "n d"], found: Float[Tensor, "m d"], pairs: Int[Tensor, "p 2"]
+    queries: Float[Tensor, "n d"], index: Float[Tensor, "m d"], pairs: Int[Tensor, "p 2"]
 ) -> dict[int, Bool[Tensor, " n"]]:
     """Return, for each k of `RECALL_AT`, whether a correct row is among the k nearest to each query by inner product.
 
-    `pairs` lists the correct ones: number of the query, number of the row of `found`.
+    `pairs` lists which rows of `index` are correct: the number of the query, and that of the row.
     """
     # A pair (query, row) is one number, query * m + row, so that `isin` finds the correct ones.
-    keys = pairs[:, 0] * len(found) + pairs[:, 1]
-    near = []
-    rows = torch.arange(len(queries), device=queries.device)
-    for tile in torch.split(rows, max(1, TILE // len(found))):
-        nearest = (queries[tile] @ found.T).topk(min(max(RECALL_AT), len(found))).indices
-        near.append(torch.isin(tile[:, None] * len(found) + nearest, keys))
-    hits = torch.cat(near)
+    m = len(index)
+    keys = pairs[:, 0] * m + pairs[:, 1]
+    # Whether each of the nearest rows is correct [n k], computed for some queries at a time.
+    correct = []
+    for tile in torch.split(torch.arange(len(queries), device=queries.device), max(1, TILE // m)):
+        nearest = (queries[tile] @ index.T).topk(min(max(RECALL_AT), m)).indices
+        correct.append(torch.isin(tile[:, None] * m + nearest, keys))
+    hits = torch.cat(correct)
     return {k: hits[:, :k].any(1) for k in RECALL_AT}
 
 
