@@ -64,23 +64,21 @@ class Batch:
         swapped: dict[str, Tensor] = {}
         rows_of = {"text_r": text, "mask_r": text, "roi_r": images, "roi_mask_r": images}
         for name, rows in rows_of.items():
-            mine, theirs = _same_length(getattr(self, name), getattr(other, name))
-            # One truth value a row, for all that follows it in the row.
-            swapped[name] = torch.where(rows.view(-1, *[1] * (mine.dim() - 1)), theirs, mine)
+            present = getattr(self, name)
+            new = getattr(other, name)
+            # The two batches may be padded to different lengths.
+            length = max(present.shape[1], new.shape[1])
+            present = _padded(present, length)
+            # `rows` [b] as [b 1 ...], so that one truth value counts for all of a row.
+            of_row = rows.view(-1, *[1] * (present.dim() - 1))
+            swapped[name] = torch.where(of_row, _padded(new, length), present)
         swapped["has_image_r"] = torch.where(images, other.has_image_r, self.has_image_r)
         return replace(self, **swapped)
 
 
-def _same_length(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both tensors padded with zeros to the longer of their second dimensions."""
-    length = max(a.shape[1], b.shape[1])
-    padded = [
-        torch.cat([x, x.new_zeros(len(x), length - x.shape[1], *x.shape[2:])], dim=1)
-        if x.shape[1] < length
-        else x
-        for x in (a, b)
-    ]
-    return padded[0], padded[1]
+def _padded(x: Tensor, length: int) -> Tensor:
+    """Return `x` [b t ...] padded with zeros behind, so that t is `length`."""
+    return torch.cat([x, x.new_zeros(len(x), length - x.shape[1], *x.shape[2:])], dim=1)
 
 
 @dataclass(frozen=True)
@@ -103,10 +101,11 @@ class Inputs:
 
 @dataclass
 class Output:
-    """The output of a model: scores (higher is more helpful), its own losses by name, and numbers to log.
+    """The output of a model: a score for each pair (higher is more helpful), losses by name, and numbers to log.
 
-    Its own losses are there in training only, already weighted. Where a model has them, `features` are the four
-    sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables 7-8 measure.
+    `losses` are what the model adds to the ranking loss, already weighted; they are there in training only. `features`
+    are the four sequences of post-interaction features (`text_p`, `text_r`, `roi_p`, `roi_r`) whose distances Tables
+    7-8 measure; empty for a model without such.
     """
 
     score: Float[Tensor, " b"]
@@ -163,14 +162,14 @@ class Corpus:
             roi_mask_r,
             has_image_p,
             has_image_r,
-            torch.from_numpy(self.label[rows]),
-            torch.from_numpy(owners),
-            torch.from_numpy(group),
-            torch.from_numpy(self.category[owners]),
+            label=torch.from_numpy(self.label[rows]),
+            product=torch.from_numpy(owners),
+            group=torch.from_numpy(group),
+            category=torch.from_numpy(self.category[owners]),
         )
 
     def _pad_regions(self, items: Sequence[NDArray[Any]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return regions padded to the longest item, their mask, and which items have an image."""
+        """Return regions padded to the longest item [b m f], their mask [b m], and which items have an image [b]."""
         # An item without images has one region of zeros, which its mask calls valid.
         longest = max(1, *(len(item) for item in items))
         x = torch.zeros(len(items), longest, self.roi_dim)

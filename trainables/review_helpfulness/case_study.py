@@ -40,15 +40,15 @@ def case_study(
         SpecError: There is no such study or product, or the arms have not finished on the same data.
     """
     results = Results.load(study, storage)
-    # Sorted so that the reference comes first; the others keep their order.
-    arms = (
-        arms or sorted(results.document.arms, key=lambda arm: arm != results.document.reference)[:2]
-    )
+    if not arms:
+        reference = results.document.reference
+        others = [arm for arm in results.document.arms if arm != reference]
+        arms = [reference, *others][:2] if reference else others[:2]
     trials, data = _trials(results, arms)
     with tempfile.TemporaryDirectory() as folder:
         tables = [
-            pd.read_parquet(results.records.artifact(one, REVIEWS, Path(folder) / one))
-            for one in trials
+            pd.read_parquet(results.records.artifact(trial, REVIEWS, Path(folder) / trial))
+            for trial in trials
         ]
     # All trials score the same test reviews in the same order: one table, with a column of scores for each arm.
     reviews = tables[0].assign(
@@ -66,12 +66,8 @@ def case_study(
         raise SpecError(
             "no test reviews of this product", place="PRODUCT", value=product, hint=hint
         )
-    return _text(
-        reviews[reviews["product_id"] == product].sort_values(arms[0], ascending=False),
-        arms,
-        data,
-        storage,
-    )
+    reviews = reviews[reviews["product_id"] == product]
+    return _text(reviews.sort_values(arms[0], ascending=False), arms, data, storage)
 
 
 def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
@@ -94,7 +90,11 @@ def _trials(results: Results, arms: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _text(reviews: pd.DataFrame, arms: Sequence[str], data: str, storage: str) -> str:
-    """Return the product's text, then a line for each review: label, each arm's score with its rank, and text."""
+    """Return the product's text, then a line for each review: label, each arm's score with its rank, and text.
+
+    `reviews` are those of one product, with a column of scores for each arm.
+    """
+    # The texts of the product and of all reviews, from the dataset.
     dataset = open_dataset(find(data, storage=storage))
     product = reviews["product_id"].iloc[0]
     products = dataset.split("products")

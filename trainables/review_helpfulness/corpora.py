@@ -114,72 +114,67 @@ def prepare(
 ) -> Prepared:
     """Make vocabularies of the part `train`, then corpora of all parts.
 
-    `known` gives pretrained vectors as (word, vector); `key` (seed, fold) seeds those of other words. `roi_dim` is the
-    size of a region's features.
+    `roi_dim` is the size of a region's features, `key` (seed, fold) what initial word vectors are drawn from. `known`
+    gives pretrained vectors as (word, vector), which take the place of those that are drawn.
     """
-    # What is learned from texts comes from training reviews and their products alone.
+    # Vocabularies are those of training reviews and their products alone.
     train = parts["train"]
     train_products = np.unique(train.product).tolist()
     product_words = Vocabulary.build(
         (products.record(number) for number in train_products), settings.min_word_count
     )
     review_words = Vocabulary.build(train.text, settings.min_word_count)
-    categories = sorted(set(products.category))
-    # One generator for both vocabularies, products first.
-    rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
-    words = product_words, review_words
-    vectors = [
-        torch.from_numpy(word_vectors(vocabulary, settings.word_dim, rng, known()))
-        for vocabulary in words
-    ]
     characters = Characters.build(review_words.words)
-    table = torch.from_numpy(characters.table(review_words))
+    categories = sorted(set(products.category))
+    # Initial word vectors. Both vocabularies share a generator, from which that of products is drawn first.
+    rng = np.random.default_rng(seeding.derive(*key, "word vectors"))
+    product_vectors, review_vectors = (
+        torch.from_numpy(word_vectors(vocabulary, settings.word_dim, rng, known()))
+        for vocabulary in (product_words, review_words)
+    )
     inputs = Inputs(
-        vectors[0],
-        vectors[1],
-        table,
-        len(characters),
-        roi_dim,
-        len(categories),
-        settings.helpful_threshold,
+        product_vectors,
+        review_vectors,
+        review_characters=torch.from_numpy(characters.table(review_words)),
+        characters=len(characters),
+        roi_dim=roi_dim,
+        categories=len(categories),
+        helpful_threshold=settings.helpful_threshold,
     )
     # Products are the same in all parts.
-    shared: Shared = {
-        "product_tokens": _encode(
-            map(products.text, range(len(products.ids))), product_words, settings
-        ),
-        "record_tokens": _encode(
-            map(products.record, range(len(products.ids))), product_words, settings
-        ),
+    numbers = range(len(products.ids))
+    of_products: ProductFields = {
+        "product_tokens": _encode(map(products.text, numbers), product_words, settings),
+        "record_tokens": _encode(map(products.record, numbers), product_words, settings),
         "product_regions": _regions(products.regions, settings),
         "category": np.array(
             [categories.index(category) for category in products.category], dtype=np.int64
         ),
         "roi_dim": roi_dim,
     }
+    # Reviews differ from part to part.
     corpora = {}
     dropped = {}
     for name, reviews in parts.items():
         # A review without a known word is left out, even where texts are hidden: then all models see the same reviews.
         tokens = [review_words.encode(text, settings.max_tokens) for text in reviews.text]
-        rows_kept = np.flatnonzero([len(numbers) > 0 for numbers in tokens])
-        dropped[name] = len(reviews) - len(rows_kept)
-        reviews_left = reviews.take(rows_kept)
-        review_tokens = [tokens[i] if settings.use_text else np.array([OOV]) for i in rows_kept]
+        rows = np.flatnonzero([len(tokens_of_review) > 0 for tokens_of_review in tokens])
+        dropped[name] = len(reviews) - len(rows)
+        known_reviews = reviews.take(rows)
         corpora[name] = Corpus(
-            **shared,
-            review_tokens=review_tokens,
-            review_regions=_regions(reviews_left.regions, settings),
-            product=reviews_left.product,
-            label=reviews_left.label,
-            product_ids=[products.ids[number] for number in reviews_left.product],
-            review_ids=reviews_left.ids,
+            **of_products,
+            review_tokens=[tokens[i] if settings.use_text else np.array([OOV]) for i in rows],
+            review_regions=_regions(known_reviews.regions, settings),
+            product=known_reviews.product,
+            label=known_reviews.label,
+            product_ids=[products.ids[number] for number in known_reviews.product],
+            review_ids=known_reviews.ids,
         )
     return Prepared(corpora, inputs, dropped)
 
 
-class Shared(TypedDict):
-    """The fields that all parts of a dataset have in common."""
+class ProductFields(TypedDict):
+    """The fields of a `Corpus` that describe products, and so are the same for all parts of a dataset."""
 
     product_tokens: list[NDArray[np.int64]]
     record_tokens: list[NDArray[np.int64]]
@@ -192,21 +187,22 @@ def _encode(
     texts: Iterable[str], vocabulary: Vocabulary, settings: Settings
 ) -> list[NDArray[np.int64]]:
     """Return token numbers of product texts; a hidden text, or one without known words, is one `<OOV>`."""
-    nothing = np.array([OOV], dtype=np.int64)
+    empty_text = np.array([OOV], dtype=np.int64)
     encoded = (vocabulary.encode(text, settings.max_tokens) for text in texts)
-    return [tokens if len(tokens) and settings.use_text else nothing for tokens in encoded]
+    return [tokens if len(tokens) and settings.use_text else empty_text for tokens in encoded]
 
 
 def _regions(regions: Sequence[NDArray[Any]], settings: Settings) -> list[NDArray[Any]]:
     """Return the first `max_regions` regions of each item, or none where images are hidden."""
-    return [item[: settings.max_regions if settings.use_images else 0] for item in regions]
+    most = settings.max_regions if settings.use_images else 0
+    return [item[:most] for item in regions]
 
 
 def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepared:
-    """Return the parts `train`, `dev` and `test` of a trial.
+    """Return the parts `train`, `dev` and `test` of a trial; `DataError` where its dataset has no reviews.
 
-    `dev` is the dataset's own split where the trial has no fold and there is one, else held out of the training
-    products; the test part is that of the trial's fold.
+    The test part is that of the trial's fold, or without one the dataset's own. A trial without a fold takes the
+    dataset's own `dev` split, if it has one; else reviews of some training products are held out.
     """
     if trial.data.kind != "reviews":
         raise DataError(
@@ -228,10 +224,10 @@ def load(trial: Trial, settings: Settings, key: tuple[int | None, ...]) -> Prepa
 
 
 def _known_vectors(settings: Settings, data: Manifest) -> Iterable[tuple[str, NDArray[np.float32]]]:
-    """Return the pretrained word vectors that the settings name, of a file or of a staged dataset; () for none."""
+    """Return the pretrained vectors that the settings name, as (word, vector), of a file or a dataset; () for none."""
     if settings.word_vectors is None:
         return ()
-    # A file of this name goes before a dataset of it.
+    # Where there are both a file and a dataset of this name, the file is taken.
     if settings.vectors_file is not None:
         return read_vectors(checked_file(settings.word_vectors, "word_vectors"), settings.word_dim)
     part = open_dataset(settings.staged_vectors(data)).split("train")

@@ -59,16 +59,17 @@ def adaptive_contrastive_loss(
     pushed = negatives.sum()
     if reduction == "balanced":
         return pulled / max(1, positives.numel()) + pushed / max(1, negatives.numel())
-    return (pulled + pushed) / (6 * max(1, rows) if reduction == "mean_anchor" else 1)
+    total = pulled + pushed
+    return total / (6 * max(1, rows)) if reduction == "mean_anchor" else total
 
 
 def circle_contrastive_loss(*features: Float[Tensor, "b d"]) -> Float[Tensor, ""]:
-    """Return what the authors' code of Nguyen et al. 2022 has in place of Eq. 33: a circle loss (Sun et al. 2020).
+    """Return the circle loss (Sun et al. 2020) that the code of Nguyen et al. 2022 has in place of their Eq. 33.
 
-    `features` are those of `adaptive_contrastive_loss`. The mean over rows j and the six pairs of
-    softplus(-g a_jj (s_jj - 1 + m) + log sum_k e^{g b_jk (s_jk - m)}), with m = 0.25, g = 256 and weights without
-    gradient, a = max(0, 1 + m - s) and b = max(0, s + m). As in that code k = j is among the negatives too. No rows
-    give 0.
+    `features` are the four of `adaptive_contrastive_loss`. The loss is the mean over rows j and the six pairs of
+    features of softplus(-g a_jj (s_jj - 1 + m) + log sum_k e^{g b_jk (s_jk - m)}). Here s are cosines, m = 0.25 and
+    g = 256. The weights a = max(0, 1 + m - s) and b = max(0, s + m) have no gradient. As in that code, k = j is among
+    the negatives too. No rows give 0.
     """
     margin = 0.25
     gamma = 256.0
@@ -100,7 +101,7 @@ def _negatives(
     mask_same_product: bool,
     device: "torch.device",
 ) -> Bool[Tensor, "b b"]:
-    """Return which pairs of rows are negatives: all but a row and itself, or but those of one product."""
+    """Return which pairs of rows are negatives: those of different rows, with the mask those of different products."""
     others = ~torch.eye(rows, dtype=torch.bool, device=device)
     if not mask_same_product:
         return others
@@ -135,16 +136,13 @@ def pairwise_ranking_loss(
         "there is no such reduction",
         place="reduction",
     )
-    # [g 1] against k negatives each, [g] against one.
-    positives = (
-        positive_scores[:, None]
-        if negative_scores.dim() > positive_scores.dim()
-        else positive_scores
-    )
-    loss = F.relu(beta - positives + negative_scores)
+    # Against k negatives each, positives are [g 1].
+    if negative_scores.dim() > positive_scores.dim():
+        positive_scores = positive_scores[:, None]
+    loss = F.relu(beta - positive_scores + negative_scores)
     if reduction == "none":
         return loss
-    return loss.sum() / (max(1, len(loss)) if reduction == "mean" else 1)
+    return loss.sum() / max(1, len(loss)) if reduction == "mean" else loss.sum()
 
 
 def hinge(

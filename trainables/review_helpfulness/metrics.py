@@ -65,12 +65,13 @@ def per_product(
     order = np.lexsort((np.arange(len(score)), -score, group))
     ends = np.cumsum(np.bincount(group, minlength=len(numbers)))
     lists = np.split(truth[order], ends[:-1]) if len(keys) else []
-    rows = np.array([_one(ranked, threshold) for ranked in lists]).reshape(-1, len(METRICS))
+    # A row of metrics for each product, turned into an array for each metric.
+    rows = np.array([_of_product(ranked, threshold) for ranked in lists]).reshape(-1, len(METRICS))
     return PerProduct(list(numbers), dict(zip(METRICS, rows.T, strict=True)))
 
 
-def _one(ranked: NDArray[np.int64], threshold: int) -> tuple[float, float, float, float]:
-    """Return the four metrics of one product from its labels in ranked order."""
+def _of_product(ranked: NDArray[np.int64], threshold: int) -> tuple[float, float, float, float]:
+    """Return the four `METRICS` of one product from its labels in ranked order."""
     relevant = ranked > threshold
     if not relevant.any():
         return 0.0, 0.0, 0.0, 0.0
@@ -96,7 +97,7 @@ def random_order_metrics(
     draws: int = 100,
     seed: int = 0,
 ) -> PerProduct:
-    """Return the expected metrics of a random order, per product, over `draws` seeded ones: the floor of any model."""
+    """Return the metrics of a random order, per product: means over `draws` seeded orders, the floor of any model."""
     # All runs have the same products in the same order, so their values are averaged one by one.
     rng = np.random.default_rng(seed)
     runs = [
@@ -166,9 +167,10 @@ class Rows(TypedDict):
 def with_floors(
     scored: PerProduct, corpus: Corpus, threshold: int
 ) -> tuple[dict[str, float], ItemColumns]:
-    """Return means and per-product values of `scored`, a random order (`random_`) and longest first (`length_`).
+    """Return means and per-product values of three rankings: `scored`, and two floors with a prefix before each name.
 
-    Labels above `threshold` are relevant.
+    The floors are a random order (`random_`) and the longest review first (`length_`). Labels above `threshold` are
+    relevant.
     """
     # Prefix of the names -> ranking of the same rows.
     rows: Rows = {"labels": corpus.label, "products": corpus.product, "threshold": threshold}
@@ -193,19 +195,18 @@ def with_floors(
 def distance_metrics(
     outputs: Iterable[tuple[Output, Batch]], helpful_threshold: int
 ) -> dict[str, float]:
-    """Return Tables 7-8: `cs_<relation>_<helpful or unhelpful>` and `l2_...`.
+    """Return the distances of Tables 7-8 by name: `cs_<relation>_<group>` and `l2_<relation>_<group>`.
 
-    They are means over the test pairs whose product and review both have images. Raises `DataError` if there is none,
-    since all regions would then be the same zero.
+    They are means over the pairs of a group, `helpful` or `unhelpful`, whose product and review both have images. A
+    group without pairs is left out. `DataError` where both groups have none.
     """
     batches: list[dict[str, Tensor]] = []
     for output, batch in outputs:
         # Without an image on one side the region features are a fixed zero, whose distance means nothing.
-        seen = batch.has_image_p & batch.has_image_r
-        distances = {
-            name: values[seen] for name, values in relation_distances(output.features).items()
-        }
-        batches.append(distances | {"helpful": (batch.label >= helpful_threshold)[seen]})
+        has_images = batch.has_image_p & batch.has_image_r
+        distances = relation_distances(output.features)
+        distances["helpful"] = batch.label >= helpful_threshold
+        batches.append({name: values[has_images] for name, values in distances.items()})
     joined = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     helpful = joined.pop("helpful")
     if not len(helpful):

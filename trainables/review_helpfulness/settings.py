@@ -124,9 +124,10 @@ class Settings:
             )
 
     def resolve(self, data: Manifest) -> "Settings":
-        """Return the same settings with the dataset's relevance threshold and the digest of the file of word vectors.
+        """Return the settings with the dataset's relevance threshold, and with the digest of the word vectors.
 
-        The content of that file is part of what a trial is.
+        The digest of the file or dataset of word vectors is part of a trial's identity. `DataError` where the data are
+        no reviews, `SpecError` where there are no such word vectors.
         """
         if data.kind != "reviews":
             raise DataError(
@@ -169,7 +170,7 @@ class Settings:
         if found.kind != KIND or found.columns["vector"]["shape"] != [self.word_dim]:
             what = f"{name} is of kind {found.kind} with columns {dict(found.columns)}"
             raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
-        # Before the plan has added the digest it is "", with which all begin.
+        # Before the plan has added a digest, it is "" here, with which every text begins.
         if not found.digest.startswith(digest):
             raise DataError(
                 f"word_vectors: dataset {name!r} has digest {found.digest[:DIGITS]} here and had {digest} when the "

@@ -225,9 +225,10 @@ def write_reviews(corpus: Corpus, scores: NDArray[np.float64], folder: Path) -> 
 
 
 class PlateauSchedule:
-    """A learning rate that falls after more than `patience` epochs in a row without a clearly better value.
+    """A learning rate that is multiplied by `factor` after more than `patience` epochs without a clearly better value.
 
-    Clearly better is by 1e-4 of the best, as in torch.optim's ReduceLROnPlateau in mode max.
+    A value is clearly better if it is above the best one by 1e-4 of that, as in torch.optim's ReduceLROnPlateau in mode
+    max.
     """
 
     def __init__(self, lr: float, factor: float, patience: int) -> None:
@@ -239,9 +240,9 @@ class PlateauSchedule:
 
     def step(self, value: float) -> None:
         """Take note of an epoch's `value`, the larger the better, and set the next epoch's `lr`."""
-        # A best of 0 or less is beaten by any larger value.
-        clearly = self.best * (1 + 1e-4) if self.best > 0 else self.best
-        if value > clearly:
+        # A best value of 0 or less is beaten by any larger value.
+        limit = self.best * (1 + 1e-4) if self.best > 0 else self.best
+        if value > limit:
             self.best = value
             self.waited = 0
         else:

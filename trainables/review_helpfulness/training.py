@@ -20,8 +20,8 @@ from contrasweep.trainables.review_helpfulness.settings import Settings
 from contrasweep.trial import Report, Trial
 
 GROUPS_A_REVIEW = (0.65, 0.36)
-"""By `sampler.interval`, before the data is read: groups of an epoch for each training review, those of the clothing
-reviews."""
+"""Groups of an epoch for each training review, with a `sampler.interval` of 0 and of 1. They are those of the clothing
+reviews, which stand for any data that is not read yet."""
 COUNTED_PAIRS = 2
 """Pairs that are counted, with real tensors: most of the models look at values (packed sequences, chosen rows)."""
 VOCABULARY = 30_000
@@ -37,8 +37,9 @@ def memory(config: Config, data: Manifest) -> Workload:
     settings = Settings(**config)
     sampler = settings.sampler
     rows = sampler.groups * (1 + sampler.num_negatives)
-    # How many groups the reviews of an epoch make is estimated from the reviews.
-    epoch = data.rows("train") * GROUPS_A_REVIEW[min(sampler.interval, len(GROUPS_A_REVIEW) - 1)]
+    # Groups of an epoch, estimated from the number of reviews; larger intervals count as the last one of the table.
+    per_review = GROUPS_A_REVIEW[min(sampler.interval, len(GROUPS_A_REVIEW) - 1)]
+    groups = data.rows("train") * per_review
     # The size of a region's features, 0 without images; an item then has one region of one zero.
     roi = data.columns["roi"]["shape"][0] if "roi" in data.columns and settings.use_images else 0
     regions = settings.max_regions if roi else 1
@@ -62,7 +63,8 @@ def memory(config: Config, data: Manifest) -> Workload:
         cpus=float(settings.threads),
         fake=False,
         parts=rows / COUNTED_PAIRS,
-        steps=settings.epochs * math.ceil(min(epoch, sampler.max_groups or epoch) / sampler.groups),
+        steps=settings.epochs
+        * math.ceil(min(groups, sampler.max_groups or groups) / sampler.groups),
     )
 
 

@@ -34,10 +34,10 @@ class Vocabulary:
     def build(cls, texts: Iterable[str | None], min_count: int = 5) -> "Vocabulary":
         """Return the words that occur at least `min_count` times in `texts` (those of the training part)."""
         counts = Counter(word for text in texts for word in tokenize(text))
-        kept = sorted(
-            (w for w, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word)
-        )
-        return cls(tuple(kept), {word: i for i, word in enumerate(kept, start=2)})
+        # A stable sort: first by spelling, then by falling frequency.
+        by_spelling = sorted(word for word, n in counts.items() if n >= min_count)
+        words = sorted(by_spelling, key=lambda word: -counts[word])
+        return cls(tuple(words), {word: i for i, word in enumerate(words, start=2)})
 
     def __len__(self) -> int:
         return len(self.words) + 2

@@ -60,21 +60,22 @@ def read(source: Path, settings: Settings) -> Content:
     products = {
         row["Clothing ID"]: Product(
             row["Clothing ID"],
-            row["Department Name"],
-            splits[row["Clothing ID"]],
-            row["Class Name"],
-            f"{row['Division Name']} {row['Department Name']}".strip(),
+            category=row["Department Name"],
+            split=splits[row["Clothing ID"]],
+            name=row["Class Name"],
+            description=f"{row['Division Name']} {row['Department Name']}".strip(),
         )
         for row in reversed(rows)
     }
+    # The column without a name has the number of the review.
     reviews = [
         Review(
-            row[""],
-            row["Clothing ID"],
-            row["Review Text"],
-            int(row["Positive Feedback Count"]),
-            row["Title"],
-            float(row["Rating"]),
+            review_id=row[""],
+            product_id=row["Clothing ID"],
+            text=row["Review Text"],
+            votes=int(row["Positive Feedback Count"]),
+            title=row["Title"],
+            rating=float(row["Rating"]),
         )
         for row in rows
     ]

@@ -10,7 +10,6 @@ The features are pickles inside: they are read by an unpickler that can build pl
 
 import io
 import json
-import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,6 +46,8 @@ THOUSANDS = {
 
 Written from memory of Liu et al. 2021 and Nguyen et al. 2022 (Table 2), whose tables were not at hand."""
 ROI_DIM = 2048
+SUFFIX = ".prd.train"
+"""What the name of a category's file of training products ends with."""
 Row = Mapping[str, Any]
 """A line of a published file; its fields are checked as they are read."""
 
@@ -95,31 +96,24 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _category(source: Path, wanted: str | None) -> str:
-    """Return the category to stage; `DataError` where it is not clear which."""
+    """Return the category to stage: the one that is `wanted`, or the only one; `DataError` where there is none such."""
     # Each category has a file CATEGORY.prd.train.
-    names = sorted(
-        {
-            match[1]
-            for file in source.glob("*.prd.train")
-            if (match := re.fullmatch(r"(.+)\.prd\.train", file.name))
-        }
-    )
+    names = sorted(file.name.removesuffix(SUFFIX) for file in source.glob(f"?*{SUFFIX}"))
     if wanted in names:
         return str(wanted)
     if wanted is None and len(names) == 1:
         return names[0]
-    hint = (
-        f"it has {', '.join(names)}: choose one with --set category=NAME"
-        if names
-        else "there is no *.prd.train in it"
-    )
+    hint = "there is no *.prd.train in it"
+    if names:
+        hint = f"it has {', '.join(names)}: choose one with --set category=NAME"
     raise DataError(f"{source}: which category? {hint}")
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a pandas JSON file: columns of {index: value} (its default), a list of rows, or one a line.
+    """Yield the rows of a JSON file in one of the forms of pandas.
 
-    `DataError` where the file is missing or of another form.
+    These are {column: {index: value}}, which is its default, a list of rows, and a row a line. `DataError` where the
+    file is missing or of another form.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -127,6 +121,7 @@ def _rows(path: Path) -> Iterator[Row]:
             read = json.loads(text)
         except ValueError:
             read = [json.loads(line) for line in text.splitlines() if line.strip()]
+        # The first column has the index of every row.
         if isinstance(read, dict):
             for index in next(iter(read.values()), {}):
                 yield {name: column.get(index) for name, column in read.items()}
@@ -207,19 +202,17 @@ class _Features:
         self.rejected = rejected
 
     def __call__(self, split: str, item: str) -> Features:
-        none = np.empty((0, ROI_DIM), np.float16)
+        empty = np.empty((0, ROI_DIM), np.float16)
         try:
             path = self.folder / split / safety.check_member(item, str(self.folder)) / f"{item}.pth"
             if not path.is_file():
-                return none
-            images = load(path)
-            # The first regions of each image; `none` stands for an item whose file has no image.
-            return np.concatenate(
-                [none, *(np.asarray(image, np.float16)[:PER_IMAGE] for image in images)]
-            )[:PER_ITEM]
+                return empty
+            # The first regions of each image, one image below the other; `empty`, as the file may have no image.
+            images = [np.asarray(image, np.float16)[:PER_IMAGE] for image in load(path)]
+            return np.concatenate([empty, *images])[:PER_ITEM]
         except (DataError, ValueError) as error:
             self.rejected.add("broken region features", f"{item}: {error}")
-            return none
+            return empty
 
 
 def load(path: Path) -> list[Any]:
@@ -231,9 +224,10 @@ def load(path: Path) -> list[Any]:
             if len(inside) != 1:
                 raise DataError(f"{path} is not a file of torch.save")
             data = safety.read_member(archive, inside[0], MAX_BYTES)
-    # Files of Python 2 have bytes for keys.
+    # A dict for each image; files of Python 2 have bytes for keys.
     try:
-        return [image["x" if "x" in image else b"x"] for image in safety.unpickle(data, str(path))]
+        images = safety.unpickle(data, str(path))
+        return [image["x"] if "x" in image else image[b"x"] for image in images]
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} is not a list of dicts with features `x` ({error!r})") from None
 

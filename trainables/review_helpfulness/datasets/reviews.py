@@ -78,10 +78,10 @@ def content(
     dim: int = 2048,
     source: Mapping[str, object] | None = None,
 ) -> Content:
-    """Return the four splits; reviews keep their input order within a product.
+    """Return the splits `products`, `train`, `dev` and `test`; reviews keep their input order within a product.
 
-    Reviews without a vote, without text, or of unknown products stay out and are counted in `rejected`, and products
-    without a review stay out too. `features` gives region features of `dim` numbers; None: there are no images.
+    Reviews without a vote, without text, or of unknown products are left out and counted in `rejected`. Products
+    without a review are left out, too. `features` gives region features of `dim` numbers; None: there are no images.
     `source` goes into the manifest. `DataError` where no review is left.
     """
     known = {product.product_id: product for product in products}
@@ -112,9 +112,10 @@ def content(
 def published(
     rows: Mapping[str, int], dim: int, source: Mapping[str, object] | None = None
 ) -> Published:
-    """Return what such a dataset is by its paper, for plans before it is staged.
+    """Return the description of a dataset of reviews by its paper, with which it is planned before it is staged.
 
-    `rows` are those of each split, `dim` the size of a region's features; with 0 there are no images.
+    `rows` has the number of rows of each split. `dim` is the size of a region's features; with 0 there are no images.
+    `source` goes into the manifest.
     """
     specs = {"roi": columns.spec("float16", [dim], several=True)} if dim else {}
     return Published("reviews", rows, LABELS, specs, source or {})
@@ -137,14 +138,17 @@ def _reviews(
     features: Lookup | None,
     specs: Any,
 ) -> Iterator[pa.Table]:
-    """Yield the reviews of these products in tables, product by product; `rows` are the products' rows."""
+    """Yield the reviews of these products in tables, product by product.
+
+    `kept` has the reviews of each product, and `rows` each product's row in the split `products`.
+    """
+    # (product, place among its reviews, review)
     flat = [
         (p, position, review)
         for p in products
         for position, review in enumerate(kept[p.product_id])
     ]
     for start in range(0, len(flat), BATCH):
-        # (product, place among its reviews, review)
         chosen = flat[start : start + BATCH]
         reviews = [review for _, _, review in chosen]
         roi = [features(p.split, review.review_id) for p, _, review in chosen] if features else None
@@ -184,10 +188,8 @@ def split_products(ids: Sequence[str], seed: int) -> dict[str, str]:
     """Return train, dev or test of each product: 64, 16 and 20 % of the sorted ids, shuffled by `seed`."""
     names = sorted(set(ids))
     shuffled = [names[i] for i in np.random.RandomState(seed).permutation(len(names))]
-    first = round(0.64 * len(names))
-    second = round(0.8 * len(names))
-    # 0, 1 or 2: how many of both borders a position is past.
-    return {
-        name: SPLITS[(position >= first) + (position >= second)]
-        for position, name in enumerate(shuffled)
-    }
+    dev_starts = round(0.64 * len(names))
+    test_starts = round(0.8 * len(names))
+    train = dict.fromkeys(shuffled[:dev_starts], "train")
+    dev = dict.fromkeys(shuffled[dev_starts:test_starts], "dev")
+    return train | dev | dict.fromkeys(shuffled[test_starts:], "test")

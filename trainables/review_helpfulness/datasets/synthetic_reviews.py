@@ -78,21 +78,23 @@ def _read(source: Path, settings: Planted) -> Content:
 
 
 class _Generator:
-    """All of the dataset at once: helpfulness is cut into fifths over all reviews.
+    """Generates the whole dataset at once, since labels are fifths of helpfulness over all reviews.
 
-    `topic` is that of each product; `reviews`, and the region features `review_roi` and `product_roi` by id.
+    `topic` has the topic of each product, `reviews` are all reviews. `review_roi` and `product_roi` have the region
+    features of each review and product by its id.
     """
 
     def __init__(self, settings: Planted) -> None:
         self.settings = settings
         # NumPy's old generator, whose stream never changes: a seed gives the same dataset in any version.
         self.random = random = np.random.RandomState(settings.seed)
-        # Topics and noise have about the length of the planted direction, which is 1 (and `noise` times that).
+        # The planted direction has length 1, and the vector of each topic about that length.
         self.direction = _unit(random.normal(size=settings.roi_dim))
         self.topics = random.normal(size=(settings.topics, settings.roi_dim)) / np.sqrt(
             settings.roi_dim
         )
         self.topic = random.randint(settings.topics, size=settings.products)
+        # The product of each review: 6 to 12 reviews of each.
         owner = np.repeat(np.arange(settings.products), random.randint(6, 13, settings.products))
         # The two halves of each review's helpfulness; labels are fifths of their sum, and 2^label votes give a label.
         in_text, in_images = random.normal(size=(2, len(owner)))
@@ -104,9 +106,10 @@ class _Generator:
             )
             for row in range(len(owner))
         ]
+        # Regions of reviews show the half of helpfulness that is in images, regions of products none.
         self.review_roi = {
-            r.review_id: self._regions(int(p), x)
-            for r, p, x in zip(self.reviews, owner, in_images, strict=True)
+            review.review_id: self._regions(int(product), strength)
+            for review, product, strength in zip(self.reviews, owner, in_images, strict=True)
         }
         self.product_roi = {
             f"p{product:05d}": self._regions(product, 0.0) for product in range(settings.products)

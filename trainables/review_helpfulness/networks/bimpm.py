@@ -21,17 +21,16 @@ EPS = 1e-8
 def perspective_cosine(
     a: Float[Tensor, "... d"], b: Float[Tensor, "... d"], weight: Float[Tensor, "l d"]
 ) -> Float[Tensor, "... l"]:
-    """m_k = cos(W_k * a, W_k * b) for vectors paired one to one; norms kept from below by 1e-8.
+    """Return m_k = cos(W_k * a, W_k * b) for each of the l perspectives k, for vectors a and b paired one to one.
 
-    Written with squared weights, so that nothing of size [... l d] is made.
+    Norms are taken to be 1e-8 at least. Squared weights are used, so that nothing of size [... l d] is computed.
     """
     # sum_d W_kd^2 a_d b_d, over the norms of W_k * a and W_k * b.
     squared = weight**2
     dot = (a * b) @ squared.mT
-    norms = ((a * a) @ squared.mT).clamp(min=EPS**2).sqrt() * ((b * b) @ squared.mT).clamp(
-        min=EPS**2
-    ).sqrt()
-    return dot / norms
+    norm_a = ((a * a) @ squared.mT).clamp(min=EPS**2).sqrt()
+    norm_b = ((b * b) @ squared.mT).clamp(min=EPS**2).sqrt()
+    return dot / (norm_a * norm_b)
 
 
 def pairwise_perspective_max(
@@ -40,7 +39,10 @@ def pairwise_perspective_max(
     mask: Bool[Tensor, "b s"],
     weight: Float[Tensor, "l d"],
 ) -> Float[Tensor, "b t l"]:
-    """Return the largest m_k over valid positions of b; one perspective at a time, [b t s] each."""
+    """Return for each position of `a` the largest m_k (see `perspective_cosine`) over the valid positions of `b`.
+
+    One perspective k is computed at a time, in memory of [b t s].
+    """
     best = []
     for row in weight:
         cosines = cosine_matrix(a * row, b * row, EPS)
@@ -87,14 +89,15 @@ class Matching(nn.Module):
         the backward direction.
         """
         matched = []
-        # The halves of a state are those of the forward and of the backward direction. What each has read all of `b` by
-        # is its last valid state forward, and its first one backward.
+        # The halves of a state are those of the forward and of the backward direction. The state in which a direction
+        # has read all of `b` is the last valid one forward, and the first one backward.
         forward, backward = b.chunk(2, -1)
-        whole = (last_valid(forward, mask_b), backward[:, 0])
-        for x, y, end, (full, pooled, mean, best) in zip(
-            a.chunk(2, -1), (forward, backward), whole, self.weights, strict=True
+        ends = (last_valid(forward, mask_b), backward[:, 0])
+        for x, y, end, weights in zip(
+            a.chunk(2, -1), (forward, backward), ends, self.weights, strict=True
         ):
             # The paper's four strategies: full, max-pooling, attentive and max-attentive matching.
+            full, pooled, mean, best = weights
             matched += [
                 perspective_cosine(x, end[:, None, :], full),
                 pairwise_perspective_max(x, y, mask_b, pooled),

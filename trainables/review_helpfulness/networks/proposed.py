@@ -134,10 +134,9 @@ class Fusion(nn.Module):
 
 def _split(joined: Sequences, first: Sequences) -> tuple[Sequences, Sequences]:
     """Return the two sequences that were joined, of which the first is as long as `first`."""
+    x, mask = joined
     length = first.mask.shape[1]
-    return Sequences(joined.x[:, :length], joined.mask[:, :length]), Sequences(
-        joined.x[:, length:], joined.mask[:, length:]
-    )
+    return Sequences(x[:, :length], mask[:, :length]), Sequences(x[:, length:], mask[:, length:])
 
 
 class Proposed(HelpfulnessModel):
@@ -185,13 +184,12 @@ class Proposed(HelpfulnessModel):
             "roi_p": (batch.roi_p, batch.roi_mask_p),
             "roi_r": (batch.roi_r, batch.roi_mask_r),
         }
-        streams = {
-            n: Sequences(self.lstm[n](self.words[n](x), mask), mask)
-            for n, (x, mask) in texts.items()
-        }
-        return streams | {
-            n: Sequences(self.regions[n](x, mask), mask) for n, (x, mask) in images.items()
-        }
+        streams = {}
+        for name, (words, mask) in texts.items():
+            streams[name] = Sequences(self.lstm[name](self.words[name](words), mask), mask)
+        for name, (regions, mask) in images.items():
+            streams[name] = Sequences(self.regions[name](regions, mask), mask)
+        return streams
 
     def interact(self, streams: dict[str, Sequences]) -> dict[str, Sequences]:
         """Return text states H_p, H_r and region states V_p, V_r after cross-modal attention, by name (Eq. 5-14).

@@ -64,10 +64,10 @@ class ItemEncoder(nn.Module):
 def swap_partners(
     labels: NDArray[np.int64], rows: NDArray[np.int64], odds: float, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return for each of `rows` another row of the part, whose labels are `labels`.
+    """Return for each of `rows` another row of the part to swap with; `labels` are those of the whole part.
 
-    It has the same label with probability odds / (1 + odds), else another label in proportion to how many rows that
-    has. Where there is no such row, the row itself is returned.
+    With probability odds / (1 + odds) it is drawn from the other rows with the same label, else from all rows with
+    another label. Where there is no such row, the row itself is returned.
     """
     partners = np.empty_like(rows)
     draws = rng.random(len(rows))
@@ -102,12 +102,10 @@ class SSECross(HelpfulnessModel):
         for modality, probability in (("images", o.image_swap), ("text", o.text_swap)):
             chosen = torch.from_numpy(rng.random(len(rows)) < probability)
             other = corpus.batch(swap_partners(corpus.label, rows, o.same_label_odds, rng))
-            none = torch.zeros_like(chosen)
-            batch = batch.with_review(
-                other,
-                text=chosen if modality == "text" else none,
-                images=chosen if modality == "images" else none,
-            )
+            # The other modality is swapped in no row.
+            swapped = dict.fromkeys(("text", "images"), torch.zeros_like(chosen))
+            swapped[modality] = chosen
+            batch = batch.with_review(other, **swapped)
         return batch
 
     def forward(self, batch: Batch) -> Output:

@@ -36,7 +36,8 @@ def _study(
 ) -> AblationGrid:
     """Return a study whose reference is the first arm. Seeds are added while a comparison is undecided.
 
-    `smallest` is the smallest difference of interest; `more` are settings in place of these.
+    `smallest` is the smallest difference of interest. `more` are settings of the study that replace or complete the
+    ones here.
     """
     settings: MutableConfig = {
         "metric": "map",

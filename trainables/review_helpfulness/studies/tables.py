@@ -144,16 +144,20 @@ def model_arms(
 
 def called(*data: str) -> dict[str, str]:
     """Return the labels of these datasets: dotted path -> name for people, with the same parameters after it."""
-    parts = {name: name.partition("?") for name in data}
-    return {
-        name: CALLED[path] + mark + parameters for name, (path, mark, parameters) in parts.items()
-    }
+    labels = {}
+    for name in data:
+        path, mark, parameters = name.partition("?")
+        labels[name] = CALLED[path] + mark + parameters
+    return labels
 
 
 def _study(
     name: str, about: str, arms: dict[str, Arm], data: str, seeds: list[int], **more: Any
 ) -> AblationGrid:
-    """Return a study that is judged by test MAP unless `more` says otherwise; {} in `about` is the dataset's name."""
+    """Return a study that is judged by test MAP, with {} in `about` replaced by the dataset's name.
+
+    `more` are settings of the study that replace or complete the ones here.
+    """
     settings: MutableConfig = {"metric": "map", "mode": "max", "labels": called(data)} | more
     about = about.format(CALLED[data.partition("?")[0]])
     return AblationGrid(name=name, description=about, arms=arms, data=data, seeds=seeds, **settings)  # type: ignore[arg-type]
@@ -169,7 +173,7 @@ def main_table(
 ) -> AblationGrid:
     """Return a study that compares the eight models by test MAP with the proposed one.
 
-    `config` is that of all arms, `models` has what is a model's own.
+    All arms share `config`; `models` has further settings of single models. `more` are settings of the study.
     """
     arms = model_arms(config, models)
     about = "The proposed model and its seven baselines on {}, test MAP"
