@@ -56,7 +56,9 @@ def part(folder: Path, name: str) -> StateDict:
 
 
 def load_encoder(folder: Path, encoder: "nn.Module") -> None:
-    """Fill `encoder` with that of a checkpoint of `contrastive` or `finetune`: with averaged weights where it has any.
+    """Fill `encoder` with the encoder's weights from a checkpoint of `contrastive` or `finetune`.
+
+    Averaged weights are taken where the checkpoint has any.
 
     Args:
         folder: The folder that `save` wrote.

@@ -67,8 +67,8 @@ def crop_box(
 ) -> tuple[int, int, int, int]:
     """Return top, left, height and width of a random crop, as torchvision's RandomResizedCrop draws them.
 
-    Ten tries at a share of the image's area and a ratio of width to height (log-uniform); then the largest part about
-    the centre whose ratio is allowed.
+    A try draws a share of the image's area (within `area`) and a ratio of width to height (within `aspect`,
+    log-uniform). If ten tries give no crop that fits into the image, it is the largest central part with such a ratio.
     """
     draw = random.Random(seed)
     for _ in range(10):
@@ -98,7 +98,7 @@ class Crops:
     def box(self, height: int, width: int, place: int) -> tuple[int, int, int, int]:
         """Return top, left, height and width of the crop of the row at `place`, of an image of this height and width.
 
-        It is the centre for a user's own transform, which cuts by itself.
+        A user's own transform may crop by itself; for it the crop is the image's centre.
         """
         if not isinstance(self.policy, augmentations.Policy):
             return centre_box(height, width)
@@ -216,6 +216,7 @@ class StreamedImages(Images):
         self._describe(part, device)
         self.part = part
         self.pinned = device.type == "cuda"
+        self.moments_name = "moments"
 
     def take(self, rows: Int[Tensor, " k"]) -> UInt8[Tensor, "k c h w"]:
         """Return the images of these rows, on the device.
@@ -234,12 +235,12 @@ class StreamedImages(Images):
             yield self.take(rows)
 
     def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """Return mean and standard deviation as `Images.moments` does.
+        """Return mean and standard deviation as `Images.moments` does, of the images as `stretches` yields them.
 
-        Computed once on a node, as it reads every image.
+        They are computed once on a node, since this reads every image, and kept there as `moments_name`.
         """
         mean, std = self.part.once_per_node(
-            "moments", lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
+            self.moments_name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
         )
         return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
@@ -247,8 +248,8 @@ class StreamedImages(Images):
 class CroppedImages(StreamedImages):
     """Images of any size, read as squares of `side` pixels.
 
-    A view is a random crop of the whole image, an evaluation sees its centre. Crops are cut on the host, one image at a
-    time, so they depend neither on the batch nor on how images are kept.
+    A view is a random crop of the whole image; an evaluation sees its centre, of which the moments are, too. Crops are
+    cut on the host, one image at a time, so they depend neither on the batch nor on how images are kept.
     """
 
     cropped = True
@@ -256,6 +257,7 @@ class CroppedImages(StreamedImages):
     def __init__(self, part: Part, device: "torch.device", side: int) -> None:
         super().__init__(part, device)
         self.shape = (self.shape[0], side, side)
+        self.moments_name = f"moments {side}"
 
     def views(
         self, rows: Int[Tensor, " k"], crops: Sequence["Crops"]
@@ -289,14 +291,6 @@ class CroppedImages(StreamedImages):
         # raises the exception of one that failed.
         list(_cutters().map(cut, range(len(rows))))
         return [torch.from_numpy(view).to(self.device) for view in crops_by_view]
-
-    def moments(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """Return mean and standard deviation as `Images.moments` does, of the images' centres."""
-        name = f"moments {self.shape[1]}"
-        mean, std = self.part.once_per_node(
-            name, lambda: np.stack([m.cpu().numpy() for m in Images.moments(self)])
-        )
-        return torch.tensor(mean).to(self.device), torch.tensor(std).to(self.device)
 
 
 def crop(

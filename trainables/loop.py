@@ -53,11 +53,13 @@ class Guard:
         compute: Callable[[], tuple[Tensor, list[Tensor], R]],
         clip: float = 0.0,
     ) -> tuple[Tensor, R] | None:
-        """Take one optimiser step; `compute` returns loss, gradients, and what the method wants to keep of the batch.
+        """Take one optimiser step, unless loss or gradient is not finite: then no weight changes.
 
-        Returns the gradients' norm, as it was before clipping, and what was to be kept. None where loss or gradient
-        is not finite, or the loss refuses its input for that: then nothing moves. `clip` is the largest norm of all
-        gradients together (0: any).
+        `compute` returns the loss, the gradients, and what the method wants to keep of the batch. It may raise
+        `NotFiniteError`. `clip` is the largest norm of all gradients together (0: any).
+
+        Returns:
+            The norm of all gradients before clipping, and what the method wants to keep; None if no step was taken.
         """
         try:
             loss, gradients, to_keep = compute()

@@ -296,7 +296,7 @@ class TorchOptimizer:
 
 
 class WithOwnRates:
-    """Several optimizers as one; `ratios` are the learning rate of each over that of the first."""
+    """Several optimizers as one; `ratios` are their learning rates as multiples of the first one's rate."""
 
     def __init__(self, optimizers: list[Optimizer], ratios: list[float]) -> None:
         self.optimizers = optimizers

@@ -42,7 +42,7 @@ class Group:
     ranks: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def method(self, of_rank_0: loop.Method) -> loop.Method:
-        """Return a method whose epochs all ranks train together, from rank 0's; without other ranks that one itself."""
+        """Return rank 0's method as one whose epochs all ranks train; without other ranks it stays as it is."""
         return JoinedMethod(of_rank_0, self) if self.ranks else of_rank_0
 
     def begin(self, epoch: int) -> None:

@@ -173,17 +173,16 @@ class Contrastive:
     @property
     def parts(self) -> Mapping[str, checkpoint.Stateful]:
         """Return what a checkpoint saves and restores: name -> object with a `state_dict`."""
-        # What a trial does not have is no part.
-        learned = {} if self.temperature is None else {"temperature": self.temperature}
-        average = {} if self.average is None else {"average": self.average}
-        loss_weights = {} if self.loss.weights is None else {"loss": self.loss.weights}
+        optional = {
+            "temperature": self.temperature,
+            "average": self.average,
+            "loss": self.loss.weights,
+        }
         return {
             "model": self.model,
             "optimizer": self.optimizer,
             **self.targets.parts,
-            **learned,
-            **average,
-            **loss_weights,
+            **{name: part for name, part in optional.items() if part is not None},
         }
 
     def epoch(self, report: int) -> dict[str, float]:
@@ -382,8 +381,8 @@ class Contrastive:
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return the scores of the held-out part.
 
-        The costlier ones (probe, retrieval), those on other datasets, items and figures come at the end only.
-        Images without labels have those on other datasets alone.
+        With `final` also the costlier scores (probe, retrieval), scores on other datasets, values of single items, and
+        figures, which are written to `folder`. Images without labels have scores on other datasets alone.
         """
         s = self.settings
         # The frozen network on other datasets, which needs no labels of its own training data.

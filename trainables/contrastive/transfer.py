@@ -18,7 +18,7 @@ Embed = Callable[[Iterator[UInt8[Tensor, "n c h w"]]], Float[Tensor, "m d"]]
 
 
 class Other(NamedTuple):
-    """Another dataset to score on: its name in metrics, training and test part, number of classes, and all of it."""
+    """Another dataset to score on: `name` is its name in metrics, `classes` its number of classes."""
 
     name: str
     train: Part

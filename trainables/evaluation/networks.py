@@ -28,10 +28,11 @@ def train(
     """Evaluate the network of another trial, or of a checkpoint from elsewhere, and yield one report.
 
     Args:
-        trial: The trial. Its config has `study` and `source` (the other trial's id), `trainable` and `config` of that
-            trial, `start` where it has one, `trained` (when it ended), `checkpoint` (its digest), `on` (datasets,
-            `name#digest`) and `function` (a dotted path, or ""). Of a checkpoint from elsewhere, `trainable` is its
-            loader and `file` the name of the file that the loader is given; "": the folder.
+        trial: The trial of the evaluation. Its config describes the other trial: `study`, `source` (its id),
+            `trainable`, `config`, `start` if it has one, `trained` (when it ended) and `checkpoint` (the digest). It
+            says how the network is scored: `on` (datasets, `name#digest`) and `function` (a dotted path, or "").
+            For a checkpoint from elsewhere, `trainable` is its loader, and `file` the name of the file that the loader
+            is given ("": the folder).
         resume: Not used: an evaluation has no checkpoint.
         storage: Where the checkpoint lies.
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class ComposedLoss(BatchLoss):
     """The loss that `build` returns: a function of embeddings [n d], labels [n] and, for InfoNCE, instance ids [n].
 
-    Computed in float32, or float64 if the embeddings are, whatever the autocast; as always with autocast, call
-    `backward` outside of it. Large batches of the cross-entropy family are computed in tiles. In a process group, the
-    loss is that of the joined batch (see `distributed`).
+    It is computed in float32, or in float64 if the embeddings are float64, whatever the autocast. Call `backward`
+    outside of autocast. Large batches of the cross-entropy family are computed in tiles. In a process group, the loss
+    is that of the joined batch (see `distributed`).
     """
 
     loss: Loss
@@ -71,10 +71,10 @@ class ComposedLoss(BatchLoss):
 
     @property
     def can_tile(self) -> bool:
-        """Whether each anchor's value and weight can be had from its own row of scores.
+        """Whether the loss can be computed in tiles: each anchor's value and weight from its own row of scores.
 
-        So it is in the cross-entropy family, unless the reduction asks how many values are above zero, or the
-        scale of scores has a gradient too.
+        This holds for the cross-entropy family, unless the reduction needs the number of values above zero, or the
+        scale of scores has a gradient, too.
         """
         return (
             self.loss.family == "cross_entropy"

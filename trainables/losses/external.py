@@ -90,9 +90,9 @@ def settings(entry: External) -> type:
     # A function takes embeddings and labels first; a class gets dimension and number of classes from us.
     after = 0 if inspect.isclass(entry.target) else 2
     fields = {
-        k: f
-        for k, f in signature_fields(entry.target, after=after).items()
-        if k not in (*DIMS, *CLASSES)
+        name: field
+        for name, field in signature_fields(entry.target, after=after).items()
+        if name not in (*DIMS, *CLASSES)
     }
     is_open = any(
         p.kind is p.VAR_KEYWORD for p in inspect.signature(entry.target).parameters.values()

@@ -166,18 +166,17 @@ def loss_settings(loss: Loss, similarity: str) -> type:
 
     That is similarity, reduction and the function's own parameters, with the defaults that suit the similarity.
     """
-    # The similarity where a study names none.
-    first = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
+    # A similarity is a name that the loss knows, or a dotted path.
+    known_similarity = one_of(
+        f"similarity of {loss.name}",
+        f"similarities of {loss.name}",
+        loss.similarities,
+        partial(own_similarity, signed=loss.similarities is SIGNED),
+    )
+    usual = "cosine" if "cosine" in loss.similarities else loss.similarities[0]
+    # Name of each field -> its type and its default.
     fields = {
-        "similarity": (
-            one_of(
-                f"similarity of {loss.name}",
-                f"similarities of {loss.name}",
-                loss.similarities,
-                partial(own_similarity, signed=loss.similarities is SIGNED),
-            ),
-            first,
-        ),
+        "similarity": (known_similarity, usual),
         "reduction": (one_of("reduction", "reductions", tuple(REDUCTIONS)), loss.reduction),
     }
     defaults = loss.defaults.get(similarity, {})

@@ -49,10 +49,10 @@ class Anchors:
 
 
 def anchors(ids: Ids, rows: range | None = None, scores: int | None = None) -> Iterator[Anchors]:
-    """Yield tiles of the anchors `rows` (None: all) of a batch, each with at most `scores` scores.
+    """Divide the anchors `rows` (None: all) of a batch into tiles, and yield them.
 
-    A tile has a score for each of its anchors with each row of the batch, and one anchor at least. `scores` None is
-    what suits the device.
+    A tile has a score for each of its anchors with each row of the batch, at most `scores` of them (None: as many as
+    suit the device). It has at least one anchor, however many scores that is.
     """
     rows = range(len(ids)) if rows is None else rows
     most = scores or TILE_SCORES.get(ids.device.type, TILE_SCORES["cuda"])
@@ -72,7 +72,7 @@ class NegativeTally:
         self.counts: Counts | None = None
 
     def add(self, scores: Float[Tensor, "n m"], negatives: Bool[Tensor, "n m"]) -> None:
-        """Count these scores, whose sign is that of the cosine; they are overwritten afterwards."""
+        """Count the negatives among these scores, and those of them below 0; the sign is that of the cosine."""
         with torch.no_grad():
             new_counts = torch.stack([((scores < 0) & negatives).sum(), negatives.sum()])
             self.counts = new_counts if self.counts is None else self.counts + new_counts

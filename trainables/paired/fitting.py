@@ -66,7 +66,10 @@ class Inputs(Protocol):
         """Return the sides of these rows of `split` ("train", "test") as the network takes them, not augmented."""
 
     def epoch(self, *key: int | str | None) -> Views:
-        """Return one epoch's views as a function of a batch's rows and their places in the order, drawn by `key`."""
+        """Draw the views of one epoch by `key`.
+
+        Returns a function of a batch's rows, and of their places in the epoch's order, to the sides of their views.
+        """
 
 
 @dataclass(frozen=True)

@@ -82,10 +82,15 @@ def geometry(
 ) -> dict[str, float]:
     """Measure how far the classes are apart; `prefix` stands before each name.
 
-    `centre_cosine` is the mean off-diagonal cosine of the class centres (1 means collapsed onto the shared shift, 0
-    orthogonal, -1/(K-1) a simplex), `centre_cosine_abs` the mean absolute one, 0 only where all are orthogonal,
-    `centre_cosine_max` the largest absolute one. All three are missing where fewer than two classes have a direction.
-    `z_raw` is |z| before normalisation (`raw_norms`), overall and per class.
+    Three metrics are of the cosines between the centres of different classes; they are missing where fewer than two
+    classes have a direction:
+
+    - `centre_cosine`, their mean: 1 where all classes coincide in the shared shift, 0 where they are orthogonal,
+      -1/(K-1) where they make a simplex;
+    - `centre_cosine_abs`, the mean of their absolute values: 0 only where all classes are orthogonal;
+    - `centre_cosine_max`, the largest absolute value.
+
+    `z_raw` is the mean of `raw_norms`, |z| before normalisation, and `z_raw_class_<k>` that of class k.
     """
     # The cosines of different classes.
     gram = centre_gram(embeddings, labels, classes)

@@ -33,10 +33,11 @@ ENCODER_SCALE = 3.0
 
 
 class Outputs(NamedTuple):
-    """The outputs for a batch of n.
+    """The outputs for a batch of n pairs or single inputs.
 
-    `z` [n D_E] (unit where `z_norm`), `latent` (l) [n D_L] or None, `logits` [n K], `z_raw` [n] the norm of z
-    before normalisation, and `e_post` [n D_E] (for single images their only embedding).
+    `z` [n D_E] is the difference of a pair's embeddings, of length 1 where `z_norm`; for single inputs their embedding.
+    `z_raw` [n] is the length of z before normalisation. `latent` [n D_L] is l, or None where there is none. `logits`
+    [n K] are the classifier's. `e_post` [n D_E] is the embedding of the second side, or of the single input.
     """
 
     z: Float[Tensor, "n d"]

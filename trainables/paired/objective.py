@@ -95,12 +95,12 @@ class Objective:
 
 
 def class_weights(kind: str, labels: Int[Tensor, " n"], classes: int) -> Float[Tensor, " k"]:
-    """Return the weight w_k of each class by its count n_k among the N `labels`.
+    """Return the weight w_k of each of K = `classes` classes by its count n_k among the N `labels`.
 
-    K is `classes`, absent ones too. An absent class has weight 0, but for `none`. `kind` is one of
+    A class without labels has weight 0, unless `kind` is `none`. `kind` is one of
 
     - `balanced`: N / (K n_k);
-    - `root`: the square root of that (as square-root sampling, Mahajan et al. 2018);
+    - `root`: the square root of N / (K n_k), as in square-root sampling (Mahajan et al. 2018);
     - `effective_number`: (1 - b) / (1 - b^n_k) with b = .9999, scaled to mean 1 over the classes that have labels;
     - `none`: 1.
     """

@@ -69,9 +69,9 @@ def class_balanced(labels: Int[Tensor, " n"], size: int, generator: "torch.Gener
 def at_least_two(labels: Int[Tensor, " n"], size: int, generator: "torch.Generator") -> Batches:
     """Draw batches in which every row has another of its class, so that no anchor lacks a positive.
 
-    Rows are drawn in couples of one class, with the classes' own frequencies. In a class with an odd number of rows,
-    the last row takes an earlier one again, or itself if it is the only one (its two views then differ by augmentation
-    alone). An odd batch size adds one more row, of the class of one of the couples.
+    Rows are drawn in couples of one class; a class has couples in proportion to its rows. In a class with an odd number
+    of rows, the last row is coupled with an earlier one. A single row is coupled with itself, so that its two views
+    differ by augmentation alone. An odd batch size adds one more row, of the class of one of the couples.
     """
     # All couples [couples 2] of all classes, in random order; a batch has half as many couples as rows.
     count = len(labels) // size

@@ -62,9 +62,9 @@ def write(
 
 
 def embeddings(test: Embedded, rows: Any) -> pa.Table:
-    """Return one row for each test item, whose numbers in the dataset are `rows`.
+    """Return a table with a row for each test item: its number in the dataset, labels, |z| and t-SNE coordinates.
 
-    t-SNE coordinates are those of a fixed sample of at most `TSNE_POINTS`; other items have null.
+    `rows` has the numbers. Only a fixed random choice of at most `TSNE_POINTS` items has coordinates; others have null.
     """
     n = len(test.labels)
     chosen = np.sort(np.random.default_rng(TSNE_SEED).permutation(n)[:TSNE_POINTS])
@@ -84,9 +84,9 @@ def embeddings(test: Embedded, rows: Any) -> pa.Table:
 
 
 def centres(part: Embedded, name: str, classes: int) -> pa.Table:
-    """Return the cosines between class centres of z, one row for each of the classes^2 entries.
+    """Return a table of the cosines between class centres of z, with a row for each pair of classes.
 
-    `name` is what the column `part` says; a class that is absent from the part has null.
+    Its column `part` has `name` in every row. The cosine is null where a class is absent from the part.
     """
     gram = metrics.centre_gram(part.z, part.labels, classes).numpy()
     first, second = np.indices(gram.shape)

@@ -59,7 +59,7 @@ def load_model(folder: Path, trial: Trial) -> "nn.Module":
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return what a trial of this config takes: one step of a batch, and the whole dataset on the device.
+    """Return the memory and the work of a trial with this config: one step of a batch, and the dataset on the device.
 
     Both images of a pair go through the network in one pass (LOCAL, Table 1).
     """

@@ -75,9 +75,9 @@ class ImageInputs:
         ) + self._statistics_of_rows(split, rows)
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], Sides]:
-        """Return one epoch's views as a function of a batch's rows and their places in the order.
+        """Draw the views of one epoch by `key`, one for each place in the epoch's order, whatever the batch size.
 
-        What happens at a place follows from `key` alone, whatever the batch size.
+        Returns a function of a batch's rows, and of their places in the order, to the sides of their views.
         """
         # All of the epoch is drawn at once, one draw for each place of its order.
         n = len(self.train_labels)

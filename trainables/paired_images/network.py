@@ -30,21 +30,22 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
     # One black image through the encoder tells the sizes of its maps, by which l is made.
     with torch.no_grad():
         encoder.eval()
-        sides = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
+        sizes = [tuple(m.shape[2:]) for m in encoder(torch.zeros(1, channels, *shape[1:]))]
     # l is a square of `latent.size`, or as large as the third stage's map (2), or the last one's where there are fewer.
-    size = sides[min(2, len(sides) - 1)]
+    lat_size = sizes[min(2, len(sizes) - 1)]
     if settings.latent.size:
-        size = (settings.latent.size, settings.latent.size)
-    # l needs a dimension for each class.
-    if (
-        settings.beta > 0
-        and rank([sides[i] for i in chosen(settings.latent.blocks)], size) < classes
-    ):
-        warnings.warn(
-            f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at {shape[1]} x "
-            f"{shape[2]} pixels have fewer places than that, whatever latent.size; use larger images or the small stem",
-            stacklevel=2,
-        )
+        lat_size = (settings.latent.size, settings.latent.size)
+    # l needs a dimension for each class. Encoders with fewer stages have beta 0.
+    if settings.beta > 0:
+        chosen_sizes = [sizes[i] for i in chosen(settings.latent.blocks)]
+        if rank(chosen_sizes, lat_size) < classes:
+            warnings.warn(
+                f"l cannot hold {classes} orthogonal classes: the maps of blocks {settings.latent.blocks} at "
+                f"{shape[1]} x {shape[2]} pixels have fewer places than that, whatever latent.size; use larger images "
+                "or the small stem",
+                stacklevel=2,
+            )
+    # The branch reads colour statistics beside the images.
     branch = None
     if settings.colour_units:
         branch = nn.Sequential(
@@ -59,7 +60,7 @@ def image_model(settings: Settings, shape: tuple[int, int, int], classes: int) -
         encoder.dims[-1],
         classes,
         paired=settings.paired,
-        lat_size=size,
+        lat_size=lat_size,
         branch=branch,
         branch_dim=settings.colour_units,
     )

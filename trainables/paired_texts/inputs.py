@@ -54,9 +54,9 @@ class TextInputs:
         return tuple(side[rows].to(self.device) for side in self.sides[split])
 
     def epoch(self, *key: int | str | None) -> Callable[[Tensor, slice], tuple[Tensor, ...]]:
-        """Return one epoch's views, which hide words, as a function of a batch's rows and their places in the order.
+        """Draw by `key` which words the views of one epoch hide, at each place in the epoch's order.
 
-        The words hidden at a place of the order follow from `key` alone.
+        Returns a function of a batch's rows, and of their places in the order, to both sides of their views.
         """
         # Which words are hidden, for both sides, each place of the epoch's order and each word.
         shape = (2, len(self.train_labels), self.settings.max_words)

@@ -22,12 +22,13 @@ class Sequences(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """b (product, review) pairs, padded to the longest of the batch; masks are true where there is content.
+    """b pairs of a product (`_p`) and a review (`_r`), padded to the longest of the batch.
 
-    Every sequence has at least one valid position: a text of which nothing is left is one `<OOV>`, an item without
-    images one zero region with `has_image` false. `record_p` is the product's title, brand, category and
-    description in this order, `text_p` its title and description. `label` is 0 to 4, `product` numbers products,
-    `group` sampled groups (-1 in evaluation), `category` the product's domain.
+    Masks are true where there is content. Every sequence has at least one valid position: a text without known words is
+    one `<OOV>`, and an item without images has one region of zeros, with `has_image` false. `record_p` is the product's
+    title, brand, category and description in this order, `text_p` its title and description. `label` is 0 to 4.
+    `product`, `category` (of the product) and `group` are numbers; `group` says which pairs were sampled together, and
+    is -1 in evaluation.
     """
 
     text_p: Int[Tensor, "b t"]
@@ -116,10 +117,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The reviews of one part of a dataset in memory, and the batches made of them.
+    """The reviews of one part of a dataset in memory, from which batches are made.
 
-    Token lists are int64 [t] and never empty; regions are [m f], an item without images has none. Rows are in the
-    order that breaks ties. `product_ids` has the id of each review's product.
+    A row is a review; the order of rows decides ties. The first four fields have a value for each product, and
+    `product` has the number of each review's product. Tokens are int64 [t] and never empty. Regions are [m f], with m =
+    0 for an item without images. `product_ids` has the id of each review's product.
     """
 
     product_tokens: Sequence[NDArray[np.int64]]
@@ -193,7 +195,7 @@ def _pad_tokens(items: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
 class HelpfulnessModel(nn.Module, ABC):
     """Base of the eight models: `forward(batch)` scores each pair from that pair alone, whatever the batch.
 
-    `settings` is the `@checked` class of what can be set of a model, of which it is built: `Model(options, inputs)`.
+    A model is built as `Model(options, inputs)`; `settings` is the `@checked` class of its options.
     """
 
     settings: ClassVar[Any]

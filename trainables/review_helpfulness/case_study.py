@@ -32,7 +32,7 @@ def case_study(
 
     Args:
         study: The name of a study of review helpfulness.
-        product: The product's id; by default that whose MAP by the first arm is furthest above that by the second.
+        product: The product's id; by default the product on which the first arm's MAP exceeds the second's by most.
         arms: Two arms or more; by default the study's reference and the first other one.
         storage: The folder, or the address of the object store, that the study was run in.
 

@@ -43,7 +43,7 @@ class Settings:
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
     """Rank the test reviews by their length and report once; there is nothing to resume from.
 
-    A review is as long as the number of words that a ranker reads of it. The items are the metrics of each product.
+    The length of a review is the number of words that a ranker reads of it. The items are the metrics of each product.
     """
     settings = Settings(**trial.config).resolve(trial.data)
     read = RankerSettings(max_tokens=settings.max_tokens, min_word_count=settings.min_word_count)

@@ -126,8 +126,9 @@ def pairwise_ranking_loss(
 ) -> Float[Tensor, "..."]:
     """Return max(0, beta - f+ + f-), Eq. 34 of Nguyen et al. 2022, for g positives with one or k negatives each.
 
-    `beta` is the margin: a number, or a tensor of the negatives' shape. Reductions: `sum`; `mean`, over positives
-    of the sum over their negatives; `none`, the shape of the negatives. No pairs give 0.
+    `beta` is the margin: a number, or a tensor of the negatives' shape. With `reduction` "none" the result has the
+    shape of the negatives. "sum" adds up all of it, and "mean" divides the sum by the number of positives. No pairs
+    give 0.
     """
     check_known(
         reduction,

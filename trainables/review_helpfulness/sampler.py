@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 def pair_candidates(labels: ArrayLike, interval: int) -> list[tuple[int, NDArray[np.int64]]]:
     """Return the rows of one product that can be positives, each with the rows that can be its negatives.
 
-    Positive levels are the distinct labels but the lowest 1 + interval; negatives have a label below
-    positive - interval. Positives come by falling label, then in row order.
+    A negative has a label below that of its positive less `interval`. Rows whose label is among the lowest 1 + interval
+    distinct labels are no positives. Positives come by falling label, then in row order.
     """
     # Distinct labels, falling. The lowest 1 + interval have none far enough below them.
     truth = np.asarray(labels, dtype=np.int64)
@@ -36,8 +36,9 @@ class GroupSampler:
     """Puts the rows of a training part into groups [positive, negative x num_negatives].
 
     All rows of a group are reviews of one product, and a negative's label lies more than `interval` below that of the
-    positive. It is drawn with replacement, in proportion to 1 - the frequency of its label among the product's reviews.
-    `max_groups` keeps an epoch to that many groups, another random choice each time.
+    positive. Negatives are drawn with replacement, with probabilities in proportion to 1 - the frequency of their label
+    among the product's reviews. An epoch has a group for each possible positive, but at most `max_groups` of them
+    (None: any number), chosen at random anew in each epoch.
     """
 
     def __init__(

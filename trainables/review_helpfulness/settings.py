@@ -52,9 +52,9 @@ DIGITS = 12
 
 
 def threshold_of(data: Manifest, chosen: int | None) -> int:
-    """Return the relevance threshold that was `chosen`, else that of the dataset's manifest, else the usual one.
+    """Return the label above which reviews are relevant: `chosen`, or if that is None the manifest's, or the usual one.
 
-    Raises `DataError` where the manifest's is no threshold.
+    `DataError` where the manifest's is no label from 0 to 3.
     """
     threshold = (
         data.source.get("relevance_threshold", USUAL_THRESHOLD) if chosen is None else chosen

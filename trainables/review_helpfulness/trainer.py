@@ -186,9 +186,9 @@ class Trainer:
         self.model.load_state_dict(self.best.weights)
 
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
-        """Score the test part under the best epoch's weights, once, at the end.
+        """Score the test part with the best epoch's weights; called once, at the end.
 
-        Beside its metrics stand those of a random order and of the longest review first, as floors.
+        As floors, there are also the metrics of a random order, and of an order with the longest review first.
         """
         self.load_best()
         corpus = self.data.corpora["test"]

@@ -33,7 +33,7 @@ CHARACTERS_A_WORD = 16
 
 
 def memory(config: Config, data: Manifest) -> Workload:
-    """Return the memory of one step on `groups` of one positive and `num_negatives` reviews, and the steps at most."""
+    """Return the memory and the work of a trial with this config: a step on its groups, and at most so many steps."""
     settings = Settings(**config)
     sampler = settings.sampler
     rows = sampler.groups * (1 + sampler.num_negatives)
@@ -98,13 +98,15 @@ def _loss(output: Any) -> Tensor:
 
 
 def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, None]:
-    """Train `trial`, from the checkpoint folder `resume` if given. `step` is the epoch, from 1.
+    """Train `trial`, from the checkpoint folder `resume` if given, and yield a report an epoch; `step` is the epoch.
 
-    Every report has `loss` and its parts, `grad_norm`, `learning_rate`, `contrastive_rows` (helpful rows of a step, on
-    average) and, of the validation part, `dev_map`, `dev_ndcg@3`, `dev_ndcg@5` and `dev_mrr`. The last report also has
-    `map`, `ndcg@3`, `ndcg@5` and `mrr` of the test part, the same for a random order (`random_map`) and for the longest
-    review first (`length_map`) and, with `distances`, those of Tables 7-8. Its items are one value for each test
-    product, in the order of the data. Its artifact `reviews.parquet` has the score of each test review.
+    Every report has `loss` and its parts, `grad_norm`, `learning_rate` and `contrastive_rows` (helpful rows of a step,
+    on average). It has `dev_map`, `dev_ndcg@3`, `dev_ndcg@5` and `dev_mrr` of the validation part.
+
+    The last report also has `map`, `ndcg@3`, `ndcg@5` and `mrr` of the test part. The same metrics follow for a random
+    order (`random_map`, ...) and for the longest review first (`length_map`, ...), and with `distances` those of Tables
+    7-8. Its items are one value for each test product, in the order of the data. Its artifact `reviews.parquet` has the
+    score of each test review.
     """
     from contrasweep.trainables import loop
     from contrasweep.trainables.review_helpfulness.corpora import load

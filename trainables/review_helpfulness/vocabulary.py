@@ -24,7 +24,8 @@ def tokenize(text: str | None) -> list[str]:
 class Vocabulary:
     """Words numbered from 2 by falling frequency, then by spelling. 0 is `<PAD>`, 1 `<OOV>`.
 
-    `<OOV>` stands for text of which nothing is left; a word outside the vocabulary is dropped, not replaced by it.
+    A word outside the vocabulary is dropped from its text, and not replaced by `<OOV>`. A text in which no word is left
+    is one `<OOV>`.
     """
 
     words: tuple[str, ...]
@@ -54,9 +55,10 @@ def word_vectors(
     rng: np.random.Generator,
     known: Iterable[tuple[str, NDArray[np.float32]]] = (),
 ) -> NDArray[np.float32]:
-    """Return initial embeddings, float32 [v dim].
+    """Return the initial vectors of a vocabulary's words, float32 [v dim].
 
-    They are the `known` ones, pairs of word and vector, else uniform on (-.25, .25). The row of `<PAD>` is zero.
+    A word in `known` (word, vector) has that vector, any other one that is uniform on (-.25, .25). The vector of
+    `<PAD>` is zero.
     """
     # All are drawn, known ones too, so that a word's random vector does not depend on which others are known.
     vectors = rng.uniform(-0.25, 0.25, (len(vocabulary), dim)).astype(np.float32)

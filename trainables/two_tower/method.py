@@ -152,10 +152,10 @@ class TwoTower(DualEncoder[Batch]):
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return recall both ways, and zero-shot scores where the images have classes.
 
-        `image_to_text_recall_at_k`: the share of images with a caption of their own among the k nearest of the test
-        part's distinct captions; `text_to_image_recall_at_k`: that of captions with an image of theirs among the k
-        nearest. `zero_shot` is the accuracy by prompts. Items, and scores on other datasets, come with the `final`
-        evaluation alone. Nothing is written to `folder`, which other methods draw their figures into.
+        `image_to_text_recall_at_k` is the share of images with a caption of their own among the k nearest captions;
+        `text_to_image_recall_at_k` is the share of captions with an image of their own among the k nearest images.
+        Captions are the distinct ones of the test part. `zero_shot` is the accuracy by prompts. Values of items, and
+        scores on other datasets, come with the `final` evaluation alone. Nothing is written to `folder`.
         """
         # Retrieval both ways: k -> whether a correct row is among the k nearest to each image, and to each caption.
         image_rows = self.embed_images(self.test.stretches())

@@ -57,7 +57,7 @@ TARGETS: Table[type[Targets]] = Table(
 
 
 def looks_at_loss(targets: Component) -> bool:
-    """Whether these targets use the trial's loss at all; `byol`, `dino`, `swav` and others have one of their own."""
+    """Whether these targets use the trial's loss; `byol`, `dino`, `swav` and others have a loss of their own."""
     return getattr(targets.entry, "needs", "any") != "nothing"
 
 

@@ -215,11 +215,12 @@ class CrossBatchMemory:
 
 
 class Nnclr:
-    """The nearest past embedding in place of a view's own, as the target of a predictor (NNCLR: Dwibedi et al. 2021).
+    """The nearest past embedding of a view as a predictor's target, in the view's place (NNCLR: Dwibedi et al. 2021).
 
-    Equation 3: InfoNCE of the nearest neighbour of a first view in the queue against the predictions of all second
-    views, and of second views against first; the mean of both. The loss and its temperature are the trial's. The queue
-    starts empty, where the authors' starts with random vectors: until then a view is its own neighbour.
+    Equation 3: each first view is replaced by its nearest neighbour in the queue, and compared with the predictions of
+    all second views; each second view likewise with those of first views. The loss is the mean of both, by the trial's
+    loss and temperature. The queue starts empty, where the authors' starts with random vectors; as long as it is empty,
+    a view is its own neighbour.
     """
 
     needs = "instances"

@@ -54,10 +54,11 @@ Row = Mapping[str, Any]
 
 @checked
 class Settings:
-    """What can be set as MCR's files are staged.
+    """What can be set when MCR's files are staged.
 
-    `category`: the one to stage where the folder has several. `features`: false leaves the features out. `market`:
-    whose reviews they are, which says from which label on one is relevant to the metrics.
+    `category` is the category to stage; None: the only one in the folder. With `features` false the images' features
+    are left out. `market` says whose reviews they are: the markets differ in the label above which a review is
+    relevant.
     """
 
     category: str | None = None

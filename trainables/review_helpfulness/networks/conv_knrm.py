@@ -42,6 +42,7 @@ def kernel_pooling(
         torch.as_tensor(sigmas, dtype=similarity.dtype),
         strict=True,
     ):
+        # n_k for each word of the query [b t], then phi_k.
         near = torch.exp(-((similarity - mu) ** 2) / (2 * sigma**2)) * document_mask[:, None, :]
         count = near.sum(-1)
         logs = count.log1p() if pooling == "mcr" else 0.01 * count.clamp(min=1e-10).log()

@@ -156,10 +156,11 @@ class _EncoderLayer(nn.Module):
 
 
 class RegionEncoder(nn.Module):
-    """Regions of an item's images to vectors of size `dim`: linear, dropout, pre-LN self-attention layers, final LN.
+    """Encodes the regions of an item's images as vectors of size `dim`.
 
-    `dropout` is that after the projection and of residual branches, `inner_dropout` that of attention weights and in
-    feed-forward layers. There are no positions: an image's regions are a set.
+    Its layers are a projection, dropout, `layers` of pre-LN self-attention, and a final LN. `dropout` is used after the
+    projection and in residual branches, `inner_dropout` for attention weights and within feed-forward layers. There are
+    no encodings of positions, since an image's regions are a set.
     """
 
     def __init__(
@@ -214,6 +215,6 @@ class AttentionPool(nn.Module):
         self.score = nn.Linear(dim, 1, bias=False)
 
     def forward(self, values: Sequences, queries: Float[Tensor, "b t q"]) -> Float[Tensor, "b d"]:
-        """Return the sum of the values [b d], weighed by the scores of `queries`, of which each value has one."""
+        """Return the weighted sum of the values [b d]; each value has a query, whose score gives its weight."""
         weights = masked_softmax(self.score(queries)[..., 0], values.mask, dim=1)
         return (weights[..., None] * values.x).sum(1)

@@ -47,7 +47,10 @@ class KernelMaxPooling(nn.Module):
     def forward(
         self, matrices: Float[Tensor, "b c t s"], mask: Bool[Tensor, "b t s"]
     ) -> Float[Tensor, "b z"]:
-        """Map matrices of which `mask` is valid to [b z], z = sizes x filters x top; 0 where values are too few."""
+        """Return the largest values of each matrix [b z], z = sizes x filters x top; 0 for values that are missing.
+
+        `mask` is true at the valid entries of the matrices.
+        """
         x = matrices * mask[:, None]
         largest = []
         for size, convolution in zip(self.sizes, self.convolutions, strict=True):
