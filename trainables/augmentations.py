@@ -312,7 +312,7 @@ def draw(
     if policy.area == (1, 1) and policy.aspect == (1, 1) and policy.rotation == 0:
         affine = None
         mirrored = u[4] < policy.flip
-    # Drawn after `u`, and only where it is used: policies without it draw what they did before there was any.
+    # Drawn after `u`, and only where it is used, so that policies without these effects draw no other numbers.
     if policy.blur or policy.solarize:
         v = torch.rand(3, n, generator=generator)
         sigma = torch.where(v[0] < policy.blur, 0.1 + 1.9 * v[1], torch.zeros(()))
@@ -379,8 +379,8 @@ def _blurred(
     """Blur each image with its own standard deviation, in pixels, cut off after 6 pixels; 0 changes nothing."""
     # A Gaussian of 2 reach + 1 weights for each image, the same for each of its channels.
     reach = min(6, images.shape[2] - 1, images.shape[3] - 1)
-    away = torch.arange(-reach, reach + 1, device=images.device)
-    kernel = torch.exp(-away.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
+    distance = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.exp(-distance.square() / (2 * sigma.clamp(min=1e-3).square()[:, None]))
     kernel = (kernel / kernel.sum(1, keepdim=True)).repeat_interleave(images.shape[1], 0)[:, None]
     # All channels of all images are groups of one convolution, down the columns and then along the rows.
     flat = F.pad(images, (reach,) * 4, mode="reflect").flatten(0, 1)[None]

@@ -58,16 +58,16 @@ def of_batch(
         "uniformity": uniformity(z[:SAMPLE]),
     }
     if isinstance(loss, ComposedLoss):
-        constant = collapse_value(loss, ids, typical_score(loss, z))
-        away = float(value) - constant
+        collapse = collapse_value(loss, ids, typical_score(loss, z))
+        distance = float(value) - collapse
         # A uniformity near 0 says that all directions coincide. Where lengths count too (there is no lowest score),
         # they need not.
         coincide = metrics["uniformity"] > -0.05 or math.isinf(loss.similarity.low)
-        stuck = coincide and abs(away) <= 0.01 * max(abs(constant), 0.01)
+        collapsed = coincide and abs(distance) <= 0.01 * max(abs(collapse), 0.01)
         metrics |= {
-            "collapse_value": constant,
-            "collapse_distance": away,
-            "collapsed": float(stuck),
+            "collapse_value": collapse,
+            "collapse_distance": distance,
+            "collapsed": float(collapsed),
         }
     return metrics
 

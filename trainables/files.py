@@ -43,11 +43,11 @@ def checked_file(text: str, place: str) -> Path:
     if not file.is_file():
         raise DataError(f"{place}: {path} is not on this host")
     # A path without a digest has nothing to be compared with.
-    found = _digest_of(file)[:DIGITS] if digest else ""
-    if found != digest:
+    present = _digest_of(file)[:DIGITS] if digest else ""
+    if present != digest:
         raise DataError(
-            f"{place}: {path} has digest {found} here and had {digest} when the study was planned: give every host the "
-            f"same file, or plan again"
+            f"{place}: {path} has digest {present} here and had {digest} when the study was planned: give every host "
+            f"the same file, or plan again"
         )
     return file
 
@@ -89,7 +89,8 @@ def load_weights(module: "nn.Module", file: str, sha256: str) -> None:
         SpecError: There is no such file, torch cannot read it, or it lacks a tensor or has it in another shape.
     """
     path = _weights_file(file)
-    if sha256 and (digest := _digest_of(path)) != sha256:
+    digest = _digest_of(path) if sha256 else ""
+    if digest != sha256:
         raise DataError(
             f"the weights {path} have SHA-256 {digest[:12]}, the study's have {sha256[:12]}"
         )

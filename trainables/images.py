@@ -248,8 +248,8 @@ class StreamedImages(Images):
 class CroppedImages(StreamedImages):
     """Images of any size, read as squares of `side` pixels.
 
-    A view is a random crop of the whole image; an evaluation sees its centre, of which the moments are, too. Crops are
-    cut on the host, one image at a time, so they depend neither on the batch nor on how images are kept.
+    A view is a random crop of the whole image. An evaluation and the moments see its centre. Crops are cut on the host,
+    one image at a time, so they depend neither on the batch nor on how images are kept.
     """
 
     cropped = True

@@ -96,7 +96,8 @@ class JoinedMethod:
             return self.of_rank_0.epoch(epoch)
         # A rank that has ended shows as a failed collective or a closed pipe; any other error is the trial's own.
         except (RuntimeError, OSError) as error:
-            if lost := self.group.await_loss():
+            lost = self.group.await_loss()
+            if lost:
                 raise ProcessLostError(
                     f"a process of the trial was lost in epoch {epoch}: {lost}"
                 ) from error

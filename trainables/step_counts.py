@@ -44,13 +44,13 @@ def known_step(network: str, shape: Shape, rows: int, precision: Precision) -> C
 
     `network` is encoder and head as text, with their parameters.
     """
-    found = _lines().get(key_of(network, shape, precision))
-    if found is None:
+    numbers = _lines().get(key_of(network, shape, precision))
+    if numbers is None:
         return None
-    parameters, kernels, *lines = found
-    # Pairs of intercept and slope, as `line` wrote them.
+    # In the order in which `line` returned them: numbers, then pairs of intercept and slope.
+    parameters, kernels, *lines = numbers
     saved, operations, moved = (
-        base + rows * slope for base, slope in zip(lines[::2], lines[1::2], strict=True)
+        intercept + rows * slope for intercept, slope in zip(lines[::2], lines[1::2], strict=True)
     )
     return Count(int(saved), int(parameters), work=Work(operations, moved, kernels))
 

@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 def _on_lists(name: str) -> Callable[..., Any]:
     """Return `torch._foreach_NAME`; where torch has none, a function that does the same tensor by tensor."""
-    whole = getattr(torch, f"_foreach_{name}", None)
-    if whole is not None:
-        return whole  # type: ignore[no-any-return]
+    on_lists = getattr(torch, f"_foreach_{name}", None)
+    if on_lists is not None:
+        return on_lists  # type: ignore[no-any-return]
 
     @functools.wraps(getattr(Tensor, name))
     def each(tensors: Iterable[Tensor], *others: Any, **scalars: Any) -> list[Tensor]:

@@ -276,7 +276,7 @@ class Contrastive:
         return (epoch - 1) * steps_per_epoch + places.start, stream
 
     def _after_step(self, step: int) -> None:
-        """Update what follows the weights (targets, their average), and keep the temperature within its bound."""
+        """Update the targets and the averaged weights after a step, and keep the temperature within its bound."""
         self.targets.after_step(step)
         if self.average is not None:
             self.average.update()

@@ -58,40 +58,41 @@ def evaluate(
         over the test items that have both (the lower of two middle values, as in SINCERE's code), `similarity_margin`
         is their difference. Items have whether each classifier is right, and both similarities.
     """
-    near = search(
+    neighbours = search(
         train, train_labels, test, test_labels, ks=KS, recall_at=RECALL_AT, retrieval=retrieval
     )
     # The predicted labels of the test items, by the name of the classifier.
-    predicted = {f"knn{k}": labels for k, labels in near.votes.items()}
+    predicted = {f"knn{k}": labels for k, labels in neighbours.votes.items()}
     if probe or classifier == "probe":
         predicted["probe"] = linear_probe(train, train_labels, test, classes)
-    # The classifier's own predictions give accuracy and F1; the others stand beside them by their names.
+    # The chosen classifier gives accuracy and F1; the accuracies of all stand beside them by their names.
     headline = predicted["probe" if classifier == "probe" else "knn1"]
     correct = {name: (labels == test_labels).double() for name, labels in predicted.items()}
     metrics = classification(headline, test_labels, classes)
     metrics |= {name: float(hits.mean()) for name, hits in correct.items()}
-    metrics |= {name: float(values.mean()) for name, values in near.retrieval.items()}
-    metrics |= _similarity_medians(near)
-    # Of each test item whether it is right, and its similarities.
+    metrics |= {name: float(values.mean()) for name, values in neighbours.retrieval.items()}
+    metrics |= _similarity_medians(neighbours)
+    # For each test item whether each classifier is right, and the item's similarities.
     items = {name: hits.cpu().numpy().astype(np.uint8) for name, hits in correct.items()}
-    items |= {name: getattr(near, field).cpu().numpy() for name, field in _SIMILARITIES.items()}
+    items["target_similarity"] = neighbours.target.cpu().numpy()
+    items["noise_similarity"] = neighbours.noise.cpu().numpy()
     for name in extra:
         extra_metrics, extra_items = EXTRA[name](train, train_labels, test, test_labels, classes)
         metrics |= dict(extra_metrics)
         items |= dict(extra_items)
-    return Evaluation(metrics, items, near)
+    return Evaluation(metrics, items, neighbours)
 
 
-# Name of an item's score -> field of `Neighbours`.
-_SIMILARITIES = {"target_similarity": "target", "noise_similarity": "noise"}
+def _similarity_medians(neighbours: Neighbours) -> dict[str, float]:
+    """Return the medians of target and noise similarity over items that have both, and their difference.
 
-
-def _similarity_medians(near: Neighbours) -> dict[str, float]:
-    """Return the medians of target and noise similarity over items that have both, and their difference."""
-    has_both = near.target.isfinite() & near.noise.isfinite()
+    {} where no item has both.
+    """
+    has_both = neighbours.target.isfinite() & neighbours.noise.isfinite()
     if not has_both.any():
         return {}
-    target, noise = (float(series[has_both].median()) for series in (near.target, near.noise))
+    target = float(neighbours.target[has_both].median())
+    noise = float(neighbours.noise[has_both].median())
     return {
         "target_similarity": target,
         "noise_similarity": noise,

@@ -36,11 +36,12 @@ def weighted_knn(
     predictions: dict[int, list[Tensor]] = {k: [] for k in KS}
     for tile in torch.split(queries, max(1, TILE // len(index))):
         # Cosines and rows of the index, the nearest first. A stable sort, so that ties fall alike everywhere.
-        near, at = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
+        cosines, rows = torch.sort(tile @ index.T, dim=1, descending=True, stable=True)
         for k in KS:
             votes = torch.zeros(len(tile), classes, device=tile.device)
             # e^{(cosine - 1) / t}: the largest weight is 1, and the common factor changes no vote.
-            votes.scatter_add_(1, labels[at[:, :k]], ((near[:, :k] - 1) / TEMPERATURE).exp())
+            weights = ((cosines[:, :k] - 1) / TEMPERATURE).exp()
+            votes.scatter_add_(1, labels[rows[:, :k]], weights)
             predictions[k].append(votes.argmax(1))
     return _accuracies(
         {f"weighted_knn{k}": torch.cat(parts) for k, parts in predictions.items()}, test_labels
@@ -108,9 +109,9 @@ def few_labels(
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
         labels.device
     )
-    of_class = [order[labels[order] == label] for label in range(classes)]
+    by_class = [order[labels[order] == label] for label in range(classes)]
     # -(-n // 100) is n / 100 rounded up.
-    rows = torch.cat([found[: -(-len(found) // 100)] for found in of_class])
+    rows = torch.cat([of_class[: -(-len(of_class) // 100)] for of_class in by_class])
     return _accuracies(
         {"few_labels": linear_probe(train[rows], labels[rows], test, classes)}, test_labels
     )
@@ -124,6 +125,6 @@ EXTRA: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor, int], Scores]] = M
 
 def _accuracies(predicted: Mapping[str, Tensor], labels: Tensor) -> Scores:
     """Return each name's accuracy, and for each test item 1 where its predicted label is right, else 0."""
-    hits = {name: found == labels for name, found in predicted.items()}
-    metrics = {name: float(right.double().mean()) for name, right in hits.items()}
-    return metrics, {name: right.cpu().numpy().astype(np.uint8) for name, right in hits.items()}
+    is_right = {name: of_name == labels for name, of_name in predicted.items()}
+    metrics = {name: float(hits.double().mean()) for name, hits in is_right.items()}
+    return metrics, {name: hits.cpu().numpy().astype(np.uint8) for name, hits in is_right.items()}

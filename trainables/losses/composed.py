@@ -101,7 +101,8 @@ class ComposedLoss(BatchLoss):
         temperature = self.params["temperature"]
         # Scores are inner products of projected rows. SupCon's factor temperature / base is put into the weights.
         z = project(z)
-        if (base := self.params.get("base_temperature")) is not None:
+        base = self.params.get("base_temperature")
+        if base is not None:
             weights = weights * (temperature / base)
         tile = tiled.of_inner_products(
             closed, weights, temperature, self.params.get("epsilon", 0.0), self.tally

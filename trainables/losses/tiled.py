@@ -161,6 +161,7 @@ def softmax_(logits: Tile) -> Float[Tensor, " t"]:
     top = logits.amax(1, keepdim=True)
     top.masked_fill_(top == -torch.inf, 0)
     total = logits.sub_(top).exp_().sum(1, keepdim=True)
+    # A row of -inf has a total of 0, which becomes 1, so that the row is not divided by 0.
     is_empty = total == 0
     logits.div_(total.masked_fill_(is_empty, 1))
     return torch.where(is_empty, 0, top + total.log()).squeeze(1)

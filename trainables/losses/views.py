@@ -55,7 +55,7 @@ def vicreg(
     Where they differ, `form` "code" is what the authors ran, whose weights 25, 25, 1 are: s is divided by the number of
     dimensions and v(Z) + v(Z') by 2. "paper" is the equations as printed.
     """
-    # s, the distance of the views, and v, whose standard deviations are too small.
+    # s is the distance of the views; v says how far standard deviations are below the target.
     distance = (first - second).square().sum(1).mean()
     hinges = _hinge(first, target, epsilon) + _hinge(second, target, epsilon)
     if form == "code":

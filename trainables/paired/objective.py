@@ -82,7 +82,8 @@ class Objective:
         """Return C of these rows, and put its counts of negatives into `negatives` by `name`, if there are any."""
         loss, tally = counted(self.contrast)
         value: Tensor = loss(widened(rows), labels)
-        if (counts := counts_of(tally)) is not None:
+        counts = counts_of(tally)
+        if counts is not None:
             negatives[name] = counts
         return value
 

@@ -112,11 +112,11 @@ def _couples(rows: Tensor, generator: "torch.Generator") -> Tensor:
 
 def _one_more(labels: Tensor, rows: Tensor, generator: "torch.Generator") -> Tensor:
     """Draw one more row for each batch, of the class of its first couple, [batches 1]."""
-    picked = []
+    drawn = []
     for first in rows[:, 0]:
-        same = (labels == labels[first]).nonzero()[:, 0]
-        picked.append(same[torch.randint(len(same), (1,), generator=generator)])
-    return torch.stack(picked)
+        of_class = (labels == labels[first]).nonzero()[:, 0]
+        drawn.append(of_class[torch.randint(len(of_class), (1,), generator=generator)])
+    return torch.stack(drawn)
 
 
 @checked
@@ -234,8 +234,9 @@ class PairedSettings:
                 value=self.loss.name,
                 hint="take supcon, sincere or ocl",
             )
-        # Losses of two views, and those whose positives are views; classes' own vectors are weights, refused above.
-        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or _of_instances(loss):
+        # Losses of two views, and those whose positives are views; losses of classes have weights, refused above.
+        by_instance = isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
+        if isinstance(loss, ComposedViewsLoss | ComposedProxyLoss) or by_instance:
             raise SpecError(
                 "positives are views of one image here, and this family's are the rows of a class",
                 place="loss",
@@ -243,11 +244,6 @@ class PairedSettings:
                 hint="take supcon, sincere or ocl",
             )
         return loss
-
-
-def _of_instances(loss: ComposedLoss | ExternalLoss) -> bool:
-    """Whether positives are views of one image, by the loss."""
-    return isinstance(loss, ComposedLoss) and loss.loss.positives == "instances"
 
 
 TYPICAL_CLASSES = 10

@@ -123,12 +123,14 @@ class ExternalStages(ExternalEncoder):
         with errors_named(f"{self.name} cannot be built for images {list(shape)}", "encoder"):
             module = self.target(shape, **options)
         # A module of maps is taken as it is, one of features as a single map of one place.
-        if isinstance(module, nn.Module) and isinstance(getattr(module, "dims", None), Sequence):
-            return module
-        if isinstance(module, nn.Module) and isinstance(dim := getattr(module, "dim", None), int):
-            from contrasweep.trainables.paired_images.stages import OneStage
+        if isinstance(module, nn.Module):
+            if isinstance(getattr(module, "dims", None), Sequence):
+                return module
+            dim = getattr(module, "dim", None)
+            if isinstance(dim, int):
+                from contrasweep.trainables.paired_images.stages import OneStage
 
-            return OneStage(module, dim)
+                return OneStage(module, dim)
         raise SpecError(
             "an encoder of this family is a torch module with `dims`, the channels of the maps of its stages, or "
             "`dim`, the number of its features",

@@ -100,8 +100,9 @@ def hold_out(reviews: Reviews, products: Products) -> tuple[Reviews, Reviews]:
     ranked = sorted(
         owners.tolist(), key=lambda number: hashlib.sha256(products.ids[number].encode()).digest()
     )
-    held = np.isin(reviews.product, ranked[: max(1, round(DEV_SHARE * len(owners)))])
-    return reviews.take(np.flatnonzero(~held)), reviews.take(np.flatnonzero(held))
+    count = max(1, round(DEV_SHARE * len(owners)))
+    is_dev = np.isin(reviews.product, ranked[:count])
+    return reviews.take(np.flatnonzero(~is_dev)), reviews.take(np.flatnonzero(is_dev))
 
 
 def prepare(

@@ -145,8 +145,8 @@ def relation_distances(features: Mapping[str, Sequences]) -> dict[str, Float[Ten
     """
     distances = {}
     for relation, pairs in RELATIONS.items():
-        both = [token_distances(*features[a], *features[b]) for a, b in pairs]
-        cosine, euclidean = zip(*both, strict=True)
+        of_pairs = [token_distances(*features[a], *features[b]) for a, b in pairs]
+        cosine, euclidean = zip(*of_pairs, strict=True)
         distances[f"cs_{relation}"] = (cosine[0] + cosine[1]) / 2
         distances[f"l2_{relation}"] = (euclidean[0] + euclidean[1]) / 2
     return distances

@@ -161,22 +161,22 @@ class Settings:
         """
         name, _, digest = (self.word_vectors or "").partition("#")
         try:
-            found = find(name, storage=storage_of(data))
+            staged = find(name, storage=storage_of(data))
         except DataError as error:
             hint = f"stage it with WORD_VECTORS; {error}"
             raise SpecError(
                 "there is no such file or dataset", place="word_vectors", value=name, hint=hint
             ) from None
-        if found.kind != KIND or found.columns["vector"]["shape"] != [self.word_dim]:
-            what = f"{name} is of kind {found.kind} with columns {dict(found.columns)}"
+        if staged.kind != KIND or staged.columns["vector"]["shape"] != [self.word_dim]:
+            what = f"{name} is of kind {staged.kind} with columns {dict(staged.columns)}"
             raise DataError(f"word_vectors: {what}; needed are {KIND} of word_dim {self.word_dim}")
         # Before the plan has added a digest, it is "" here, with which every text begins.
-        if not found.digest.startswith(digest):
+        if not staged.digest.startswith(digest):
             raise DataError(
-                f"word_vectors: dataset {name!r} has digest {found.digest[:DIGITS]} here and had {digest} when the "
+                f"word_vectors: dataset {name!r} has digest {staged.digest[:DIGITS]} here and had {digest} when the "
                 "study was planned: stage the same again"
             )
-        return found
+        return staged
 
     def with_threshold(self, data: Manifest) -> "Settings":
         """Return the same settings with the dataset's relevance threshold where they have none."""

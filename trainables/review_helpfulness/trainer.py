@@ -106,10 +106,10 @@ class Trainer:
         for groups in self.sampler.batches(
             seeding.derive(*self.key, epoch, "groups"), self.settings.sampler.groups
         ):
-            taken = self.guard.step(self.optimizer, partial(self._gradients, groups, rng))
+            step_taken = self.guard.step(self.optimizer, partial(self._gradients, groups, rng))
             # None: the guard took no step, as loss or gradient is not finite.
-            if taken is not None:
-                norm, step = taken
+            if step_taken is not None:
+                norm, step = step_taken
                 steps += 1
                 sums["loss"] += step.loss.item()
                 sums["grad_norm"] += norm.item()

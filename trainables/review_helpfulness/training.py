@@ -86,9 +86,9 @@ def _batch(rows: int, tokens: int, regions: int, roi: int) -> Any:
     fields |= {name: torch.ones(rows, n, dtype=torch.bool) for name, n in masks.items()}
     fields |= {name: torch.ones(rows, regions, roi) for name in ("roi_p", "roi_r")}
     fields |= {name: torch.ones(rows, dtype=torch.bool) for name in ("has_image_p", "has_image_r")}
-    # All other fields are numbers, one a pair.
-    rest = {f.name for f in dataclasses.fields(Batch)} - set(fields)
-    return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in rest})
+    # All other fields have a number for each pair.
+    numbers = {f.name for f in dataclasses.fields(Batch)} - set(fields)
+    return Batch(**fields, **{name: torch.zeros(rows, dtype=torch.long) for name in numbers})
 
 
 def _loss(output: Any) -> Tensor:

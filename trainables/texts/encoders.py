@@ -100,18 +100,20 @@ def folder_of(name: str, sha256: str = "") -> Path:
         SpecError: There is no such folder, or it holds no model.
         DataError: Its content has another digest than `sha256`.
     """
-    # As the path stands, then within the project's folders; the first that holds a model.
+    # The path as it stands, then within the project's folders; the first one that holds a model is taken.
     text = name.removeprefix(HUGGING_FACE)
     places = [local_path(text, "encoder"), *(folder / text for folder in project_folders())]
-    folder = next((place for place in places if (place / "config.json").is_file()), None)
-    if folder is None:
+    with_model = [place for place in places if (place / "config.json").is_file()]
+    if not with_model:
         hint = "a folder as save_pretrained of model and tokenizer writes it, with config.json; nothing is downloaded"
         raise SpecError(
             "there is no such folder with a model", place="encoder", value=text, hint=hint
         )
-    if sha256 and (here := digest_of(folder)) != sha256:
+    folder = with_model[0]
+    digest = digest_of(folder) if sha256 else ""
+    if digest != sha256:
         raise DataError(
-            f"the model in {folder} has digest {here[:12]}, the study's has {sha256[:12]}"
+            f"the model in {folder} has digest {digest[:12]}, the study's has {sha256[:12]}"
         )
     return folder
 

@@ -84,7 +84,8 @@ class Settings(DualEncoderSettings):
             wanted = [self.positive_class]
             if self.uses_hard_negatives:
                 wanted.append(self.negative_class)
-            if missing := [name for name in wanted if name not in data.classes]:
+            missing = [name for name in wanted if name not in data.classes]
+            if missing:
                 raise DataError(
                     f"{data.name} has no class {missing[0]!r}; its classes are {', '.join(data.classes)}"
                 )

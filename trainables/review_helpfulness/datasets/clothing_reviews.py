@@ -116,7 +116,8 @@ def _rows(source: Path) -> list[dict[str, str]]:
     else:
         text = source.read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
+    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    if missing:
         raise DataError(
             f"{source} has no column {', '.join(missing)}; it is not the clothing reviews' CSV"
         )

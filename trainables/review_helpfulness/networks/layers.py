@@ -79,7 +79,8 @@ class Recurrent(nn.Module):
         self, x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
     ) -> Float[Tensor, "b t h"]:
         """Map vectors [b t d] to hidden states [b t h], h twice as wide where bidirectional."""
-        # Forward alone, padding stands behind all that is read. Backward it would be read first, so it is packed away.
+        # Padding stands behind the words. A forward LSTM reads it last, so that it changes no state of a word. A
+        # backward one would read it first: the sequences are packed, without their padding.
         if not self.lstm.bidirectional:
             return cast(Tensor, self.lstm(x)[0]) * mask[..., None]
         lengths = mask.sum(1).clamp(min=1).cpu()

@@ -71,12 +71,12 @@ def swap_partners(
     """
     partners = np.empty_like(rows)
     draws = rng.random(len(rows))
-    same = rng.random(len(rows)) < odds / (1 + odds)
-    # The rows to choose from: the others of the same label, or all of other labels.
+    from_same_label = rng.random(len(rows)) < odds / (1 + odds)
     for i, row in enumerate(rows):
-        equal = labels == labels[row]
-        equal[row] = False
-        pool = np.flatnonzero(equal if same[i] else labels != labels[row])
+        # The rows to choose from: the other rows of the same label, or all rows of other labels.
+        fits = (labels == labels[row]) == from_same_label[i]
+        fits[row] = False
+        pool = np.flatnonzero(fits)
         partners[i] = pool[int(draws[i] * len(pool))] if len(pool) else row
     return partners
 
