@@ -35,7 +35,7 @@ def save(folder: Path, parts: Mapping[str, Stateful], **facts: Any) -> Path:
         "rng": _rng(),
         "facts": facts,
     }
-    # Written beside it and then renamed, which happens at once or not at all.
+    # A new file is written beside the old one, and then takes its name, which happens at once or not at all.
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{FILE}-{os.getpid()}"
     try:

@@ -278,7 +278,7 @@ class TorchOptimizer:
         """Move the parameters once, at the present `lr`."""
         for group in self.inner.param_groups:
             group["lr"] = self.lr
-        # It reads gradients off the parameters, where nothing else of ours looks for them.
+        # Torch's optimizers read a gradient from its parameter; nothing of ours does, so it is taken away afterwards.
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self.inner.step()

@@ -174,11 +174,11 @@ def _start(rank: int, job: bytes) -> "subprocess.Popen[bytes]":
     ]
     # It finds the modules that this process finds, such as the user's own.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    started = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-    assert started.stdin is not None
-    started.stdin.write(len(job).to_bytes(8, "little") + job)
-    started.stdin.flush()
-    return started
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    assert process.stdin is not None
+    process.stdin.write(len(job).to_bytes(8, "little") + job)
+    process.stdin.flush()
+    return process
 
 
 def _join(kind: str, meet: str, rank: int, size: int) -> None:

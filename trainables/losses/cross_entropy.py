@@ -30,15 +30,15 @@ def supcon(
 ) -> PerAnchor:
     """mean_p -log e^{s_ip/t} / (sum_{q in P} e^{s_iq/t - eps} + sum_N e^{s_in/t}) (Khosla et al. 2020, equation 2).
 
-    `base_temperature` multiplies by temperature / base_temperature, as SupContrast's code does: only for its
-    numbers, since it ties the size of the gradient to the temperature.
+    `base_temperature` multiplies the loss by temperature / base_temperature, as SupContrast's code does. It is there to
+    reproduce that code's numbers only, since it ties the size of the gradient to the temperature.
     """
     # The value is log(denominator) less the mean of the positives' logits.
     logits = scores / temperature
-    everything = masked_logsumexp(
+    log_denominator = masked_logsumexp(
         torch.where(positives, logits - epsilon, logits), positives | negatives
     )
-    values = _where_positive(everything - masked_mean(logits, positives), positives)
+    values = _where_positive(log_denominator - masked_mean(logits, positives), positives)
     return values if base_temperature is None else values * (temperature / base_temperature)
 
 
@@ -85,10 +85,10 @@ def ocl(
     """
     # The value is log(denominator) less the mean of the positives' logits.
     logits = scores / temperature
-    everything = masked_logsumexp(
+    log_denominator = masked_logsumexp(
         torch.where(negatives, logits.abs(), logits), positives | negatives
     )
-    return _where_positive(everything - masked_mean(logits, positives), positives)
+    return _where_positive(log_denominator - masked_mean(logits, positives), positives)
 
 
 def masked_logsumexp(x: Scores, mask: Mask) -> PerAnchor:

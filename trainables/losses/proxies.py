@@ -28,7 +28,8 @@ def proxy_anchor(
 ) -> Scalar:
     """Proxy Anchor: mean_P+ softplus(lse_X+ -a(s - m)) + mean_P softplus(lse_X- a(s + m)) (Kim et al. 2020, eq. 4).
 
-    s is the cosine of an embedding and a class's proxy, m `margin`, a `scale`; P+ are classes of the batch.
+    s is the cosine of an embedding and a class's proxy, m `margin`, a `scale`. P are all classes, P+ those of the
+    batch. lse is the log-sum-exp over the embeddings of the batch, X+ those of the class and X- all others.
     """
     scores = cosine(embeddings, proxies)
     is_class = F.one_hot(labels, len(proxies)).bool()

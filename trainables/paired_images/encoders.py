@@ -184,7 +184,7 @@ def stage_side(side: int, stem: str, stage: int) -> int:
 
 
 def check_encoder(encoder: Component, shape: Shape, beta: float) -> None:
-    """Raise `SpecError` where the user's own encoder gives no maps, or maps too small for the latent difference l.
+    """Raise `SpecError` where the user's own encoder gives no maps, or with `beta` above 0 not the maps of four stages.
 
     Two black images of this `shape` go through it, on the CPU.
     """

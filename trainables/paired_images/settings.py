@@ -59,7 +59,8 @@ class Settings(PairedSettings):
             raise SpecError(
                 "single images have no l", place="beta", value=self.beta, hint="set beta to 0"
             )
-        if self.augmentation.name != "auto" and self.paired != (self.augmentation.name == "pairs"):
+        moves_pairs = self.augmentation.name == "pairs"
+        if self.augmentation.name != "auto" and moves_pairs != self.paired:
             raise SpecError(
                 f"this augmentation does not suit input {self.input!r}",
                 place="augmentation",
@@ -104,7 +105,7 @@ class Settings(PairedSettings):
         """Return the settings with the sizes and the stem for images of `shape` (channels, height, width) as staged."""
         side = self.image_size or min(shape[1:])
         sizes: MutableConfig = {"image_size": side}
-        # Only our ResNets have a stem; l has the size of their third stage, the user's own say theirs when built.
+        # Only our ResNets have a stem, and tell the size of their third stage, which l gets, before they are built.
         stem = self.encoder.parameters.get("stem")
         if stem == "auto":
             stem = "small" if side <= SMALL_STEM_PIXELS else "imagenet"

@@ -46,8 +46,8 @@ def train(trial: Trial, resume: Path | None = None) -> Generator[Report, None, N
     The length of a review is the number of words that a ranker reads of it. The items are the metrics of each product.
     """
     settings = Settings(**trial.config).resolve(trial.data)
-    read = RankerSettings(max_tokens=settings.max_tokens, min_word_count=settings.min_word_count)
-    test = load(trial, read, (trial.seed, trial.fold)).corpora["test"]
+    ranker = RankerSettings(max_tokens=settings.max_tokens, min_word_count=settings.min_word_count)
+    test = load(trial, ranker, (trial.seed, trial.fold)).corpora["test"]
     lengths = [len(tokens) for tokens in test.review_tokens]
     threshold = threshold_of(trial.data, settings.relevance_threshold)
     ranked = per_product(

@@ -47,7 +47,7 @@ def adaptive_contrastive_loss(
         "there is no such reduction",
         place="reduction",
     )
-    # [6 b b]: of each pair of features, the cosine of each row with each; the diagonals are the positives.
+    # For each of the six pairs of features a matrix [b b] of cosines, whose diagonal has the positives.
     rows = len(h_p)
     similarity = _similarities(h_p, h_r, v_p, v_r)
     positives = torch.diagonal(similarity, dim1=-2, dim2=-1)

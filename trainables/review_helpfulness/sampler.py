@@ -59,7 +59,7 @@ class GroupSampler:
             # How often each label occurs among the product's reviews.
             rows = np.flatnonzero(owner == product)
             frequency = np.bincount(truth[rows]) / len(rows)
-            # Rows of the product's own are numbered from 0 here; `rows` has their numbers in the part.
+            # `pair_candidates` numbers the product's rows from 0; `rows` has their numbers in the part.
             for positive, negatives in pair_candidates(truth[rows], interval):
                 # Negatives with a rare label are likelier.
                 weights = 1 - frequency[truth[rows[negatives]]]
