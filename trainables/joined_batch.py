@@ -51,8 +51,8 @@ class JoinedBatchNorm(_BatchNorm):
         """Normalise by the joined batch in training, and by the running statistics in evaluation."""
         if not self.training and self.running_mean is not None:
             return super().forward(input)
-        # In float32 at least. Statistics are over all axes but that of the channels (1); numbers of channels viewed as
-        # `shape`, [1 c 1 ...], fit the input.
+        # In float32 at least. Statistics are over all axes but the channels' (axis 1). A number for each channel,
+        # viewed as `shape` [1 c 1 ...], fits the input.
         x = input if input.dtype.itemsize > 4 else input.float()
         axes = [0, *range(2, x.ndim)]
         shape = [1, -1, *[1] * (x.ndim - 2)]

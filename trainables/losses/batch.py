@@ -138,7 +138,7 @@ def check_batch(
                 place=name,
                 value=list(ids.shape),
             )
-    # The rows are looked for only where there are some.
+    # Which rows have such values is looked for only if there are any: it costs a GPU another wait.
     if not torch.isfinite(embeddings.detach()).all():
         bad = (~torch.isfinite(embeddings.detach())).any(1).nonzero().flatten()
         raise NotFiniteError(
