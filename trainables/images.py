@@ -108,7 +108,7 @@ class Crops:
 def centre_box(height: int, width: int) -> tuple[int, int, int, int]:
     """Return top, left, height and width of the central square that an evaluation sees.
 
-    It is what is left of an image whose shorter side is scaled to 256 and whose centre of 224 is cut out.
+    It is the part that is kept where the shorter side is scaled to 256 pixels and a centre crop has 224.
     """
     side = max(1, round(EVALUATED * min(height, width)))
     return (height - side) // 2, (width - side) // 2, side, side

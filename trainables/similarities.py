@@ -83,8 +83,8 @@ def neg_arc_length(rows: Rows, columns: Columns) -> Scores:
 def neg_euclidean(rows: Rows, columns: Columns) -> Scores:
     """-|z_i - z_j|.
 
-    From differences and not from products, which in float32 are wrong by a third for vectors that nearly coincide;
-    the gradient at a duplicate is 0.
+    It is computed from differences: products in float32 are wrong by a third for vectors that nearly coincide. The
+    gradient at a duplicate is 0.
     """
     return -torch.cdist(rows, columns, compute_mode="donot_use_mm_for_euclid_dist")
 

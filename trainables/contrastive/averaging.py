@@ -37,7 +37,7 @@ class MomentumEncoder(nn.Module):
 class Averaged:
     """A copy of `model` whose parameters follow it: average = decay * average + (1 - decay) * weight after each step.
 
-    Buffers (the statistics of batch normalisation) are the model's own, as they are now.
+    Buffers (the statistics of batch normalisation) are copied from the model, not averaged.
     """
 
     def __init__(self, model: nn.Sequential, decay: float) -> None:

@@ -41,7 +41,7 @@ from contrasweep.trainables.losses.weights import LearnedNumbers
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
-"""Images per forward pass in an evaluation, and at most four batches."""
+"""Images of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 
 
 @dataclass(frozen=True)
@@ -475,7 +475,10 @@ def parts_of(trial: Trial) -> list[Part]:
 
 
 def network(settings: Settings, shape: Shape) -> nn.Sequential:
-    """Encoder and projection head for images of `shape` (channels, height, width), in the faster memory layout."""
+    """Return encoder and projection head for images of `shape` (channels, height, width).
+
+    Their memory layout is the faster one.
+    """
     model = settings.build_network(shape)
     # Channels last saves a quarter of the time on CPUs.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

@@ -21,7 +21,7 @@ RECALL_AT = (1, 5)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`metrics` by name, `items` with one value per test item in the test part's order, and the neighbours."""
+    """The scores of an evaluation: `metrics` by name, and `items`, a value for each test item in the part's order."""
 
     metrics: Mapping[str, float]
     items: ItemColumns

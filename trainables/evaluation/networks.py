@@ -19,7 +19,7 @@ from contrasweep.trainables.pytorch import torch
 from contrasweep.trial import Report, Trial
 
 ROWS = 1024
-"""Images that go through a network at a time, and at most four batches of its training."""
+"""Images of a forward pass, at most; four batches of the network's training where these are fewer."""
 
 
 def train(

@@ -19,7 +19,7 @@ from contrasweep.trainables.pytorch import Float, Int
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
-"""Images per forward pass in an evaluation, and at most four batches."""
+"""Images of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 
 
 class Finetune:
@@ -177,7 +177,7 @@ class Finetune:
 
 
 def network(settings: Settings, shape: Shape, classes: int) -> nn.Sequential:
-    """Encoder and classifier for images of `shape` (channels, height, width), in the faster memory layout."""
+    """Return encoder and classifier for images of `shape` (channels, height, width), in the faster memory layout."""
     model = settings.build_network(shape, classes)
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 

@@ -28,7 +28,7 @@ from contrasweep.trainables.pytorch import Float32
 from contrasweep.trial import Report, Trial
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the values of a channel over an image's pixels."""
+"""The quantiles of a channel's values over an image's pixels that are features."""
 
 
 @checked

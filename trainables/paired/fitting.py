@@ -28,7 +28,9 @@ COLLAPSED = 0.9
 """Mean cosine of the class centres of z above which the shift common to all pairs is all that z shows."""
 
 EVAL_BATCH_ROWS = 256
-"""Inputs per forward pass in an evaluation, and at most four batches: so it needs less memory than training does."""
+"""Inputs of a forward pass in an evaluation, at most; four training batches where these are fewer.
+
+So an evaluation needs less memory than training does."""
 
 
 Views = Callable[[Tensor, slice], tuple[Tensor, ...]]
@@ -268,7 +270,7 @@ class PairedTraining:
     def evaluate(self, final: bool, folder: Path) -> loop.Evaluation:
         """Return scores and geometry of the test part.
 
-        At the end also the geometry of training rows, values per item and artifacts.
+        With `final` also the geometry of training rows, values of single items, and artifacts in `folder`.
         """
         part, scores = self.test()
         if not final:

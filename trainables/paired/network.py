@@ -151,9 +151,9 @@ def chosen(blocks: str) -> tuple[int, ...]:
 
 
 def resize(maps: Float[Tensor, "n c *size"], size: Sequence[int]) -> Float[Tensor, "n c *out"]:
-    """Return maps over one or two dimensions at `size`: averaged where they are larger, interpolated where smaller.
+    """Return maps over one or two dimensions at another `size`.
 
-    Where one side is larger and the other smaller, they are interpolated.
+    Places are averaged if no side of the maps is smaller than that of `size`; otherwise they are interpolated.
     """
     if tuple(maps.shape[2:]) == tuple(size):
         return maps

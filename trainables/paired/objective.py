@@ -88,7 +88,10 @@ class Objective:
         return value
 
     def wce(self, logits: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Tensor:
-        """Return the cross-entropy weighted by class, divided by the batch's summed weights or by its size."""
+        """Return the cross-entropy weighted by class.
+
+        As the settings say, it is divided by the batch's summed weights or by its size.
+        """
         weights = self.weights.to(logits.dtype)
         if self.settings.wce.reduction == "torch_mean":
             return F.cross_entropy(logits, labels, weights)

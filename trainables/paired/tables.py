@@ -44,7 +44,7 @@ def write(
 
     Args:
         folder: Where they are written; it is made if it is not there.
-        test: The test part, whose items have the numbers `rows` in the dataset.
+        test: The test part.
         train: A sample of the training part.
         rows: The number of each test item in the dataset.
         names: The names of the classes.

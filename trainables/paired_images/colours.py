@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from contrasweep.trainables.pytorch import Float, UInt8
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of a channel's values over an image."""
+"""The quantiles of a channel's values over an image that are statistics."""
 LEVELS = 100
 """Quantiles of a statistic over the training part, among which a value is ranked."""
 LIMIT = 3.0

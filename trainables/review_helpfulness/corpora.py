@@ -27,7 +27,7 @@ from contrasweep.trainables.review_helpfulness.vocabulary import (
 from contrasweep.trial import Trial
 
 DEV_SHARE = 0.2
-"""Of the training products, where the dataset has no validation split: 16 of 80 per cent."""
+"""The share of training products that are held out where the dataset has no validation split: 16 of 80 per cent."""
 
 
 @dataclass(frozen=True)

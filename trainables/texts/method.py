@@ -21,7 +21,7 @@ from contrasweep.trainables.texts.settings import Settings
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 512
-"""Texts per forward pass in an evaluation, and at most four batches."""
+"""Texts of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 
 
 @dataclass(frozen=True)

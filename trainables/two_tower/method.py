@@ -23,7 +23,7 @@ from contrasweep.trainables.two_tower.settings import Settings
 from contrasweep.trial import Trial
 
 EVAL_BATCH_ROWS = 1024
-"""Images or texts per forward pass in an evaluation, and at most four batches."""
+"""Images or texts of a forward pass in an evaluation, at most; four training batches where these are fewer."""
 RECALL_AT = (1, 5, 10)
 """How many nearest rows `recall_at_<k>` looks among."""
 

@@ -104,7 +104,7 @@ class Batch:
 
 
 def precise(embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Return the embeddings in float32 or more, which losses are computed in under autocast too."""
+    """Return the embeddings in float32, or as they are in float64: losses are computed so under autocast, too."""
     return embeddings if embeddings.dtype.itemsize > 4 else embeddings.float()
 
 

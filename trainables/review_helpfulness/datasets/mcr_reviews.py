@@ -37,7 +37,7 @@ PER_ITEM = 128
 MAX_BYTES = 2**30
 """The largest pickle that is read out of a file."""
 RELEVANCE_THRESHOLDS = {"amazon": 1, "lazada": 0}
-"""Labels above are relevant, by MCR's code."""
+"""Market -> the label above which its reviews are relevant, by MCR's code."""
 THOUSANDS = {
     "amazon": {"Clothing": (20, 349, 87), "Electronics": (16, 325, 80), "Home": (23, 462, 111)},
     "lazada": {"Clothing": (10, 130, 32), "Electronics": (6, 52, 13), "Home": (5, 47, 13)},

@@ -102,7 +102,7 @@ def last_valid(x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]) -> Float[Te
 def cosine_matrix(
     a: Float[Tensor, "... t d"], b: Float[Tensor, "... s d"], eps: float = 1e-8
 ) -> Float[Tensor, "... t s"]:
-    """Return the cosines of all pairs of rows, norms kept from below by `eps`: 0 for a zero vector."""
+    """Return the cosines of all pairs of rows; norms count as `eps` at least, so that they are 0 for a zero vector."""
     return functional.normalize(a, dim=-1, eps=eps) @ functional.normalize(b, dim=-1, eps=eps).mT
 
 

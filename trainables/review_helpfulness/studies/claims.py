@@ -66,8 +66,8 @@ PARTS = _study(
     _with_floor({name: arm(SMALL, {**PROPOSED, **change}) for name, change in ABLATIONS.items()}),
     smallest=0.005,
 )
-"""Table 6. Half of what MAP loses on Amazon's reviews without contrast, 1.06 points; without interaction it loses 1.39
-points there, and plain contrast costs .84 points of NDCG@5."""
+"""Table 6. The smallest difference is half of what MAP loses on Amazon's reviews without contrast, 1.06 points. Without
+interaction it loses 1.39 points there, and plain contrast costs .84 points of NDCG@5."""
 
 BASELINES = _study(
     "helpfulness-baselines-synthetic",
@@ -75,8 +75,8 @@ BASELINES = _study(
     _with_floor({"proposed": arm(SMALL, PROPOSED)} | model_arms(SMALL, SMALL_MODELS)),
     smallest=0.007,
 )
-"""Tables 3 and 4. Half of what the proposed model gains over MCR, the best baseline, in MAP: 1.4 points (Lazada,
-Home)."""
+"""Tables 3 and 4. The smallest difference is half of what the proposed model gains in MAP over MCR, the best baseline:
+1.4 points (Lazada, Home)."""
 
 FORMS = _study(
     "helpfulness-forms",
@@ -99,8 +99,9 @@ CLOTHING = _study(
     smallest=0.018,
     data=SMALL_DATA,
 )
-"""Tables 3 and 4. Half of what the proposed model gains over PRH-Net, the best that reads text alone, in MAP: 3.6
-points (Lazada, Home). Here nobody sees an image, so what is left of the gain is that of the text's own model."""
+"""Tables 3 and 4. The smallest difference is half of what the proposed model gains in MAP over PRH-Net, the best
+baseline that reads text alone: 3.6 points (Lazada, Home). Here no model sees an image, so only the gain from the model
+of texts is left."""
 
 DISTANCES = _study(
     "helpfulness-distances-synthetic",
@@ -113,5 +114,5 @@ DISTANCES = _study(
     metric="cs_intra_review_helpful",
     mode="min",
 )
-"""Tables 7 and 8, which have no uncertainty. A twentieth of the distance between features that have nothing to do with
-each other, which is 1."""
+"""Tables 7 and 8, which have no uncertainty. The smallest difference is a twentieth of the distance between unrelated
+features, which is 1."""
