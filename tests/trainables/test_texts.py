@@ -14,7 +14,7 @@ from contrasweep.data.manifest import Manifest, Shard
 from contrasweep.errors import DataError, SpecError
 from contrasweep.trainables.encoders import HEADS
 from contrasweep.trainables.texts import Settings, memory, train
-from contrasweep.trainables.texts.method import Texts, pairs_of
+from contrasweep.trainables.texts.method import Batch, Texts, pairs_of
 from contrasweep.trial import Trial
 
 torch.set_num_threads(1)
@@ -87,7 +87,7 @@ def test_hard_negatives_are_of_the_batchs_premises_and_drawn_anew_each_epoch(sic
     allowed = {b for a in first.tolist() for b in method.pairs.against.get(a, [])}
     assert 0 < len(more) < 200 and set(more.tolist()) <= allowed and more.tolist() != later.tolist()
     first = first[:8]
-    sides = method.embed((first, first, more, first))
+    sides = method.embed(Batch(first, first, more, first))
     assert sides.more is not None and len(sides.more) == len(more)
     assert not torch.equal(sides.first, sides.second), (
         "dropout differs between the views of a sentence"
