@@ -73,7 +73,9 @@ def train(
     with torch.no_grad():
         others = transfer.others(tuple(config["on"]), trial.data, trial.fold)
         # Prefix -> dataset: each one of `on`; without any it is the trial's own (None), which a function scores.
-        datasets: dict[str, Any] = {f"{other.name}/{suffix}": other for other in others}
+        datasets: dict[str, transfer.Other | None] = {
+            f"{other.name}/{suffix}": other for other in others
+        }
         for prefix, other in (datasets or {suffix: None}).items():
             if function is None:
                 scored = _protocol(model, other, source, device, given="file" in config)
