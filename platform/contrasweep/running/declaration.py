@@ -1,7 +1,7 @@
-"""What becomes of a study's declaration when it is declared anew: rewritten, kept in a log, or refused.
+"""What becomes of study.json when a study is declared again: it is rewritten, extended by a log entry, or refused.
 
-Until a trial has ended nothing was seen, and a declaration is rewritten freely. From then on study.json keeps every
-one, and verdicts follow the first (`StudyDocument`). Trials that were declared then stay in the table.
+Until a trial has ended, nobody has seen a result, and study.json is rewritten freely. From then on its log keeps every
+declaration, and verdicts follow the first one (`StudyDocument`). Trials that were declared stay in the table.
 """
 
 import contextlib
@@ -37,18 +37,25 @@ FREE = tuple(name for name in NO_RESULT if name not in VERDICT)
 """Fields that change no result and no verdict, so that they may be declared otherwise at any time."""
 OF_A_SEARCH = ("metric", "mode", "data", "folds")
 """Fields that a Sweep keeps once a trial has ended: its search was made by them."""
-MOST_SHOWN = 60
+MOST_SHOWN = 60  # characters of a value in a message
 NEW_STUDY = "declare a new study, with another name"
 
 
 def redeclare(
     plan: Plan, declared: StudyDocument, records: StudyRecords, *, extend: bool, spend: bool = False
 ) -> StudyDocument:
-    """Return the study.json that a run of `plan` leaves; `declared` is what it would be in an empty storage.
+    """Return the study.json that a run of `plan` leaves in the storage; write nothing.
 
-    Raises `SpecError` where it differs from what was declared before a trial ended, unless `extend`, and where trials
-    would leave the table. With `spend` the comparisons of added arms have verdicts too, and this is a look. Nothing is
-    written.
+    Args:
+        plan: The plan of the study as it is declared now.
+        declared: The study.json that `plan` would have in an empty storage.
+        records: The study in the storage, with its earlier study.json.
+        extend: Accept a plan that differs from the earlier one, and enter the difference in the log.
+        spend: Give verdicts to the comparisons of added arms too. The log's entry then counts as a look.
+
+    Raises:
+        SpecError: A trial has ended and `plan` differs from the earlier one, without `extend`; trials would leave the
+            table; or `spend` can buy no verdict.
     """
     # An evaluation has no verdicts, so it may be declared otherwise at any time.
     if declared.evaluates:
@@ -59,37 +66,40 @@ def redeclare(
     results_seen = any(record.metrics or record.status.trained for record in recorded.values())
     if not (results_seen or (earlier and earlier.log)):
         return declared
+    # There are results, but the declaration that they followed is lost: the log says so.
     if earlier is None:
-        return replace(
-            declared,
-            log=(Declared(time.time(), _who(), len(recorded), None, ("study.json was missing",)),),
+        entry = Declared(
+            time.time(), by=_who(), ended=len(recorded), changes=("study.json was missing",)
         )
-    # What differs from the newest declaration, leaving out what changes no result.
+        return replace(declared, log=(entry,))
+    # The fields that differ from the newest declaration, without those that change no result and no verdict.
     before = compared(earlier.declared, FREE)
     now = compared(declared.spec, FREE)
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    # Verdicts follow the first declaration, whatever is asked for later.
+    changed_verdict = [name for name in changed if name in VERDICT]
+    # Verdicts follow the first declaration, so its values replace those that are declared now.
     first = compared(earlier.spec)
-    standing = {
+    from_first = {
         name: earlier.spec.get(name) for name in VERDICT if first.get(name) != now.get(name)
     }
     spec = {
-        name: value for name, value in {**declared.spec, **standing}.items() if value is not None
+        name: value for name, value in {**declared.spec, **from_first}.items() if value is not None
     }
-    # The same study again, or one whose metric could not be read and is now named right: nothing to enter.
+    # The arms that have verdicts, and those that are new beside them.
     family = earlier.family or earlier.arms
-    no_arm_added = set(declared.arms) <= set(family)
-    verdict = [name for name in changed if name in VERDICT]  # what differs and decides verdicts
-    if declared.plan_digest == earlier.plan_digest and not verdict and (no_arm_added or not spend):
+    added_arms = [arm for arm in declared.arms if arm not in family]
+    # The same study again: nothing to enter in the log.
+    same_plan = declared.plan_digest == earlier.plan_digest
+    if same_plan and not changed_verdict and not (added_arms and spend):
         return replace(earlier, description=declared.description, spec=spec)
+    # A metric that no trial has reported was corrected: no result was seen, so this is a first declaration.
     if _metric_was_mended(plan, earlier, recorded):
         return declared
-    # Anything else is another study: refused, unless the user asks to extend this one, and even then only where no
-    # trial that was seen would leave the table.
+    # Anything else is another study, which is refused unless the user asks to extend this one.
     changes = tuple(
-        text for name in changed for text in _said(name, before.get(name), now.get(name))
+        text for name in changed for text in _change_texts(name, before.get(name), now.get(name))
     )
-    changes = changes or tuple(f"arms + {arm}" for arm in declared.arms if arm not in family)
+    changes = changes or tuple(f"arms + {arm}" for arm in added_arms)
     if not extend:
         raise SpecError(
             f"a study of this name with another plan is in this storage ({'; '.join(changes) or 'other trials'})",
@@ -98,36 +108,37 @@ def redeclare(
             hint=f"choose another name or --storage than {records.storage}, or pass --extend to keep its trials and "
             f"add to them",
         )
+    # Even with `extend` the study stays of its kind, and no trial that was seen leaves the table.
     planned = planned_rows(records)
     check_log(plan.study.replicates, read_looks(records))
-    _check_kept(plan, earlier, now, changed)
+    _check_kind(plan, earlier, now, changed)
     excluded = _newly_excluded(plan, records, planned, recorded)
     _check_present(
         plan, earlier, now, recorded, [row for row in planned if row["seed"] not in excluded]
     )
-    if spend and (verdict or plan.study.replicates is not None):
-        raise SpecError(
-            "it was chosen among all that was seen, which no level of a later look covers"
-            if verdict
-            else "the alpha of a study that grows is spread over its looks, and none is left",
-            place="--spend",
-            value=", ".join(verdict) or True,
-            hint=f"{NEW_STUDY} and fresh seeds",
-        )
-    # Over more cells the arms' means are others: whoever could read the table has had a look at it.
+    if spend:
+        _check_spend(plan, changed_verdict)
+    # With another cell the arms' means change. Who had a whole table before it has had a look at the results.
     planned_ids = {row["trial_id"] for row in planned}
-    more_cells = isinstance(plan, GridPlan) and any(
+    cell_added = isinstance(plan, GridPlan) and any(
         cell.arm in earlier.arms and planned_ids.isdisjoint(trial.id for trial in cell.trials)
         for cell in plan.cells
     )
-    looked = (spend and not no_arm_added) or (
-        more_cells and planned_ids <= recorded.keys() and plan.study.replicates is None
-    )
-    spent = looked + len(excluded)  # who may stop before any of these seeds has a look before each
-    # The log's new entry: what was declared anew after how many trials, and the looks that it costs.
+    table_was_whole = planned_ids <= recorded.keys() and plan.study.replicates is None
+    # Each excluded seed counts as a look too: the user could stop before any of them.
+    looks = len(excluded)
+    if (spend and added_arms) or (cell_added and table_was_whole):
+        looks += 1
+    # The log's new entry: what changed, after how many trials, and how many looks this costs.
     ended = len(planned_ids & recorded.keys()) if isinstance(plan, GridPlan) else len(recorded)
     entry = Declared(
-        time.time(), _who(), ended, max(ended, earlier.trials or 0), changes, spent, declared.spec
+        at=time.time(),
+        by=_who(),
+        ended=ended,
+        trials=max(ended, earlier.trials or 0),
+        changes=changes,
+        spent=looks,
+        spec=declared.spec,
     )
     return replace(
         declared,
@@ -136,27 +147,48 @@ def redeclare(
         mode=earlier.mode,
         alpha=earlier.alpha,
         reference=earlier.reference,
-        family=() if spend or no_arm_added else family,
+        family=family if added_arms and not spend else (),
         spec=spec,
         log=(*_log(earlier), entry),
     )
 
 
 def _log(known: StudyDocument) -> tuple[Declared, ...]:
-    """Return the log as far as it goes; where there is none yet, its first entry: the declaration that is known."""
-    first = Declared(known.created, ", ".join(known.commands), 0, known.trials, spec=known.spec)
+    """Return the log of study.json; where it is empty, one entry that is made of the declaration itself."""
+    first = Declared(
+        known.created, by=", ".join(known.commands), trials=known.trials, spec=known.spec
+    )
     return known.log or (first,)
+
+
+def _check_spend(plan: Plan, changed_verdict: Collection[str]) -> None:
+    """Raise `SpecError` where `--spend` cannot buy a verdict; `changed_verdict` are changed fields of `VERDICT`."""
+    if changed_verdict:
+        rule = "it was chosen among all that was seen, which no level of a later look covers"
+    elif plan.study.replicates is not None:
+        rule = "the alpha of a study that grows is spread over its looks, and none is left"
+    else:
+        return
+    raise SpecError(
+        rule,
+        place="--spend",
+        value=", ".join(changed_verdict) or True,
+        hint=f"{NEW_STUDY} and fresh seeds",
+    )
 
 
 def _newly_excluded(
     plan: Plan, records: StudyRecords, planned: list[FrameRow], recorded: Mapping[str, Record]
 ) -> set[int]:
-    """Return the seeds of the table that `plan` leaves out; `SpecError` where a trial of one has begun."""
+    """Return the seeds of the stored plan's rows `planned` that `plan` excludes.
+
+    Raises `SpecError` where a trial of such a seed has begun. `recorded` has the ended trials by id.
+    """
     excluded = {
         row["seed"] for row in planned if row["seed"] in getattr(plan.study, "excluded", ())
     }
+    # Once a trial has begun its score may be known, and a seed must not be excluded for its score.
     begun = {*recorded, *records.with_files()} if excluded else ()
-    # A seed that may be left out once its score is known is a score that may be left out.
     begun_and_excluded = {row["seed"] for row in planned if row["trial_id"] in begun} & excluded
     if begun_and_excluded:
         raise SpecError(
@@ -169,28 +201,23 @@ def _newly_excluded(
 
 
 def asked_before(document: StudyDocument, records: StudyRecords) -> tuple[str, ...]:
-    """Return the other studies of the storage with ended trials that compare two of these arms on the same data.
+    """Return the names of the studies of this storage that have asked the question of `document` before.
 
-    Arms are the same by what they train, under whatever name.
+    Such a study compares two of the same arms on the same data, and one of its trials has ended. Arms are the same if
+    they train the same, whatever their names are.
     """
     arms = _arms(document)
     names = []
     if arms.total() > 1 and not document.evaluates:
         for key in sorted(records.store.etags("", "study.json")):
             other = StudyRecords(records.storage, key.partition("/")[0])
-            # somebody else's study keeps nobody from running
+            # A broken file of another study must not stop this one.
             with contextlib.suppress(BrokenFileError):
                 declared = other.document() if other.study != document.name else None
-                # The same data, two arms in common (or one twice in both), and a trial with a record.
-                same = declared is not None and declared.spec.get("data") == document.spec.get(
-                    "data"
-                )
-                if (
-                    declared is not None
-                    and same
-                    and (arms & _arms(declared)).total() > 1
-                    and other.etags()
-                ):
+                if declared is None or declared.spec.get("data") != document.spec.get("data"):
+                    continue
+                # Two arms in common (or one that both declare twice), and a trial with a record.
+                if (arms & _arms(declared)).total() > 1 and other.etags():
                     names.append(declared.name)
     return tuple(names)
 
@@ -210,11 +237,15 @@ def trained_again(
     *,
     spend: bool = False,
 ) -> StudyDocument:
-    """Return `document` with the present values of ended trials that are about to be trained again.
+    """Return `document` with a log entry that keeps the values of trials that are about to be trained again.
+
+    `trial_ids` are those trials. `document` is returned as it is where none of them has a value that was seen and is
+    not kept yet.
 
     Raises `SpecError` with `spend`. No level can be bought for such trials: if equal arms are trained again until they
     differ, at half the level each time, .09 of the studies err at an alpha of .05.
     """
+    # The values of the metric that somebody may have seen, by trial; None: the trial failed.
     planned = planned_rows(records)
     recorded = records.read(row["trial_id"] for row in planned)
     values = {
@@ -222,6 +253,7 @@ def trained_again(
         for i, record in recorded.items()
         if record.was_seen(document.metric)
     }
+    # Of several trainings the first value counts, so that one that is kept already is not replaced.
     again = {i: value for i, value in values.items() if i in trial_ids and i not in document.seen}
     if not again or document.evaluates:
         return document
@@ -234,34 +266,30 @@ def trained_again(
             + NEW_STUDY,
         )
     entry = Declared(
-        time.time(),
-        _who(),
-        len(values),
-        len(planned),
-        (f"{len(again)} trained again",),
+        at=time.time(),
+        by=_who(),
+        ended=len(values),
+        trials=len(planned),
+        changes=(f"{len(again)} trained again",),
         again=again,
     )
     return replace(document, log=(*_log(document), entry))
 
 
-def _check_kept(plan: Plan, known: StudyDocument, now: Config, changed: Iterable[str]) -> None:
-    """Raise `SpecError` for another kind of study, and for a search by other fields.
+def _check_kind(plan: Plan, known: StudyDocument, now: Config, changed: Iterable[str]) -> None:
+    """Raise `SpecError` where `plan` is of another kind of study, or changes what a search was made by.
 
-    `known` is the earlier study.json, `now` the fields as they are declared now, of which `changed` differ.
+    `known` is the earlier study.json. `now` are the fields as they are declared now, and `changed` the names of those
+    that differ.
     """
-    # Fields of `replicates`: how a study grows, if it does, is of its kind.
-    kind = ("of", "spending")
+    rule = "a study of which trials have ended stays of its kind"
+    if known.type != plan.study.type:
+        raise SpecError(rule, place="type", value=plan.study.type, hint=NEW_STUDY)
+    # Whether and how a study grows belongs to its kind.
     before = known.declared.get("replicates") or {}
     grows = plan.study.replicates
-    if known.type != plan.study.type or [before.get(name) for name in kind] != [
-        getattr(grows, n, None) for n in kind
-    ]:
-        raise SpecError(
-            "a study of which trials have ended stays of its kind",
-            place="type" if known.type != plan.study.type else "replicates",
-            value=plan.study.type if known.type != plan.study.type else str(grows),
-            hint=NEW_STUDY,
-        )
+    if any(before.get(name) != getattr(grows, name, None) for name in ("of", "spending")):
+        raise SpecError(rule, place="replicates", value=str(grows), hint=NEW_STUDY)
     for name in changed:
         if isinstance(plan, SweepPlan) and name in OF_A_SEARCH:
             raise SpecError(
@@ -278,12 +306,14 @@ def _check_present(
 ) -> None:
     """Raise `SpecError` where trials that were declared would leave the table.
 
-    What was added later may go again, as long as none of it has ended. `known` is the earlier study.json, `now` the
-    fields as they are declared now, `planned` the rows of the stored plan.
+    Trials that were added later may leave it again, as long as none of them has ended. `known` is the earlier
+    study.json. `now` are the fields as they are declared now. `recorded` has the ended trials by id, and `planned` the
+    rows of the stored plan.
     """
-    # By what a row of the table is known: of a sweep the arm and its replicate, else the trial.
+    # What identifies a row of the table: its trial; in a sweep its arm, fold and seed, because the confirmed
+    # configuration is not declared.
     records = recorded.values()
-    if isinstance(plan, SweepPlan):  # which configurations are confirmed is not declared
+    if isinstance(plan, SweepPlan):
         keys: list[Hashable] = [(row["arm"], row["fold"], row["seed"]) for row in planned]
         stay: set[Hashable] = {
             (arm, fold, seed) for arm in plan.study.arms for fold, seed in plan.replicates
@@ -295,12 +325,13 @@ def _check_present(
         keys = [row["trial_id"] for row in planned]
         stay = {trial.id for trial in plan.trials}
         ended = set(recorded)
+    # Rows that would leave, with their arms.
     gone = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
-    # Whether this goes back to what was declared before: then what leaves was added later.
-    earlier = any(
+    # Where an earlier declaration is restored, the rows that leave were added after it.
+    restored = any(
         entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log
     )
-    if gone and not (earlier and ended.isdisjoint(gone)):
+    if gone and not (restored and ended.isdisjoint(gone)):
         count = Counter(gone.values())
         raise SpecError(
             "ended replicates stay in the table, and so do those that were declared with them",
@@ -310,25 +341,26 @@ def _check_present(
         )
 
 
-def _said(name: str, before: Any, now: Any) -> list[str]:
-    """Return what differs of a field, in words: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`.
+def _change_texts(name: str, before: Any, now: Any) -> list[str]:
+    """Return how the field `name` has changed, as texts: `metric m0 -> m3`, `seeds + 10, 11`, `arms + c`.
 
-    Of a list or a mapping what came and what went; None stands for a field that was not declared.
+    For a list or a mapping the texts name the entries that were added and removed. None stands for a field that was
+    not declared.
     """
     if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
         added = [entry for entry in now or [] if entry not in (before or [])]
         gone = [entry for entry in before or [] if entry not in (now or [])]
         parts = [
-            f"{sign} {_short(', '.join(map(str, ones)))}"
-            for sign, ones in (("+", added), ("-", gone))
-            if ones
+            f"{sign} {_short(', '.join(map(str, entries)))}"
+            for sign, entries in (("+", added), ("-", gone))
+            if entries
         ]
         return [f"{name} {' '.join(parts) or 'in another order'}"]
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         added = [key for key in now if key not in before]
         gone = [key for key in before if key not in now]
-        other = [key for key in now if key in before and before[key] != now[key]]
-        forms = [(added, "+ {}"), (gone, "- {}"), (other, "{} changed")]
+        changed = [key for key in now if key in before and before[key] != now[key]]
+        forms = [(added, "+ {}"), (gone, "- {}"), (changed, "{} changed")]
         return [
             f"{name} {form.format(_short(', '.join(map(str, keys))))}"
             for keys, form in forms
@@ -351,7 +383,7 @@ def _who() -> str:
 
 
 def this_command() -> tuple[str, ...]:
-    """Return the command that declared the study, for who runs it again; () where a program did."""
+    """Return the running command as one text, which people can paste; () where a program of the user runs."""
     ours = Path(sys.argv[0]).name == "contrasweep" or sys.argv[0].endswith(
         "contrasweep/__main__.py"
     )
@@ -359,15 +391,18 @@ def this_command() -> tuple[str, ...]:
 
 
 def _metric_was_mended(plan: Plan, known: StudyDocument, recorded: Mapping[str, Record]) -> bool:
-    """Whether `known` is of this plan but for a metric that none of its trials has reported.
+    """Return whether `plan` changes nothing but the metric, and no trial has reported the earlier metric.
 
-    So it is where the plan with the earlier metric has the earlier digest.
+    `known` is the earlier study.json, `recorded` the ended trials by id.
     """
     study = plan.study
-    designed = cast(Any, plan)  # of any kind: all have a study and a digest
     if known.metric == study.metric:
         return False
-    earlier = replace(designed, study=replace(study, metric=known.metric, mode=known.mode))
-    if earlier.digest != known.plan_digest:
+    # Nothing else has changed if the plan, given the earlier metric, has the earlier digest.
+    designed = cast(Any, plan)  # of any kind: all have a study and a digest
+    with_earlier_metric = replace(
+        designed, study=replace(study, metric=known.metric, mode=known.mode)
+    )
+    if with_earlier_metric.digest != known.plan_digest:
         return False
     return not any(known.metric in record.metrics for record in recorded.values())

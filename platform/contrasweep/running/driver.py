@@ -89,7 +89,8 @@ def run(
         >>> results.compare("ocl", "scl").difference > 0
         True
     """
-    storage = open_store(storage).uri  # whole, because workers have another working directory
+    # The address is made absolute, because workers have another working directory.
+    storage = open_store(storage).uri
     if storage.startswith("memory://"):
         raise StorageError(
             f"storage {storage} is seen by this process alone, and trials run in others; take a folder"
@@ -113,6 +114,7 @@ def run(
             spend=spend,
         )
         tracked = tracked_study(planned, storage, prepared.document)
+        # Train what has no record yet, on datasets that lie where all nodes reach them.
         trained = None
         stopped = ""
         gap = ""
@@ -125,16 +127,18 @@ def run(
             )
         results = replace(Results.load(records.study, storage), stopped=stopped)
         recorded = {**results.trial_records, **results.search_records}
+        # Later plans know from this run how much memory a trial takes.
         if trained is not None:
             learned.write(records, recorded.values())
         if not (stopped or quiet) and recorded.keys() <= prepared.finished:
             print(_nothing_trained(results.name, recorded.values()), file=sys.stderr)
+        # Networks are evaluated, as the study declares it, once all of them are trained.
         complete = results.complete and not stopped
         if complete:
             options = {"max_concurrent": max_concurrent, "cluster": cluster, "quiet": quiet}
             results, complete = _evaluate_declared(results, planned, options)
         published = publish(results, trackers, tracked, trained=trained, gap=gap)
-        # Checkpoints go last: what `evaluate` declares and the models in MLflow are made of them.
+        # Checkpoints are deleted last, because the evaluations and the models in MLflow are made of them.
         keep = "none" if planned.study.keep == "none" else planned.study.keep_checkpoints_of
         if complete and keep != "all":
             clean(results, plan_cleaning(results, keep))
@@ -150,11 +154,12 @@ def _train(
     tracked: TrackedStudy,
     *engine: Any,
 ) -> tuple[str, str]:
-    """Train what has no record yet; return the budget that has ended it, and what the trackers lack, as lines.
+    """Train the trials without a record; return two lines: the budget that ended the run, and what the trackers lack.
 
-    Each is "" where there is none. `engine` has the last arguments of `training.train`, from `max_concurrent` on.
+    Either is "" where there is nothing to say. `engine` are the last arguments of `training.train`, from
+    `max_concurrent` on.
     """
-    # Ray comes with it, which a finished study needs not
+    # Imported here because it brings Ray, which a finished study does not need.
     from contrasweep.running.engine.training import train
 
     with following(trackers, tracked, lease.records) as follower:
@@ -164,9 +169,9 @@ def _train(
 
 
 def _evaluate_declared(results: Results, planned: Plan, options: Config) -> tuple[Results, bool]:
-    """Score the networks on what the study declares by `evaluate`; return its results, and whether nothing is left.
+    """Run the evaluations that the study declares; return its results with the scores, and whether no score is missing.
 
-    `options` are those of `run`. What has its scores already is not scored again.
+    An evaluation that has its scores already does not run again. `options` are those of `run`.
     """
     complete = True
     named_values = named_by(planned.study, [trial.config for trial in planned.sample_trials])
@@ -199,28 +204,30 @@ def evaluate(
     been evaluated is not evaluated again, unless its network or the code has changed.
 
     Args:
-        study: The study, `module:NAME` or a YAML file; or its name, if it names no code of your own: what only a
-            storage names is not imported.
+        study: The study, `module:NAME` or a YAML file. Its name in the storage is enough if the study uses no code of
+            your own, because code that only a storage names is not imported.
         on: Names of staged datasets of images with labels.
         function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It may
             return a second mapping, score -> one value per test item.
         storage: The storage that the study lies in.
-        tracking: Where the study's runs get the scores. Left out: where MLflow shows them already, if that is the
-            study's `tracking` or `sqlite:///mlflow.db`.
+        tracking: The trackers whose runs of the study get the scores. Left out: the MLflow store that shows the study
+            already, if that is the study's `tracking` or `sqlite:///mlflow.db`.
         options: Passed to `run`: `max_concurrent`, `cluster`, `quiet`.
 
     Returns:
-        The results of the study, which have the scores as metrics (`DATASET/knn1`, `FUNCTION/METRIC`); and those of the
-        evaluations.
+        The results of the study, with the scores as metrics (`DATASET/knn1`, `FUNCTION/METRIC`); and the results of
+        the study that scored its networks.
 
     Raises:
         SpecError: There is nothing to evaluate, or nothing to evaluate it with.
         DataError: A dataset is not staged.
     """
     storage = open_store(storage).uri
+    # Without a declaration, `study` is the name of a study in the storage.
     declared = as_study(study) if not isinstance(study, str) or is_declaration(study) else None
     name = declared.name if declared else str(study)
     results = Results.load(name, storage)
+    # Score the networks.
     evaluation = Evaluation(list(on), function)
     evaluation.check(partial(resolve, folds=results.document.folds, storage=storage))
     scores = _score(
@@ -228,6 +235,7 @@ def evaluate(
         plan_evaluation(results, evaluation, named_by(declared) if declared else ()),
         options,
     )
+    # The results, loaded again, have the scores, which trackers show too.
     results = Results.load(name, storage)
     records = StudyRecords(storage, name)
     if tracking == OF_STUDY:
@@ -240,9 +248,10 @@ def evaluate(
 def _where_shown(
     records: StudyRecords, mine: str | Sequence[str] | None
 ) -> str | Sequence[str] | None:
-    """Return the user's addresses `mine` if the study is shown there; a storage may name any other, which is not used.
+    """Return the addresses `mine` if one of them is the MLflow store that shows the study, else None.
 
-    None where it is shown nowhere, or elsewhere, which is said. `mine` may be None itself: no tracking.
+    The store's address stands in the storage, which is not trusted, so only the user's own addresses are used. Where
+    the study is shown elsewhere, a line on standard error says so. `mine` may be None: no tracking.
     """
     shown = read_links(records).tracking
     if not shown or any(
@@ -268,7 +277,7 @@ def evaluate_checkpoint(
     tracking: str | Sequence[str] | None = OF_STUDY,
     **options: Any,
 ) -> Results:
-    """Score a network that was trained elsewhere; the scores are those of a study of one trial.
+    """Score a network that was trained elsewhere, in a study of its own with one trial.
 
     Args:
         checkpoint: A file, or a folder of files. The storage keeps a copy.
@@ -276,7 +285,7 @@ def evaluate_checkpoint(
             to embeddings (n, dimensions).
         on: Names of staged datasets of images with labels.
         function: As in `evaluate`.
-        name: The name of the study. Default: that of the file, with what it is evaluated on.
+        name: The name of the study. Default: the name of the checkpoint's file, with what it is evaluated on.
         storage: The storage of the study.
         tracking: Where the study is tracked. Left out: nowhere.
         options: Passed to `run`: `max_concurrent`, `cluster`, `quiet`.
@@ -298,13 +307,13 @@ def evaluate_checkpoint(
 def _run_evaluation(
     planned: GridPlan, storage: str, tracking: str | Sequence[str] | None, **options: Any
 ) -> Results:
-    """Run the trials of an evaluation; failed ones and those of other code run again. `options` are those of `run`."""
+    """Run an evaluation; trials that failed or are of other code run again. `options` are those of `run`."""
     options = {"extend": True, "changed": "rerun", "retry_failed": True, **options}
     return run(planned, storage=storage, tracking=tracking, **options)
 
 
 def _nothing_trained(study: str, recorded: Iterable[Record]) -> str:
-    """Return the line of a command that finds nothing to do, with the number of records of each status."""
+    """Return the line of a run that had nothing to train, with the number of records of each status."""
     counts = Counter(record.status for record in recorded)
     again = (
         "; --retry-failed runs what failed again" if any(status.failed for status in counts) else ""

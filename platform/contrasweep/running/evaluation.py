@@ -38,45 +38,51 @@ def plan_evaluation(
 ) -> GridPlan:
     """Return the plan of an evaluation: a trial for each finished trial of the table that has a checkpoint.
 
-    Of code and data it may name what is shipped, and what the user has `named` (values of the study's own declaration):
-    see `check_named`. Finished trials without a checkpoint are left out, which is said on standard error. `SpecError`
-    where no trial has one, for an evaluation of an evaluation, and for a name that is taken.
+    Finished trials without a checkpoint are left out, which is said on standard error. The networks may be of shipped
+    code and data, and of those in `named`: values of the study's own declaration, which the user vouches for (see
+    `check_named`).
+
+    Raises `SpecError` where no trial has a checkpoint, where the study is an evaluation itself, and for a name that is
+    taken.
     """
     spec = results.document.whole
-    manifests = networks.datasets(results.document, results.records.storage, named)
     records = results.records
-    done = _evaluable(results, named)
     storage = records.storage
+    manifests = networks.datasets(results.document, storage, named)
+    done = _evaluable(results, named)
+    # The study of the evaluation has the arms, axes, folds and seeds of the evaluated one.
     name = f"{results.name}.{evaluation.label}"
     settings = {"data": evaluation.data, "function": evaluation.function}
     _check_names(name, settings, [name, *records.evaluations()], storage)
     frame = results.planned.set_index("trial_id")
-    others = _with_digests(evaluation.data, storage)
-    axes = {axis: _different(frame[axis].tolist()) for axis in results.axes}
+    axes = {axis: _distinct(frame[axis].tolist()) for axis in results.axes}
     study = AblationGrid(
         name,
         {arm: Arm(EVALUATION, settings) for arm in results.document.arms},
         spec["data"],
         axes,
         folds=spec.get("folds"),
-        seeds=_different(frame["seed"].tolist()),
+        seeds=_distinct(frame["seed"].tolist()),
         metric=_metric(evaluation),
         description=f"The networks of {results.name}, evaluated {evaluation.label.replace('-', ' ', 1)}",
     )
-    # A trial's identity holds its network's checkpoint: one that was trained again is evaluated again.
+    # One trial for each network. The checkpoint's digest is part of the trial's config, and so of its id: a network
+    # that was trained again is evaluated again.
+    evaluated_on = _with_digests(evaluation.data, storage)
     cells: dict[str, Cell] = {}
     for record, checkpoint in done:
         shared = {
             "study": results.name,
             "trainable": record.trainable,
             "config": record.config,
-            "on": others,
+            "on": evaluated_on,
         }
         network: dict[str, object] = {"start": asdict(record.start)} if record.start else {}
         network |= {"source": record.trial_id, "trained": record.ended, "checkpoint": checkpoint}
         data = networks.data_of(record, manifests)
         config = canonical.Config({**shared, **network, "function": evaluation.function})
         trial = Trial(study.name, record.arm, EVALUATION, config, data, record.fold, record.seed)
+        # Trials of one arm and the same values of the axes make a cell.
         values = {axis: frame.at[record.trial_id, axis] for axis in results.axes}
         key = canonical.dumps([record.arm, values])
         before = cells[key].trials if key in cells else ()
@@ -96,13 +102,13 @@ def plan_evaluation(
 def plan_given(
     name: str, model: str, checkpoint: Path, evaluation: Evaluation, storage: str
 ) -> GridPlan:
-    """Return the plan of one trial that evaluates a checkpoint which was made elsewhere, and keep it in the storage.
+    """Return the plan of one trial that evaluates a checkpoint from elsewhere; copy the checkpoint to the storage.
 
     Args:
-        name: The name of the study; "": that of the file, with what it is evaluated on.
+        name: The name of the study. "": the name of the checkpoint's file, with what it is evaluated on.
         model: The dotted path of `load(path) -> network`.
         checkpoint: A file, or a folder.
-        evaluation: What is computed.
+        evaluation: The data and the function by which the network is scored.
         storage: The storage that keeps a copy of the checkpoint.
 
     Raises:
@@ -116,39 +122,40 @@ def plan_given(
             place="--on",
             hint="for example --on digits",
         )
-    others = _with_digests(evaluation.data, storage)
-    content = _content(checkpoint)
-    declared = {
+    evaluated_on = _with_digests(evaluation.data, storage)
+    content = _content_digest(checkpoint)
+    settings = {
         "data": evaluation.data,
         "function": evaluation.function,
         "model": model,
         "content": content,
     }
-    # A study's name takes few signs, so all others in the file's name become hyphens.
+    # Few characters are allowed in the name of a study, so all others in the file name become hyphens.
     slug = re.sub("[^A-Za-z0-9._-]+", "-", checkpoint.stem).lstrip("._-") or ARM
     study = AblationGrid(
         name or f"{slug}.{evaluation.label}",
-        {ARM: Arm(EVALUATION, declared)},
+        {ARM: Arm(EVALUATION, settings)},
         evaluation.data[0],
         metric=_metric(evaluation),
         description=f"The checkpoint {checkpoint.name}, loaded by {model}, evaluated {evaluation.label}",
     )
-    _check_names(study.name, declared, [study.name], storage)
+    _check_names(study.name, settings, [study.name], storage)
     data = resolve(study.data, folds=None, storage=storage)
+    # Copy the checkpoint to the storage. A stored checkpoint is a folder, so a single file is linked into one.
     records = StudyRecords(storage, study.name)
     stored = Checkpoints(records.store, records.given(content))
-    # The storage keeps a copy; a file is linked into a folder, because a checkpoint is one.
     if stored.latest() is None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / checkpoint.name).symlink_to(checkpoint.resolve())
             stored.save(checkpoint if checkpoint.is_dir() else Path(folder), 1)
     saved = stored.latest()
+    # The only trial. It has the same fields as a trial of `plan_evaluation`; nobody knows when its network was trained.
     config = canonical.Config(
         {
             "study": study.name,
             "trainable": model,
             "config": {},
-            "on": others,
+            "on": evaluated_on,
             "function": evaluation.function,
             "source": content,
             "checkpoint": saved.digest if saved else "",
@@ -175,9 +182,10 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
 
 
 def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
-    """Return the records of the finished trials of the table that have a checkpoint, each with the checkpoint's digest.
+    """Return the finished trials of the table that have a checkpoint, as pairs (record, digest of the checkpoint).
 
-    `SpecError` where none has one, where the study is an evaluation itself, and for code that nobody has `named`.
+    Raises `SpecError` where there is none, where the study is an evaluation itself, and where the code of a network is
+    neither shipped nor in `named`.
     """
     if results.document.evaluates:
         raise SpecError(
@@ -190,6 +198,7 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
     # Raises for a record whose code may not be loaded; nothing is loaded yet.
     for record in finished:
         networks.loader(results.document, record, named)
+    # The newest checkpoint of each trial is looked up in the storage, several at once.
     store = results.records.store
     key = results.records.key
     with ThreadPoolExecutor(16) as pool:
@@ -212,35 +221,37 @@ def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, 
 
 
 def _metric(evaluation: Evaluation) -> str:
-    """Return the metric of the evaluation's own study: of a user's function that it ran, else a shipped score."""
+    """Return the metric of the study that evaluates.
+
+    With the user's own function it is `evaluated`, else the shipped score `knn1` on the first dataset.
+    """
     return "evaluated" if evaluation.function else f"{dataset_name(evaluation.data[0])}/knn1"
 
 
-def _check_names(study: str, declared: Config, names: Iterable[str], storage: str) -> None:
-    """Raise `SpecError` where an earlier evaluation has this study's name, or another function of the same name.
+def _check_names(study: str, settings: Config, names: Iterable[str], storage: str) -> None:
+    """Raise `SpecError` where an evaluation in the storage makes the names of a new evaluation ambiguous.
 
-    `declared` are the settings of the new evaluation, `names` the studies that it is compared with. Scores are named by
-    the last part of a function's dotted path.
+    The name `study` may stand for the same settings only. Two functions may not have the same last part of their
+    dotted paths, because scores are named by it.
+
+    `settings` are those of the new evaluation, `names` the studies that it is compared with.
     """
-    function = str(declared["function"])
+    function = str(settings["function"])
     for name in dict.fromkeys(names):
         document = StudyRecords(storage, name).document()
         if document:
             for arm in document.spec.get("arms", {}).values():
                 earlier = dict(arm.get("config") or {})
                 other = str(earlier.get("function", ""))
-                if (
-                    function
-                    and other != function
-                    and other.rpartition(":")[2] == function.rpartition(":")[2]
-                ):
+                same_name = other.rpartition(":")[2] == function.rpartition(":")[2]
+                if function and other != function and same_name:
                     raise SpecError(
                         "two functions of one name would give scores of one name",
                         place="--with",
                         value=function,
                         hint=f"{name} has those of {other}; give yours another name",
                     )
-                if name == study and earlier != declared:
+                if name == study and earlier != settings:
                     raise SpecError(
                         "a study of this name evaluates something else",
                         place="STUDY",
@@ -249,9 +260,12 @@ def _check_names(study: str, declared: Config, names: Iterable[str], storage: st
                     )
 
 
-def _content(checkpoint: Path) -> str:
-    """Return the digest of a checkpoint's files and their names, 16 digits; `SpecError` where they cannot be read."""
-    # Names are below the checkpoint's own folder, so that the place of the checkpoint plays no part.
+def _content_digest(checkpoint: Path) -> str:
+    """Return a digest of a checkpoint's files and their names, 16 hexadecimal digits.
+
+    Raises `SpecError` where the files cannot be read.
+    """
+    # Names are relative to the checkpoint's parent folder, so that the digest stays when the checkpoint is moved.
     files = (
         sorted(path for path in checkpoint.rglob("*") if path.is_file())
         if checkpoint.is_dir()
@@ -280,6 +294,7 @@ def _with_digests(names: Iterable[str], storage: str) -> list[str]:
     return [f"{name}#{manifest.digest[:DIGITS]}" for name, manifest in manifests.items()]
 
 
-def _different(values: Sequence[Any]) -> list[Any]:
-    """Return the values, each once, in their order; lists and mappings too, which are no keys of a dict."""
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """Return each value once, in the order of first appearance. Values may be lists and mappings."""
+    # Lists and mappings cannot be keys of a dict, but their canonical texts can.
     return list({canonical.dumps(value): value for value in values}.values())

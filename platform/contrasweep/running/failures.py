@@ -26,12 +26,14 @@ SHORT_ID = 8
 
 
 def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
-    """Return a failed trial as one line, with how it runs again.
+    """Return one line on a failed trial: its error, where it was raised, and the ways to its log and to another run.
 
     `failed: ARM lr=0.1 seed=1: ValueError: ... (method.py:12); all of it: contrasweep logs STUDY ID; again: ...`
 
-    `axes` are those whose values name the trial. What failed for a cause outside its method runs again by itself.
+    The values of `axes` name the trial. A trial that failed for a cause outside its method runs again with the same
+    command, others with `--retry-failed`.
     """
+    # The last line of a traceback has the error; our own errors are shown without the name of their class.
     text = (record.error or "").strip()
     last = OUR_ERRORS.sub("", text.splitlines()[-1]) if text else "unknown error"
     place = place_of(text)
@@ -43,18 +45,19 @@ def failure_line(record: Record, storage: str, axes: Sequence[str] = ()) -> str:
 
 
 def place_of(error: str) -> str:
-    """Return the innermost line of a traceback that is the study's own code, `method.py:12`; "" where none is."""
-    frames = [(Path(match["file"]), match["line"]) for match in FRAME.finditer(error)]
-    users = [
-        frame for frame in frames if not any(folder in frame[0].parents for folder in INSTALLED)
-    ]
-    return f"{users[-1][0].name}:{users[-1][1]}" if users else ""
+    """Return the innermost place of a traceback in the study's own code, such as `method.py:12`; "" where none is."""
+    place = ""
+    for match in FRAME.finditer(error):
+        file = Path(match["file"])
+        if not any(folder in file.parents for folder in INSTALLED):
+            place = f"{file.name}:{match['line']}"
+    return place
 
 
 def lacks_metric(record: Record) -> bool:
-    """Whether a trial trained to its end but failed because its last report lacks the study's metric."""
-    begins = LACKS_METRIC.partition("{")[0]
-    return record.status.failed and (record.error or "").startswith(begins)
+    """Return whether a trial trained to its end but failed because its last report lacks the study's metric."""
+    beginning = LACKS_METRIC.partition("{")[0]
+    return record.status.failed and (record.error or "").startswith(beginning)
 
 
 def unreported_metric(metric: str, record: Record) -> str:

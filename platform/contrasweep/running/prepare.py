@@ -40,18 +40,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Changed = Literal["stop", "rerun", "accept"]
-"""What becomes of trials of other code: the run stops; they are archived and run again; they are kept."""
+"""What a run does with trials of other code: it stops; archives them and trains again; or keeps them."""
 MIN_ID = 6
-"""Digits of a trial's id that are enough, if no other begins with them."""
+"""Digits of a trial's id that suffice to name it, if no other id begins with them."""
 
 DECLARATION = ("study.json", PLAN, LOOKS, CONFIRMATIONS)
 """Files of a study that a run writes before it trains."""
 
 
 def run_flags(changed: Changed, max_concurrent: int | None, again: Config) -> list[str]:
-    """Return the options of `contrasweep run` that say the same as these arguments; `again` has those of `prepare`.
+    """Return the words of the options of `contrasweep run` that mean the same as these arguments.
 
-    Such as `--max-concurrent 4 --accept-code --retry-failed --rerun a`, one word each.
+    For example `["--max-concurrent", "4", "--accept-code", "--retry-failed", "--rerun", "a"]`. `again` has arguments of
+    `prepare` by name: `extend`, `spend`, `retry_failed` and `rerun`.
     """
     words = ["--max-concurrent", str(max_concurrent)] if max_concurrent else []
     words += {"stop": [], "rerun": ["--rerun-changed"], "accept": ["--accept-code"]}[changed]
@@ -65,10 +66,11 @@ class CodeChanged(ContrasweepError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """The trials of a plan that an earlier run has finished, and those that it has not.
+    """What earlier runs have left to do of a plan.
 
-    `finished` are the ids of trials with a record; `complete`: nothing is left to run. `infeasible` are the records, by
-    trial id, of those that fitted no host so far, which are not `finished`. `document` is study.json as it is now.
+    `finished` are the ids of trials that do not run: they have a record. `infeasible` has the records, by trial id, of
+    trials that fitted no host so far; they may run, and are not in `finished`. `complete` says whether nothing is left
+    to run. `document` is study.json as it is now.
     """
 
     finished: set[str]
@@ -88,22 +90,30 @@ def prepare(
     changed: Changed = "stop",
     spend: bool = False,
 ) -> Prepared:
-    """Write study.json and the plan, and archive what runs again.
+    """Write study.json and the plan, archive the trials that run again, and return what is left to do.
 
-    With `retry_failed`, failed trials lose their records and resume from their checkpoints, if their code has not
-    changed. With `spend` the arms that are added count as a look at the table, so that their comparisons have verdicts.
+    Args:
+        plan: The plan of the study as it is declared now.
+        records: The study in the storage.
+        code: The code of the study as it is now.
+        extend: Accept a plan that differs from the one of this name in the storage.
+        retry_failed: Let failed trials run again: from their checkpoints, or from the beginning if their code changed.
+        rerun: Words that name trials which run again (`selected_trials`).
+        changed: What is done with trials of other code.
+        spend: Count added arms as a look at the table, so that their comparisons have verdicts.
 
-    Raises `ContrasweepError` if another plan has the study's name, unless `extend`; if trials would leave the table
-    (see `running.declaration`); and if recorded trials were made by other code and `changed` is "stop". Nothing has
-    changed then.
+    Raises:
+        ContrasweepError: Another plan has the study's name, without `extend`; trials would leave the table (see
+            `running.declaration`); or recorded trials are of other code and `changed` is "stop". Nothing has changed.
     """
-    # All that follows reads records, of which an interrupted move has only taken some.
+    # An interrupted move to the archive has taken some of the records that are read below.
     finish_move(records)
     before = records.document()
     recorded = records.finished()
-    # First all that may refuse, so that a refusal changes nothing.
+    # All that may refuse comes first, so that a refusal changes nothing.
     log = read_looks(records)
     document = redeclare(plan, study_document(plan), records, extend=extend, spend=spend)
+    # Which studies asked the same is found out once, before the first trial has ended.
     names = before.asked_before if before and recorded else asked_before(document, records)
     document = replace(document, asked_before=names)
     new_lines = lines_declared_anew(before, document)
@@ -115,21 +125,22 @@ def prepare(
         document = trained_again(document, records, again, spend=spend)
     # From here on the storage changes.
     if extend and not spend:
-        # brings pandas, which `submit` does without
+        # Imported here because it brings pandas, which `submit` does without.
         from contrasweep.results.interim_analysis import count_look
 
         count_look(plan, records)
     document = records.claim(document)
     decision.carry_out(records)
-    # What was seen at earlier looks is trained anew, so they spend nothing of the looks to come.
+    # Earlier looks saw results that are trained anew now, so those looks spend no alpha of the looks to come.
     if log is not None and log.looks and (again - decision.failed) & recorded:
         write_looks(records, log.begun_anew())
     finished = recorded - again
     for note in (*decision.notes, *new_lines):
         print(note, file=sys.stderr)
-    # Of a sweep the frame is known once it is complete; until then the stored one stays.
+    # The stored plan of a complete sweep (None here) stays, because it has the trials that its searches found.
     complete = plan.complete(records, finished)
-    if (frame := plan.stored_frame(records, complete)) is not None:
+    frame = plan.stored_frame(records, complete)
+    if frame is not None:
         write_planned(records, frame, plan.digest)
     infeasible = {i: record for i, record in decision.infeasible.items() if i in finished}
     return Prepared(finished - infeasible.keys(), complete and not infeasible, infeasible, document)
@@ -137,21 +148,21 @@ def prepare(
 
 @contextlib.contextmanager
 def declared_as_before_if_refused(records: StudyRecords, *, extend: bool) -> Iterator[None]:
-    """Put back what declared the study, where the body refuses to `extend` it before any of its records has changed.
+    """Restore the files of the earlier declaration where the body of `with` raises an error before a record changes.
 
-    Some refusals come late: what a search has kept is read, and prices and hosts are known, once the run has begun.
-    Without `extend` nothing is put back, since nothing else was declared.
+    An error may come late: stored searches, prices and hosts are read after the new declaration was written. Without
+    `extend` the declaration is the same as before, and nothing is restored.
     """
     if not extend:
         yield
         return
     before = {name: _content(records, name) for name in DECLARATION}
-    ended = records.etags()
+    etags = records.etags()
     try:
         yield
     except (SpecError, BrokenFileError):
-        # Only where there was a study before, and every record is as it was.
-        if before[DECLARATION[0]] is not None and records.etags() == ended:
+        # Only where study.json was there before, and every record is as it was.
+        if before["study.json"] is not None and records.etags() == etags:
             for name, content in before.items():
                 if content is None:
                     records.store.delete(f"{records.study}/{name}")
@@ -171,7 +182,7 @@ def _content(records: StudyRecords, name: str) -> bytes | None:
 def check_plan(
     plan: Plan, records: StudyRecords, *, extend: bool, spend: bool = False
 ) -> list[str]:
-    """Return lines on what is declared anew; raise `SpecError` where the storage keeps it from being run.
+    """Return lines on what is declared anew; raise `SpecError` where `run` would refuse the declaration.
 
     `extend` and `spend` are those of `run`. Nothing is written.
     """
@@ -185,47 +196,48 @@ class Decision:
 
     comparison: CodeComparison
     changed: Changed
-    # ids of trials that run again because somebody asked for them
-    selected: frozenset[str]
-    # that failed and run again; of them `restarted` from their beginning, the others from their checkpoints
-    failed: frozenset[str]
-    restarted: frozenset[str]
-    notes: tuple[str, ...]
-    anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest
-    anew_trials: frozenset[str]  # all trials of their arms
-    infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where one does now
+    selected: frozenset[str]  # ids of trials that run again because the user named them
+    failed: frozenset[str]  # ids of failed trials that run again
+    restarted: frozenset[
+        str
+    ]  # those of `failed` that start from the beginning, not from a checkpoint
+    notes: tuple[str, ...]  # lines for the user
+    anew: Mapping[str, str]  # searches that start from the beginning: arm -> digest of the search
+    anew_trials: frozenset[str]  # ids of all recorded trials of the arms in `anew`
+    infeasible: Mapping[str, Record]  # of trials that fitted no host; they run where they fit now
 
     @property
     def _changed(self) -> set[str]:
-        """The trials of other code that run again."""
+        """The ids of the trials of other code that run again."""
         return set(self.comparison.trial_ids()) if self.changed == "rerun" else set()
 
     @property
     def again(self) -> set[str]:
-        """The trials that run again."""
+        """The ids of all trials that run again."""
         return {*self.selected, *self.failed, *self.anew_trials, *self._changed}
 
     def carry_out(self, records: StudyRecords) -> set[str]:
-        """Archive the trials that run again, or accept their changes; return the ids of trials that run again.
+        """Archive the trials that run again, or accept their code; return the ids of the trials that run again.
 
-        Each archive has a reason: selected ones, failed ones of other code, and trials of other code. Failed ones of
-        the same code lose their records alone, and go on from their checkpoints.
+        Selected trials, failed trials of other code, and other trials of other code go to an archive each, with the
+        reason. Failed trials of the same code lose only their records, and resume from their checkpoints.
         """
-        ids = self._changed
+        changed_ids = self._changed
+        # Searches that start anew are archived once: with the trials of other code, or else with the selected ones.
         if self.selected:
-            # Searches that start anew are archived once: with the trials of other code, where there are any.
-            chosen = self.selected if ids else self.selected | self.anew_trials
-            archive_trials(records, chosen, "run again as asked", {} if ids else self.anew)
+            chosen = self.selected if changed_ids else self.selected | self.anew_trials
+            searches = {} if changed_ids else self.anew
+            archive_trials(records, chosen, "run again as asked", searches)
         if self.restarted:
             archive_trials(records, self.restarted, "failed, and the code has changed since")
-        # Trials of other code; the selected ones among them have gone already.
-        if ids:
-            moved = {*ids, *self.anew_trials} - self.selected
+        # The selected trials among those of other code are in an archive already.
+        if changed_ids:
+            moved = {*changed_ids, *self.anew_trials} - self.selected
             archive_trials(records, moved, self.comparison.line(all_=True), self.anew)
         for trial_id in self.failed - self.restarted - self.selected:
             records.reopen(trial_id)
-        # What was learned of memory may be of the code or the trials that have gone.
-        if ids or self.selected or self.restarted:
+        # The learned memory may be that of the earlier code, or of trials that are archived now.
+        if changed_ids or self.selected or self.restarted:
             learned.forget(records)
         if self.changed == "accept":
             accept(records, [(other.old, other.new) for other in self.comparison.pending()])
@@ -241,10 +253,10 @@ def decide(
     rerun: Collection[str] = (),
     retry_failed: bool = False,
 ) -> Decision:
-    """Read what there is, and decide what becomes of it; nothing is changed.
+    """Return which recorded trials run again, and why; change nothing.
 
-    Raises `CodeChanged` where trials of other code are left and `changed` is "stop", and `SpecError` for a word of
-    `rerun` that names no trial.
+    The arguments are those of `prepare`. Raises `CodeChanged` where trials of other code are left and `changed` is
+    "stop", and `SpecError` for a word of `rerun` that names no trial.
     """
     check_known(
         changed,
@@ -253,13 +265,14 @@ def decide(
         "there is no such way to treat changed code",
         place="changed",
     )
+    # Trials that the user has named, as far as they have begun, run again whatever the other rules say.
     recorded = plan_records(plan, records)
-    selected = (
-        selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()} if rerun else set()
-    )
+    selected: set[str] = set()
+    if rerun:
+        selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()}
     others = {i: record for i, record in recorded.items() if i not in selected}
-    # What failed runs again, by request or because its cause lay outside the method.
-    lost = run_again(plan.study.metric, others, current, retry_failed)
+    # Failed trials run again by request, or because the cause was outside their method.
+    failed = run_again(plan.study.metric, others, current, retry_failed)
     comparison, notes = compare_plan(plan, records, current, others, selected)
     line = comparison.line()
     if line and changed == "stop":
@@ -267,38 +280,38 @@ def decide(
             f"{line}; pass --rerun-changed to run them again (what there is moves to archive/), or --accept-code to "
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
-    infeasible = {i: record for i, record in others.items() if record.status.infeasible}
     # Failed trials of other code start from the beginning, those of the same code from their checkpoints.
-    restarted = set() if changed == "accept" else {i for i in lost if is_other(others[i], current)}
+    restarted = {i for i in failed if changed != "accept" and is_other(others[i], current)}
     anew = new_searches(
         plan, recorded, current, selected, comparison if changed == "rerun" else None
     )
-    if anew:
-        many = len(anew) > 1
-        notes.append(
-            f"the search{'es' if many else ''} of {', '.join(anew)} start{'' if many else 's'} anew"
-        )
+    if len(anew) == 1:
+        notes.append(f"the search of {', '.join(anew)} starts anew")
+    elif anew:
+        notes.append(f"the searches of {', '.join(anew)} start anew")
     return Decision(
         comparison,
         changed,
-        frozenset(selected),
-        frozenset(lost),
-        frozenset(restarted),
-        tuple(notes),
-        anew,
-        frozenset(i for i, record in recorded.items() if record.arm in anew),
-        infeasible,
+        selected=frozenset(selected),
+        failed=frozenset(failed),
+        restarted=frozenset(restarted),
+        notes=tuple(notes),
+        anew=anew,
+        anew_trials=frozenset(i for i, record in recorded.items() if record.arm in anew),
+        infeasible={i: record for i, record in others.items() if record.status.infeasible},
     )
 
 
 def run_again(
     metric: str, recorded: Mapping[str, Record], current: CurrentCode, retry_failed: bool
 ) -> set[str]:
-    """Return the ids of failed trials that run again.
+    """Return the ids of the failed trials that run again.
 
-    With `retry_failed` these are all. Otherwise they are trials that failed for a cause outside their method, unless a
-    search has gone on from the failure, and trials that lacked the study's `metric`, if the metric or the code has
-    changed since. Raises `ContrasweepError` where all trials lacked the metric and nothing has changed.
+    With `retry_failed` all of them do. Otherwise two kinds do: trials that failed for a cause outside their method,
+    unless they belong to a search, which has gone on from the failure; and trials that did not report the study's
+    `metric`, if the metric or the code has changed since.
+
+    Raises `ContrasweepError` where no trial has reported the metric and nothing has changed.
     """
     again = {
         i
@@ -306,8 +319,8 @@ def run_again(
         if record.status.failed
         and (retry_failed or (record.missing and record.notes.phase != Phase.SEARCH))
     }
+    # Trials without the metric may have it now: its name was corrected in the study, or the code that reports it.
     lacking = {i: record for i, record in recorded.items() if lacks_metric(record)}
-    # The metric's name was mended in the study, or the code that reports it.
     mended = {
         i for i, record in lacking.items() if metric in record.metrics or is_other(record, current)
     }
@@ -320,9 +333,11 @@ def run_again(
 def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[str]) -> set[str]:
     """Return the ids of the trials that `words` name.
 
-    A word is `ARM`, `ARM/axis=value,axis=value`, `axis=value` for cells, or a trial's id or its beginning. `recorded`
-    are the study's records, of a search too. Raises `SpecError` for a word that names none.
+    A word is an arm, a cell (`ARM/axis=value,axis=value`), `axis=value` for the cells of all arms, or the beginning of
+    a trial's id. `recorded` are the study's records, those of a search too. Raises `SpecError` for a word that names no
+    trial.
     """
+    # arm -> ids of its trials, planned or recorded
     frame = plan.to_frame()
     arms = {arm: set(frame["trial_id"][frame["arm"] == arm]) for arm in plan.study.arms}
     for record in recorded.values():
@@ -334,7 +349,7 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
         if word in arms:
             matching = arms[word]
         elif "=" in word:
-            matching = _cell(frame, list(arms), plan.study.axis_names, word)
+            matching = _cell_trials(frame, list(arms), plan.study.axis_names, word)
         else:
             matching = {i for i in ids if i.startswith(word)} if len(word) >= MIN_ID else set()
             if len(matching) > 1:
@@ -352,16 +367,18 @@ def selected_trials(plan: Plan, recorded: Mapping[str, Record], words: Iterable[
     return chosen
 
 
-def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) -> set[str]:
-    """Return the trials of a cell, `arm/axis=value,axis=value`, or without an arm of that cell of every arm.
+def _cell_trials(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) -> set[str]:
+    """Return the ids of the trials of a cell.
 
-    `frame` has a row for each trial of the plan. `SpecError` for an axis that there is not.
+    `word` names the cell: `arm/axis=value,axis=value`, or `axis=value` for that cell of every arm. `frame` has a row
+    for each trial of the plan. Raises `SpecError` for an unknown axis.
     """
     import pandas as pd
 
-    # The name of an arm may have a slash itself, so it is looked for as a whole.
+    # The name of an arm may have a slash itself, so the word is not split at one.
     arm = next((a for a in arms if word.startswith(f"{a}/")), None)
     matches = pd.Series(True, frame.index) if arm is None else frame["arm"] == arm
+    # A row stays in `matches` while its axes have the values of the word.
     for part in word.removeprefix(f"{arm}/").split(","):
         path, value = parse_set(part)
         axis = ".".join(path)
@@ -371,7 +388,7 @@ def _cell(frame: "pd.DataFrame", arms: list[str], axes: list[str], word: str) ->
 
 
 def _equal(axis_value: Any, other: Any) -> bool:
-    """Whether an axis's value is the one that a word says; True is not 1, though Python takes them for equal."""
+    """Return whether an axis has the value `other` of a word; True is not 1, although Python says they are equal."""
     if isinstance(other, bool):
         return type(axis_value) is type(other) and axis_value == other
     return bool(axis_value == other)
@@ -384,20 +401,22 @@ def new_searches(
     selected: Collection[str],
     comparison: CodeComparison | None,
 ) -> Mapping[str, str]:
-    """Return the searches that start from the beginning, arm -> digest of the search.
+    """Return the searches that start from the beginning, as arm -> digest of the search.
 
-    Their candidates were chosen by results of other code, which run again now. These are the arms whose trials
-    `comparison` has (None: trials of other code do not run again), and those of which all trials of the search were
-    `selected`, some of them of other code.
+    Such a search chose its candidates by results of other code. It starts anew where trials of other code run again
+    (those in `comparison`; None: they do not), and where all trials of the search are `selected` and one of them is of
+    other code.
     """
-    # Arms with a selected trial of other code, unless trials of their search stay.
+    # Arms with a selected trial of other code, unless some trials of their search are not selected.
     arms = {recorded[i].arm for i in selected if i in recorded and is_other(recorded[i], current)}
     searched = {i: r for i, r in recorded.items() if r.notes.phase == Phase.SEARCH}
     arms -= {record.arm for i, record in searched.items() if i not in selected}
+    # Arms whose search has trials of other code.
     if comparison:
         for other in comparison.others:
             arms |= {searched[i].arm for i in other.trial_ids if i in searched}
-            if other.unfinished:  # of which only the code is known
+            # Unfinished trials have no record: their arm is found by the code alone.
+            if other.unfinished:
                 arms |= {
                     t.arm
                     for t in plan.sample_trials
@@ -407,7 +426,7 @@ def new_searches(
 
 
 def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
-    """Return trial id -> record of the plan's own trials, those of its search too; arms that are not in it left out."""
+    """Return trial id -> record of the plan's trials, with those of its search; other arms are left out."""
     etags = records.etags()
     belonging = plan.belonging(etags)
     records_by_id = compact.read_records(records, etags, only=belonging)
@@ -417,7 +436,7 @@ def plan_records(plan: Plan, records: StudyRecords) -> dict[str, Record]:
 def study_document(plan: Plan) -> StudyDocument:
     """Return the content of study.json for a plan."""
     study = plan.study
-    # A trainable that was given as a function stands there by its name.
+    # A trainable that is a function is written as its name.
     spec = to_plain(study)
     for name, arm in study.arms.items():
         spec["arms"][name]["trainable"] = (
@@ -447,7 +466,7 @@ def study_document(plan: Plan) -> StudyDocument:
 
 
 def tracked_study(plan: Plan, storage: str, document: StudyDocument) -> TrackedStudy:
-    """Return what a tracker shows of a study, whose study.json is `document`."""
+    """Return what a tracker shows of the study; `document` is its study.json."""
     study = plan.study
     return TrackedStudy(
         study.name,

@@ -33,10 +33,10 @@ class Preview:
     Attributes:
         study: The declaration.
         missing: The datasets that are not staged, and the studies to start from that are not trained.
-        forecast: Its plan, with memory, packing, hours and cost; None where nothing can be planned.
+        forecast: The plan, with memory, packing, hours and cost; None where nothing can be planned.
         other_code: Sentences on trials of other code, and on what is declared anew.
-        refused: Why `run` would refuse it as it is declared; None where it would not.
-        advice: What would decide its undecided comparisons; None before a run of this very plan.
+        refused: Why `run` would refuse the study as it is declared; None where it would not.
+        advice: What would decide the study's undecided comparisons; None until this very plan has been run.
     """
 
     study: Study
@@ -48,14 +48,14 @@ class Preview:
 
     @property
     def plan(self) -> Plan | None:
-        """Plan for the datasets that are staged; None where none is."""
+        """Plan of the cells whose datasets are staged; None where nothing can be planned."""
         return None if self.forecast is None else self.forecast.plan
 
     def to_text(self, width: int | None = None) -> str:
         """Return what `contrasweep plan` prints.
 
         Args:
-            width: The columns of the terminal; None: lines are as long as they are.
+            width: The columns of the terminal, to which lines are folded; None: lines are not folded.
 
         Returns:
             The text.
@@ -88,7 +88,7 @@ def preview(
 ) -> Preview:
     """Return what a study would do if it ran now. Nothing is written and nothing is started.
 
-    Of datasets that are not staged it says which cells wait for them.
+    Where a dataset is not staged, `Preview.missing` names the cells that wait for it.
 
     Args:
         study: The study; or its name (`module:NAME`), the path of its YAML file, or a mapping of its fields.
@@ -96,14 +96,14 @@ def preview(
         cluster: Inventory file of the hosts to plan for. Without it, this machine is planned for.
         extend: As in `run`.
         spend: As in `run`.
-        noise: What `contrasweep noise --json` wrote, by which it is said what the study can decide.
-        before: Plans of studies that run first, from whose trials arms may start.
+        noise: The file that `contrasweep noise --json` wrote. With it the forecast says what the study can decide.
+        before: Plans of studies that run first; arms of `study` may start from their trials.
 
     Returns:
         The plan with its memory, hours and cost, trials of other code, and what would decide the study.
 
     Raises:
-        SpecError: The study breaks a rule. What the storage has against it is `Preview.refused`.
+        SpecError: The study breaks a rule. A conflict with the storage is no error here: it is in `Preview.refused`.
 
     Example:
         >>> expected = cs.preview(study)  # all of its trials are there
@@ -115,19 +115,21 @@ def preview(
     if plan is None:
         return Preview(declared, missing)
     expected = forecast(plan, storage, cluster, missing, noise)
+    # Lines on recorded trials: those of other code, and those that arms start from.
     records = StudyRecords(storage, declared.name)
     code = CurrentCode(declared.functions)
     recorded = plan_records(plan, records)
     comparison, notes = compare_plan(plan, records, code, recorded)
     try:
         check_starts(plan, storage, code, recorded)
-    except ContrasweepError as error:  # `run` says it again, and stops
+    except ContrasweepError as error:  # only `run` stops at it
         notes.append(str(error))
     lines = [line for line in (comparison.line(all_=True), *notes) if line]
+    # Whether the storage lets the study run, and what would decide its comparisons.
     advice = None
     refused = None
     try:
-        # A part of a study, or one with unchecked settings, is another plan than the whole, which may have been run.
+        # A plan without some of the cells, or with unchecked settings, is not the plan that was run: no comparison.
         if not any(dataset.cells for dataset in missing) and not unimportable(declared):
             lines += check_plan(plan, records, extend=extend, spend=spend)
         document = records.document() if expected.records else None

@@ -45,13 +45,19 @@ def publish(
 ) -> Results:
     """Log files and models to the study's runs in MLflow; return the results with the URLs of the runs.
 
-    Models, one for each arm, are logged only of a plan that was `trained`; else trackers are first brought up to what
-    the storage has, unless they were `synced`. `gap` says what the tracker lacks after the run. A sqlite file that
-    has shown all of this study, and was not written to since, is left alone: to import MLflow takes longer than all
-    else that a finished study needs.
+    Args:
+        results: The results of the study.
+        trackers: Where the study is shown.
+        tracked: What trackers show of the study.
+        trained: The plan that was trained just now, of whose arms models are logged. None: no models, and trackers
+            first get all that the storage has.
+        synced: The trackers have all of it already.
+        gap: What the trackers lack after the run, as a line; "" where they lack nothing.
     """
     if trackers.is_none:
         return results
+    # To import MLflow takes longer than all else of a finished study. A sqlite file that shows the whole study, and was
+    # not written to since, is therefore left alone.
     links = read_links(results.records)
     if trained is None and links.shown and links.shown == _shown(results, trackers):
         return replace(results, run_urls=links.runs)
@@ -74,10 +80,10 @@ def publish(
 
 
 def _shown(results: Results, trackers: Trackers) -> str:
-    """Return the digest of what both the tracking store and the storage have; "" where the store must be asked.
+    """Return a digest of the states of the tracking store and of the storage.
 
-    It must where its state cannot be told from a file, and where there are other trackers. What `publish` shows is the
-    same as long as the digest is.
+    As long as the digest is the same, the store shows what `publish` would write. "" where this cannot be known: the
+    store is no file, or there are other trackers.
     """
     store = trackers.store.state()
     if not store or trackers.others:
@@ -100,8 +106,8 @@ def _shown(results: Results, trackers: Trackers) -> str:
 
 
 def _log(results: Results, server: Server, trained: Plan | None) -> None:
-    """Write figures and tables of the study to MLflow, and models of what was `trained` (None: no models)."""
-    # It brings SciPy along, for which a plan need not wait.
+    """Write figures and tables of the study to MLflow, and models of the plan `trained` (None: no models)."""
+    # Imported here because it brings SciPy, which takes long.
     from contrasweep.reporting import write_files
 
     server.connect(trials=False)
@@ -116,12 +122,12 @@ def _log(results: Results, server: Server, trained: Plan | None) -> None:
 
 
 def _means(results: Results) -> dict[str, float]:
-    """Return the mean of each arm that has one, by `<metric>/<arm>`: what the study's own run shows."""
-    # A cell's place in the table: the labels of its row, here the arm alone, and those of its column.
+    """Return `<metric>/<arm>` -> the arm's mean, for each arm that has one; the study's own run in MLflow shows it."""
+    # The key of a cell has the labels of its row, here the arm alone, and those of its column.
     cells = results.table(rows="arm", columns=[]).cells
     return {
-        f"{results.metric}/{row[0]}": cell.mean
-        for (row, _), cell in cells.items()
+        f"{results.metric}/{arm}": cell.mean
+        for ((arm,), _), cell in cells.items()
         if cell.mean is not None
     }
 
@@ -132,15 +138,16 @@ def _best(results: Results) -> Iterator[Record]:
 
 
 def _log_model(record: Record, results: Results, server: Server, trained: Plan) -> None:
-    """Log the trial's newest checkpoint as a model of its run. A failure is printed, and nothing is lost by it.
+    """Log the newest checkpoint of a trial as a model of its run in MLflow; a failure is only printed.
 
-    The code that loads it is the plan's: that of its trainable, with what the study, or a trial of it, names in its
-    settings. A storage may hold other records.
+    A record in a storage is not trusted: the network is loaded by code that the plan names itself, in its trainables
+    and in the settings of its study and trials.
     """
     try:
         data = trained.datasets[record.data.digest]
         trainable = trained.study.arms[record.arm].path
-        if record.trainable != trainable:  # no trial of this plan
+        # Such a record is of no trial of this plan.
+        if record.trainable != trainable:
             return
         named_values = named_by(trained.study, [trial.config for trial in trained.sample_trials])
         check_named(record.config, named_values, "config", "the study does not")
@@ -161,7 +168,7 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
             module = load_checkpoint(trial, Path(folder)) if saved else None
         if saved and module is not None:
             log_model(server, record, module, saved.step)
-    # a trainable of somebody else's, or a package that only the workers have
+    # Loading runs the user's code, and may need a package that only the workers have.
     except Exception as error:
         print(
             f"the model of arm {record.arm} is not in MLflow ({type(error).__name__}: {error}); its checkpoint is in "
@@ -171,14 +178,15 @@ def _log_model(record: Record, results: Results, server: Server, trained: Plan) 
 
 
 KeptCheckpoints = Literal["best_of_arm", "confirmed", "none"]
-"""Of which finished trials the checkpoints stay: the best of each arm, all in the table, or none."""
+"""The finished trials whose checkpoints stay: the best of each arm, all in the table, or none."""
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What cleaning a study deletes: `trials` lose their checkpoints, the objects `keys`; `kept` trials keep theirs.
+    """What cleaning a study deletes.
 
-    `gib` is the size of what is deleted. `lost` are sentences on what nobody can ask of the study afterwards.
+    The trials with the ids `trials` lose their checkpoints: the files `keys` of the storage, together `gib` GiB. `kept`
+    is how many trials keep theirs. `lost` are sentences on what becomes impossible afterwards.
     """
 
     study: str
@@ -190,11 +198,12 @@ class Cleaning:
 
 
 def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
-    """Return what would be deleted of a study, so that finished trials of `keep` alone have a checkpoint.
+    """Return what must be deleted so that, of the finished trials, only those of `keep` have a checkpoint.
 
-    Trials that have not finished, that failed, or whose arm is still searched keep theirs: they go on from it.
+    Trials that go on from their checkpoints keep them: those that have not finished, that failed, or whose arm is still
+    searched.
     """
-    # trial id -> key -> bytes of each file of its checkpoints
+    # trial id -> key in the storage -> bytes, of each file of a checkpoint
     records = results.records
     folder = f"{results.name}/trials/"
     sizes: dict[str, dict[str, int]] = {}
@@ -202,44 +211,46 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         trial_id, _, rest = key.removeprefix(folder).partition("/")
         if rest.startswith("checkpoint/"):
             sizes.setdefault(trial_id, {})[key] = size
-    table = results.trial_records
     # Trials whose checkpoints stay: with "none" nobody's.
     stay: set[str] = set()
     if keep == "best_of_arm":
         stay = {r.trial_id for r in _best(results)}
     elif keep == "confirmed":
-        stay = {*table}
-    finished = {**results.search_records, **results.trial_records}
-    # Arms of a search that have no trial in the table yet: their search goes on.
-    searched = (
-        {*results.document.arms} - {*results.planned["arm"]} if results.document.search else set()
-    )
-    # By trial id: what was trained and has a checkpoint, but for arms whose search goes on.
-    over = {
+        stay = {*results.trial_records}
+    recorded = {**results.search_records, **results.trial_records}
+    # A searched arm without a trial in the table: its search goes on.
+    searched: set[str] = set()
+    if results.document.search:
+        searched = {*results.document.arms} - {*results.planned["arm"]}
+    # Trials that were trained to their end and have a checkpoint, without arms whose search goes on.
+    finished = {
         i: r
-        for i, r in finished.items()
+        for i, r in recorded.items()
         if r.status.trained and r.arm not in searched and i in sizes
     }
-    gone = sorted(over.keys() - stay)
-    # A marker goes first: a checkpoint whose marker is there is whole.
+    gone = sorted(finished.keys() - stay)
+    # The marker latest.json is deleted first, because it says that its checkpoint is whole.
     keys = [
         key
         for trial in gone
         for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))
     ]
     gib = sum(sum(sizes[trial].values()) for trial in gone) / GIB
-    lost = (*_lost(over, gone), *_starting(results, set(gone)))
-    return Cleaning(results.name, len(over) - len(gone), tuple(gone), tuple(keys), gib, lost)
+    lost = (*_impossible(finished, gone), *_broken_starts(results, set(gone)))
+    return Cleaning(results.name, len(finished) - len(gone), tuple(gone), tuple(keys), gib, lost)
 
 
 def clean(results: Results, cleaning: Cleaning) -> None:
-    """Delete what `plan_cleaning` names; an interrupted deletion goes on with the next cleaning."""
+    """Delete the files that `plan_cleaning` names; after an interruption the next cleaning deletes the rest."""
     for key in cleaning.keys:
         results.records.store.delete(key)
 
 
-def _starting(results: Results, gone: set[str]) -> Iterable[str]:
-    """Yield a sentence for each study of the storage that has trained from networks that go, or has still to train."""
+def _broken_starts(results: Results, gone: set[str]) -> Iterable[str]:
+    """Yield a sentence for each other study whose arms start from this study's networks, of which those in `gone` go.
+
+    `gone` are ids of trials of this study; nothing is yielded where it is empty.
+    """
     storage = results.records.storage
     if gone:
         for name in study_names(storage):
@@ -248,6 +259,7 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
             starts = [document.start(arm) for arm in document.arms] if document else []
             if not any(start and start["start"].get("study") == results.name for start in starts):
                 continue
+            # The networks that its recorded trials started from.
             other_records = compact.read_records(records, records.etags(), [])
             begun = (record.start for record in other_records.values())
             sources = {
@@ -259,19 +271,21 @@ def _starting(results: Results, gone: set[str]) -> Iterable[str]:
             yield f"start: {name} cannot be trained again: it starts from {len(sources)} of these networks{unfinished}"
 
 
-def _lost(over: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
-    """Yield what nobody can ask any more once the checkpoints of the trials `gone`, of all in `over`, are deleted.
+def _impossible(finished: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
+    """Yield sentences on what is impossible once the checkpoints of the trials `gone` are deleted.
 
-    `over` has the records of trials that have ended and have a checkpoint. Nothing is yielded where none is deleted.
+    `finished` has the records, by trial id, of the trained trials that have a checkpoint now. Nothing is yielded where
+    `gone` is empty.
     """
     gone = set(gone)
     if not gone:
         return
-    # Arms of which every checkpoint goes.
+    # Arms without any checkpoint afterwards.
     arms = sorted(
-        {record.arm for record in over.values()} - {r.arm for i, r in over.items() if i not in gone}
+        {record.arm for record in finished.values()}
+        - {r.arm for i, r in finished.items() if i not in gone}
     )
-    yield f"evaluate: {len(gone)} of {len(over)} networks cannot be evaluated any more"
+    yield f"evaluate: {len(gone)} of {len(finished)} networks cannot be evaluated any more"
     if arms:
         yield f"load_model, a model in MLflow: no network is left of {', '.join(arms)}"
     yield "resume: nothing changes; what has not finished, and what failed, keeps its checkpoint"

@@ -22,10 +22,10 @@ FAULT: Final = "contrasweep_fault"
 
 
 class PlaceDescription(TypedDict, total=False):
-    """What Ray reserves for a trial: resources and node labels, as Ray names them.
+    """What Ray reserves for a trial: resources and node labels, by Ray's names for them.
 
-    `limit_host_memory`: the trial is kept to its host memory. The description is {} for a trial that only lends its
-    settings.
+    `limit_host_memory` says whether the trial is kept to the host memory that was reserved. The description is {} for
+    the trial that Tune makes from the sample config, which never runs.
     """
 
     resources: Mapping[str, float]
@@ -36,7 +36,7 @@ class PlaceDescription(TypedDict, total=False):
 class TrialDescription(TypedDict):
     """A trial as Tune's config: its id, its place, and the notes and code of its record.
 
-    `no_prior_state`: the storage has nothing of the trial yet, so that its worker need not ask.
+    `no_prior_state` says that the storage has nothing of the trial yet, so that its worker need not ask.
     """
 
     id: str
@@ -48,7 +48,7 @@ class TrialDescription(TypedDict):
 
 
 class RayTrial(Protocol):
-    """The part of Ray Tune's own account of a trial that is used here; Ray is not typed."""
+    """The attributes of Ray Tune's own trial object that are used here; Ray has no types for them."""
 
     config: TrialDescription
     status: str
@@ -57,10 +57,10 @@ class RayTrial(Protocol):
 
 
 class StepResult(TypedDict, total=False):
-    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys where there is news.
+    """The answer of a worker to Tune after a step: always `id` and `reports`, other keys only where they apply.
 
-    `seconds` are those of training so far. With the trial's end come `done`, its status and its `record` as bytes. The
-    last key says why no trial of this study may run in the process.
+    `seconds` is the training time so far. At the trial's end there are `done`, its status under `STATUS`, and its
+    `record` as bytes. `FAULT` says why no trial of this study may run in the process.
     """
 
     id: str
@@ -76,10 +76,16 @@ class StepResult(TypedDict, total=False):
 class RunContext:
     """What all trials of a run share. Each worker receives it once.
 
-    `study` is its name, `datasets` are by digest, and `retention` says which checkpoints stay. Reports go to the driver
-    in chunks of `chunk_s` seconds (0: one by one, where a pruner decides). `functions`, by dotted path, are trainables
-    that the study declared as functions; they are unpickled only when they are called, so that a worker sees which
-    modules an arm's function imports.
+    Attributes:
+        storage: The address of the storage.
+        study: The name of the study.
+        metric: The study's metric.
+        datasets: The datasets by digest.
+        functions: The trainables that the study declared as functions, by dotted path, pickled. They are unpickled when
+            they are called, so that a worker sees which modules an arm's function imports.
+        chunk_s: Reports go to the driver in chunks of so many seconds; 0: one by one, because a pruner decides on each.
+        inventory: The hosts.
+        retention: Which checkpoints stay.
     """
 
     storage: str
@@ -105,10 +111,10 @@ class RunContext:
         *,
         no_prior_state: bool = False,
     ) -> TrialDescription:
-        """Return `trial` and its place as Tune's config: small, because Tune often copies it.
+        """Return `trial` and its place as Tune's config, which is small because Tune often copies it.
 
-        Of the dataset it holds the digest alone, by which `trial` finds it again. `notes` and `code` go into the
-        record.
+        The dataset is left out but for its digest, by which the method `trial` finds it again. `notes` and `code` are
+        for the trial's record. `no_prior_state` is that of `TrialDescription`.
         """
         return {
             "id": trial.id,
@@ -120,7 +126,7 @@ class RunContext:
         }
 
     def trial(self, described: TrialDescription) -> Trial:
-        """Return the trial that `describe` described, with its dataset among those of this run."""
+        """Return the trial of a description that `describe` has made, with its dataset from this run's datasets."""
         begun = described["trial"]
         fields = {name: value for name, value in vars(begun).items() if name != "id"}
         return Trial(**{**fields, "data": self.datasets[begun.data.digest]})
@@ -128,7 +134,8 @@ class RunContext:
     def function(self, path: str) -> Callable[..., Any]:
         """Return the trainable at a dotted path, or the function that the study declared in its place.
 
-        It is a generator of reports, whatever form it was declared in. `SpecError` where there is none.
+        The result is a function that yields reports, whatever form the trainable has. Raises `SpecError` where there is
+        no trainable at the path.
         """
         declared = self.functions.get(path)
         return as_generator(

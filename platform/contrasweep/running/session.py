@@ -5,9 +5,10 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
 KEPT: ContextVar[ExitStack | None] = ContextVar("KEPT", default=None)
-"""What ends with the session in which this code runs; None outside of one."""
+"""The exit stack of the session in which this code runs, which ends Ray; None outside of a session."""
 
 _PROCESS = ExitStack()
+"""The exit stack of sessions that last as long as this process."""
 
 
 @contextmanager
@@ -16,7 +17,7 @@ def session(*, of_process: bool = False) -> Iterator[None]:
 
     Args:
         of_process: Whether Ray goes on after a block without an error, until this process ends. A block within another
-            leaves Ray to that.
+            block has no say: Ray ends with the outer one.
 
     Returns:
         What `with` takes.
@@ -29,13 +30,14 @@ def session(*, of_process: bool = False) -> Iterator[None]:
     """
     with ExitStack() as block:
         # Ray ends with the outermost block, or with the process.
-        kept = KEPT.get() or (_PROCESS if of_process else block)
-        before = KEPT.set(kept)
+        stack = KEPT.get() or (_PROCESS if of_process else block)
+        before = KEPT.set(stack)
         try:
             yield
         except BaseException:
-            if kept is _PROCESS:  # whatever broke may be Ray, which the next block then starts anew
-                kept.close()
+            # Ray itself may be broken: end it, so that the next block starts another.
+            if stack is _PROCESS:
+                stack.close()
             raise
         finally:
             KEPT.reset(before)

@@ -27,9 +27,13 @@ SAME_S = 0.5
 class Interruption:
     """State of an interruption by a signal, and how the process is to end.
 
-    `ends_process`: this is the command line's process, and may be ended where the main thread cannot be interrupted.
-    `at_once`: nothing is to be undone, so that a signal ends the process directly; an exception could be lost in an
-    import. `requested`: a signal has come.
+    Attributes:
+        reason: Why the process ends, for its last line.
+        ends_process: This is the command line's process, which may be ended where the main thread cannot be
+            interrupted.
+        at_once: Nothing must be undone yet, so a signal ends the process directly. An exception could be lost in an
+            import.
+        requested: A signal has come.
     """
 
     reason: str = "interrupted"
@@ -46,9 +50,9 @@ class Interruption:
             raise KeyboardInterrupt
 
     def end_process(self) -> NoReturn:
-        """Print the line and end at once: threads of Ray and MLflow may hang on a half-closed connection.
+        """Print the reason and end the process at once, with the exit status `INTERRUPTED`.
 
-        The exit status is `INTERRUPTED`. No `finally` and no `atexit` runs.
+        No `finally` and no `atexit` runs, because threads of Ray and MLflow may hang on a half-closed connection.
         """
         # A display that was drawn on the terminal had hidden the cursor: it is shown again, on a line below.
         below = "\x1b[?25h\n" if os.isatty(2) else ""
@@ -66,93 +70,98 @@ def attend() -> None:
     Until `Interruption.at_once` is cleared, the first one ends it too.
     """
     interruption.ends_process = interruption.at_once = True
-    # Blocked while the thread is started, which inherits that: signals come to the main thread alone.
+    # The signals are blocked while the thread starts. It inherits that, so that only the main thread receives signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    # Python itself writes the number of each signal to this pipe, whatever the main thread does: `_attend` reads it.
-    told, tells = os.pipe()
-    os.set_blocking(tells, False)
-    signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+    # Python itself writes the number of each signal to this pipe, even while the main thread is in compiled code.
+    # `_attend` reads the numbers.
+    numbers, written_by_python = os.pipe()
+    os.set_blocking(written_by_python, False)
+    signal.set_wakeup_fd(written_by_python, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=_leave_to_parent)
-    _handle()
+    _set_handlers()
     sys.unraisablehook = _end_where_swallowed
-    threading.Thread(target=_attend, args=(told,), name="signals", daemon=True).start()
+    threading.Thread(target=_attend, args=(numbers,), name="signals", daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """While open, SIGTERM and SIGHUP raise KeyboardInterrupt as SIGINT does.
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does, within the `with` block.
 
-    SIGHUP does not where it is ignored, as under `nohup`. Nothing changes in a thread other than the main one, which
-    cannot set handlers.
+    SIGHUP does not where it is ignored, as under `nohup`. Outside of the main thread nothing changes, because no other
+    thread can set handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = _handle()
+    before = _set_handlers()
     try:
         yield
     finally:
-        # In a user's own process the next run is not interrupted by this signal; the command line's process ends by it.
-        interruption.requested &= interruption.ends_process
+        # In a user's own process the signal is forgotten, so that it does not interrupt the next run. The command
+        # line's process ends by it.
+        if not interruption.ends_process:
+            interruption.requested = False
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _handle() -> dict[int, Any]:
+def _set_handlers() -> dict[int, Any]:
     """Set the handlers, and return the previous ones by signal; SIGHUP is left alone where it is ignored."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return {n: signal.signal(n, _interrupt) for n in SIGNALS if n != signal.SIGHUP or not ignored}
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Handle a signal: raise KeyboardInterrupt in the main thread, or end the process where nothing is to be undone.
-
-    SIGHUP says that the terminal is gone.
-    """
+    """Handle a signal: raise KeyboardInterrupt in the main thread, or end the process where nothing must be undone."""
+    # SIGHUP says that the terminal is gone.
     if number == signal.SIGHUP:
         _leave_terminal()
-    again = interruption.requested
+    is_second = interruption.requested
     interruption.requested = True
     if interruption.at_once:
         interruption.end_process()
-    # A second signal does not disturb what is being undone: `_attend` ends the command line's process.
-    if not (again and interruption.ends_process):
+    # A second signal must not disturb the undoing after the first one: `_attend` ends the command line's process.
+    if not (is_second and interruption.ends_process):
         raise KeyboardInterrupt
 
 
-def _attend(told: int) -> None:
-    """Read the number of each signal as it comes.
+def _attend(numbers: int) -> None:
+    """Wait for signals, and end the process where the main thread does not.
 
-    End the process at a second one, where the main thread does not come to its handler within `STUCK_S`, and where it
-    needs longer than `UNDO_S` to end. `told` is the descriptor that the numbers come from.
+    That is at a second signal, where the main thread does not come to its handler within `STUCK_S` of the first one,
+    and where it has not ended the process within `UNDO_S`. `numbers` is the file descriptor from which the numbers of
+    signals are read.
     """
-    first = 0.0  # when the first signal came; 0: none has
+    first = 0.0  # when the first signal came; 0: none has come
     while True:
-        # `requested` is set by the handler: from then on the main thread has the longer time. Without a signal this
-        # waits for ever.
-        until = first + (UNDO_S if interruption.requested else STUCK_S)
-        wait_s = max(0.0, until - time.monotonic()) if first else None
-        readable, _, _ = select.select([told], [], [], wait_s)
-        # The time is over, unless the handler has run meanwhile and the main thread has the longer one.
+        # Without a signal this waits for ever. The handler sets `requested`, which gives the main thread more time.
+        deadline = first + (UNDO_S if interruption.requested else STUCK_S)
+        wait_s = max(0.0, deadline - time.monotonic()) if first else None
+        readable, _, _ = select.select([numbers], [], [], wait_s)
+        # The time is over, unless the handler has run meanwhile, which makes the deadline a later one.
         if not readable:
-            if time.monotonic() >= first + (UNDO_S if interruption.requested else STUCK_S):
+            deadline = first + (UNDO_S if interruption.requested else STUCK_S)
+            if time.monotonic() >= deadline:
                 break
             continue
-        # Other signals write their numbers too, and a user's own handler is not ours to end the process for.
-        come = [n for n in os.read(told, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt]
+        # Only signals with the handler of this module count: Python writes the numbers of all others too.
+        ours = [
+            n for n in os.read(numbers, 64) if n in SIGNALS and signal.getsignal(n) is _interrupt
+        ]
         now = time.monotonic()
-        if come and first and now - first > SAME_S:
+        if ours and first and now - first > SAME_S:
             break
-        if come and not first:
+        if ours and not first:
             first = now
     interruption.end_process()
 
 
 def _end_where_swallowed(lost: Any) -> None:
-    """End the process where an interrupt was swallowed.
+    """End the process where Python has swallowed the KeyboardInterrupt of a signal.
 
-    Python prints an exception of a destructor or a callback, as its import locks have, and goes on.
+    Python prints an exception that comes out of a destructor or a callback, such as those of import locks, and goes on.
+    It passes the exception here, as `lost`.
     """
     if interruption.requested and issubclass(lost.exc_type, KeyboardInterrupt):
         interruption.end_process()
@@ -160,7 +169,7 @@ def _end_where_swallowed(lost: Any) -> None:
 
 
 def _leave_to_parent() -> None:
-    """Reset the handlers of signals in a forked child, whose signals are no matter of this process."""
+    """Reset the signal handlers in a forked child, whose signals do not concern this process."""
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         if signal.getsignal(number) is _interrupt:
@@ -170,7 +179,7 @@ def _leave_to_parent() -> None:
 
 
 def _leave_terminal() -> None:
-    """Redirect output to nothing where the terminal is gone: each line would raise an error."""
+    """Redirect the output for the terminal to nothing: it is gone, and each line would raise an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if stream.isatty():
@@ -178,11 +187,11 @@ def _leave_terminal() -> None:
 
 
 class Termination:
-    """While open: `requested` tells whether this process was told to end. The handler that was set before still runs.
+    """Within the `with` block, `requested` says whether this process was told to end. Earlier handlers run as before.
 
-    Ray answers SIGTERM with `SystemExit` in the main thread, submitit does so to SIGUSR2. Where that lands inside an
-    import or other compiled code it comes out as another exception, or as none, and would be taken for a failure of the
-    trial that was running.
+    Ray answers SIGTERM by raising `SystemExit` in the main thread, and submitit does the same at SIGUSR2. Within an
+    import or compiled code that exception may turn into another one, or vanish. Without `requested`, this would look
+    like a failure of the trial that was running.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""A study on Slurm without Ray between hosts: one array, a trial a task, written and queued again by submitit.
+"""A study on Slurm without Ray between hosts: one job array, in which each task trains a trial.
 
-Everything that a task needs travels as a pickle in a folder of the user's; results go to the study's storage, where a
-task finds what an earlier attempt has left.
+submitit writes the tasks as pickles into a folder of the user, and queues a task again when its time is over. Results
+go to the study's storage, where a task finds the checkpoint of an earlier attempt.
 """
 
 import os
@@ -40,19 +40,20 @@ from contrasweep.trial import Trial
 
 FOLDER = "contrasweep-slurm"
 MOST_TASKS = 1000
-"""Of an array, by Slurm's default; a task of a larger study trains several trials, one after the other."""
+"""Tasks that Slurm allows in an array by default. In a larger study a task trains several trials in turn."""
 SCRIPT = Path(__file__).parents[1] / "cluster" / "files" / "slurm.sh"
 ONE_TASK = (
     "export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
 )
-"""A step has one core otherwise, since Slurm 22.05."""
+"""Sets the cores of a task's step, which has one core otherwise, since Slurm 22.05."""
 
 
 @dataclass(frozen=True)
 class Task:
     """A task of the array: the trials that it trains one after the other, and what all tasks share.
 
-    Each trial stands with its trainable as a function (None: it is imported by its dotted path) and its code.
+    `trials` are (trial, function, code). The function is the trainable where the study declared it as a function; None:
+    the trainable is imported by its dotted path.
     """
 
     trials: Sequence[tuple[Trial, Callable[..., Any] | None, CodeRef]]
@@ -61,19 +62,17 @@ class Task:
     retention: Retention
 
     def __call__(self) -> str:
-        """Train those of the trials that have no record, each from its newest checkpoint; return how they ended."""
+        """Train each trial without a record from its newest checkpoint; return `ID STATUS` of each trial, as a text."""
         sweep_scratch()
         return ", ".join(
             f"{trial.id} {self._train(trial, train, code)}" for trial, train, code in self.trials
         )
 
     def _train(self, trial: Trial, function: Any, code: CodeRef) -> str:
-        """Train one trial unless it has its record; return the status that it ended with.
-
-        `function` is the trainable where it was declared as a function; None: it is imported by its dotted path.
-        """
+        """Train a trial unless it has its record; return the trial's status at the end."""
         records = StudyRecords(self.storage, trial.study, patient=True)
-        if (record := records.read_one(trial.id)) is not None:
+        record = records.read_one(trial.id)
+        if record is not None:
             return record.status
         loaded, packages = checked_function(
             self.storage,
@@ -95,15 +94,15 @@ class Task:
                 output=output,
                 retention=self.retention,
             )
-            # Nobody decides on its reports, so that a second of them at a time is enough.
-            while (record := execution.advance(1.0).record) is None:
-                pass
+            # No pruner decides on the reports, so the trial advances by a second of training at a time.
+            while record is None:
+                record = execution.advance(1.0).record
         return record.status
 
     def checkpoint(self) -> Any:
-        """Return what submitit sends again before the time is up, or where the task is preempted: the same task.
+        """Return the same task, which submitit queues again: it calls this before the time is up and at a preemption.
 
-        It finds the records of the trials that it has ended, and the checkpoint of the one that was running.
+        The task then skips the trials that have their records, and resumes the interrupted one from its checkpoint.
         """
         from submitit.helpers import DelayedSubmission
 
@@ -121,12 +120,27 @@ def submit_slurm(
     changed: Changed = "stop",
     **again: Any,
 ) -> tuple[str, int]:
-    """Send the trials of a study that have no record as one array; return its id and the number of its tasks.
+    """Send a study to Slurm; return the id of the job or array, and the number of its tasks.
 
-    `options` are sbatch's, by their long names, for each task; at most `max_concurrent` tasks run at once. `again` are
-    those of `prepare`. A study whose trials follow from results goes as a single job, which runs Ray within its
-    allocation. ("", 0) where every trial has its record. `ContrasweepError` where the study is sent already, or Slurm
-    refuses it, `SpecError` without a number of minutes.
+    The trials without a record are one array. A study that needs a driver (`needs_driver`) is a single job instead,
+    which runs Ray within its allocation.
+
+    Args:
+        study: The study, `module:NAME` or a YAML file.
+        storage: The storage that all hosts reach.
+        tracking: Passed to `contrasweep run` in a single job.
+        sets: Changes of fields, `"path=value"` each.
+        options: Options of sbatch for each task, by their long names; `time` is needed, in minutes.
+        max_concurrent: Tasks that run at once, at most; None: all.
+        changed: As in `prepare`.
+        again: Other arguments of `prepare`: `extend`, `spend`, `retry_failed` and `rerun`.
+
+    Returns:
+        The id and the number of tasks; ("", 0) where every trial has its record.
+
+    Raises:
+        SpecError: `time` is no number of minutes, or the study is in the queue already.
+        ContrasweepError: Slurm refuses the study.
     """
     declared = load_study(study, sets)
     storage = open_store(storage).uri
@@ -137,16 +151,17 @@ def submit_slurm(
         raise SpecError(
             "a job has a number of minutes", place="--sbatch time", value=minutes, hint=hint
         )
-    # Slurm keeps a comment beside a job: the storage tells this study from one of the same name elsewhere.
-    waiting = _call("squeue", "--noheader", "--me", f"--name={name}", "--format=%A %k").splitlines()
-    if mine := [line.split()[0] for line in waiting if line.split(maxsplit=1)[1:] == [storage]]:
-        raise SpecError(
-            "this study has been sent already",
-            place=study,
-            value=mine[0],
-            hint=f"scancel {mine[0]}",
-        )
-    # Results decide what runs next, so one job runs the study with a driver of its own.
+    # A line of the queue is the id of a job and its comment, which is the storage: a study of the same name in another
+    # storage is another study.
+    for line in _call(
+        "squeue", "--noheader", "--me", f"--name={name}", "--format=%A %k"
+    ).splitlines():
+        job, *comment = line.split(maxsplit=1)
+        if comment == [storage]:
+            raise SpecError(
+                "this study has been sent already", place=study, value=job, hint=f"scancel {job}"
+            )
+    # One job, in which `contrasweep run` is the driver.
     if needs_driver(declared):
         words = [f"--{key}={value}" for key, value in {"nodes": "1", **options}.items()]
         run = [
@@ -167,21 +182,28 @@ def submit_slurm(
             *run,
         )
         return job.strip(), 1
+    # An array.
     tasks = _tasks(declared, storage, changed, again)
-    return (_send(tasks, name, storage, options, max_concurrent), len(tasks)) if tasks else ("", 0)
+    if not tasks:
+        return "", 0
+    return _send(tasks, name, storage, options, max_concurrent), len(tasks)
 
 
 def needs_driver(study: Study) -> bool:
-    """Whether what runs next follows from results: of a search, looks, a budget, or networks that arms start from."""
+    """Return whether results decide which trial runs next, so that a driver must run all the time.
+
+    This is so with a search, looks, a budget, and arms that start from networks of other trials.
+    """
     budgets = study.budget_hours or study.budget_gpu_hours
     starts = any(arm.start for arm in study.arms.values())
     return bool(not isinstance(study, AblationGrid) or study.replicates or budgets or starts)
 
 
 def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[Task]:
-    """Claim the study as a driver does, keep its code in the storage, and return its tasks; [] where all has ended.
+    """Prepare the study as a driver does, write its code to the storage, and return its tasks; [] if none is left.
 
-    `again` are those of `prepare`. The claim ends with this function, since tasks write records of their own trials.
+    `changed` and `again` are arguments of `prepare`. The driver's lease is held in this function only, because each
+    task writes the records of its own trials.
     """
     from contrasweep.running.engine.loop import StudyCode
 
@@ -202,7 +224,7 @@ def _tasks(study: Study, storage: str, changed: Changed, again: Config) -> list[
             for trial in planned.trials
             if trial.id not in prepared.finished
         ]
-    # Task i has the trials i, i + count, i + 2 count, ...: of each arm about as many.
+    # Task i has the trials i, i + count, i + 2 count, ..., so that all tasks have about as many trials of each arm.
     count = min(len(to_run), MOST_TASKS)
     retention = Retention(study.keep, study.metric, study.mode)
     return [Task(to_run[i::count], storage, study.metric, retention) for i in range(count)]
@@ -213,8 +235,9 @@ def _send(
 ) -> str:
     """Send the tasks as one array by submitit; return the array's id.
 
-    `name` is the job's, `storage` its comment, `options` are sbatch's, and at most `most` tasks run at once (None:
-    all). `SpecError` without submitit, and where others may write to its folder.
+    `name` is the job's name, `storage` its comment, and `options` are sbatch's options. At most `most` tasks run at
+    once (None: all). Raises `SpecError` without submitit and where others may write to its folder, `ContrasweepError`
+    where Slurm refuses the tasks.
     """
     try:
         import submitit
@@ -222,9 +245,10 @@ def _send(
         raise SpecError(
             "arrays need submitit", place="--slurm", hint=install_command("slurm")
         ) from None
+    # Tasks unpickle files of this folder, which nobody else may therefore write to. A link is checked itself.
     folder = Path(FOLDER)
     folder.mkdir(mode=0o700, exist_ok=True)
-    about = folder.lstat()  # of a link too
+    about = folder.lstat()
     if about.st_uid != os.getuid() or about.st_mode & 0o022:
         hint = f"chmod go-w {FOLDER}, or run the command elsewhere"
         raise SpecError(
@@ -232,16 +256,16 @@ def _send(
             place=str(folder),
             hint=hint,
         )
-    # A task that was out of time is queued again as often as it takes. Options that submitit has no name for go to
-    # sbatch as they are.
+    # A task whose time is over is queued again as often as it takes.
     executor = submitit.SlurmExecutor(FOLDER, max_num_timeout=10**6)
+    # Options that submitit has a parameter for go to it, all others to sbatch as they are.
     names = executor._valid_parameters()
-    given = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
+    parameters = {key.replace("-", "_"): value for key, value in options.items() if key != "time"}
     further_options = {
-        key.replace("_", "-"): value for key, value in given.items() if key not in names
+        key.replace("_", "-"): value for key, value in parameters.items() if key not in names
     }
     executor.update_parameters(
-        **{key: value for key, value in given.items() if key in names},
+        **{key: value for key, value in parameters.items() if key in names},
         time=int(options["time"]),
         job_name=name,
         comment=storage,
@@ -259,7 +283,7 @@ def _send(
 
 
 def _call(*words: str) -> str:
-    """Return what a command of Slurm prints; `ContrasweepError` with what it says where it fails."""
+    """Return what a command of Slurm prints; raise `ContrasweepError` with its error output where it fails."""
     try:
         return subprocess.run(words, check=True, capture_output=True, text=True).stdout
     except FileNotFoundError:

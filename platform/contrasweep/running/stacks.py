@@ -34,58 +34,60 @@ def answer_signal() -> None:
 
 
 def stack_of_actor(actor: Any) -> str:
-    """Return the stacks of an actor's process, from the node where it lives.
+    """Return the stacks of an actor's process, wherever it runs.
 
-    "" where they are in its own log instead, or where Ray does not say which process it is.
+    "" where the process writes them to its own log instead, or where Ray does not know the process.
     """
-    return str(_ask_of(actor, stack_of) or "")
+    return str(_on_node_of(actor, stack_of) or "")
 
 
 def actor_waits_for_task(actor: Any) -> bool:
-    """Whether an actor's process waits for the answer to a task of Ray."""
-    return bool(_ask_of(actor, waits_for_task))
+    """Return whether an actor's process waits for the answer to a task of Ray."""
+    return bool(_on_node_of(actor, waits_for_task))
 
 
-def _ask_of(actor: Any, ask: Callable[[int], object]) -> object:
-    """Return `ask(pid)` of an actor's process, called on its node; None where Ray does not say which that is.
+def _on_node_of(actor: Any, function: Callable[[int], object]) -> object:
+    """Return `function(pid)` for the process of an actor, called on its node; None where Ray does not know the process.
 
-    On another node it is called as a task without cores, which has `TASK_S` seconds.
+    On another node the call is a task without cores, which must answer within `TASK_S` seconds.
     """
-    if (place := ray_internals.place_of(actor)) is None:
+    place = ray_internals.place_of(actor)
+    if place is None:
         return None
     pid, node = place
     if node == ray.get_runtime_context().get_node_id():
-        return ask(pid)
-    there = ray.remote(ask).options(
+        return function(pid)
+    task = ray.remote(function).options(
         num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     )
-    return ray.get(there.remote(pid), timeout=TASK_S)
+    return ray.get(task.remote(pid), timeout=TASK_S)
 
 
 def waits_for_task(pid: int) -> bool:
     """Return whether a Ray worker on this host waits for a task's answer; False where py-spy may not read its stack."""
-    # `ray.get` or `ray.wait` stands among the innermost: what they call is compiled, or wraps them.
-    frames = frames_of(_spied(pid))[:4]
+    # A waiting worker has `ray.get` or `ray.wait` among its innermost frames, below a few wrappers of Ray.
+    innermost_frames = frames_of(_spied(pid))[:4]
     return any(
-        f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"] for f in frames
+        f["function"] in ("get", "wait") and "ray/_private/worker.py" in f["place"]
+        for f in innermost_frames
     )
 
 
 def stack_of(pid: int) -> str:
-    """Return the stacks of a process of this host by py-spy.
+    """Return the stacks of a process of this host.
 
-    "" without py-spy: then the process is sent `SIGNAL` and writes them to its own log.
+    "" where py-spy cannot read them: then the process gets `SIGNAL`, and writes its stacks to its own log.
     """
-    if stack := _spied(pid):
-        return stack
-    os.kill(pid, SIGNAL)
-    return ""
+    stack = _spied(pid)
+    if not stack:
+        os.kill(pid, SIGNAL)
+    return stack
 
 
 def _spied(pid: int) -> str:
-    """Return the stacks of a process of this host by py-spy, which halts it meanwhile; "" where py-spy may not look.
+    """Return the stacks of a process of this host as py-spy prints them; py-spy halts the process meanwhile.
 
-    Also "" where py-spy is not installed, or takes longer than `PY_SPY_S`.
+    "" where py-spy is not installed, may not look, or takes longer than `PY_SPY_S`.
     """
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is not None:
@@ -99,27 +101,28 @@ def _spied(pid: int) -> str:
 
 
 def innermost(stack: str) -> str:
-    """Return the place of the main thread, `train (method.py:12)`, from the output of py-spy; "" where it has none.
+    """Return where the main thread is, such as `train (method.py:12)`; "" where `stack` has no frames.
 
-    It is the innermost frame of the user's own code, or else the innermost of all.
+    `stack` is the output of py-spy. The place is the innermost frame of the user's own code, or the innermost frame
+    where there is no such code.
     """
-    if not (frames := frames_of(stack)):
+    frames = frames_of(stack)
+    if not frames:
         return ""
-    users = next(
-        (
-            f
-            for f in frames
-            if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])
-        ),
-        frames[0],
-    )
-    return f"{users['function']} ({users['place'].rsplit('/', 1)[-1]})"
+    users = [
+        f
+        for f in frames
+        if not re.search(r"site-packages|/lib/python|contrasweep/running", f["place"])
+    ]
+    frame = (users or frames)[0]
+    return f"{frame['function']} ({frame['place'].rsplit('/', 1)[-1]})"
 
 
 def frames_of(stack: str) -> list[re.Match[str]]:
-    """Return the frames of the main thread, the innermost first, from the output of py-spy.
+    """Return the frames of the main thread from the output of py-spy, the innermost first.
 
-    Each has the groups `function` and `place`, `/path/method.py:12`. A text without a main thread is taken as a whole.
+    Each match has the groups `function`, such as `train`, and `place`, such as `/path/method.py:12`. Without a line
+    that names the main thread, all frames are returned.
     """
     main = stack.partition('"MainThread"')[2] or stack
     return [match for line in main.splitlines() if (match := FRAME.match(line))]

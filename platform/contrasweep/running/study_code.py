@@ -1,7 +1,7 @@
-"""The check that all machines of a study have one code: the submitting one, the driver, and every worker.
+"""Checks that all machines run the same code of a study: the submitting machine, the driver, and every worker.
 
-The driver's loop keeps the code of a trial in the storage before the trial starts. A worker compares it with what it
-imports, and a job compares its code with what was submitted.
+The driver writes the code of a trial to the storage before the trial starts. A worker compares that code with the code
+that it imports. A job compares its code with the code that was submitted.
 """
 
 import functools
@@ -32,10 +32,12 @@ class OtherCodeHere(ContrasweepError):
 
 @functools.cache
 def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]:
-    """Return the versions that the code's distributions have in this worker; once for a process and code.
+    """Return the installed versions of the distributions that a code uses, by name; check its modules first.
 
-    `digest` is the code's. {} where the storage does not have it ("" names none): then nothing is compared. Raises
-    `OtherCodeHere` where a module of the code is another one here.
+    `digest` is that of the code. {} where it is "" or not in the storage: then nothing is checked. A process checks
+    each code once.
+
+    Raises `OtherCodeHere` where a module of the code differs in this process.
     """
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
@@ -55,11 +57,12 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
 def checked_function(
     storage: str, study: str, digest: str, load: Callable[[], Callable[..., Any]]
 ) -> tuple[Callable[..., Any], Mapping[str, str]]:
-    """Return the trainable that `load` imports, and what `checked_packages` returns.
+    """Return the trainable that `load` imports, and the versions that `checked_packages` returns.
 
-    The code is checked first. Where it is another one, the trainable's module may itself add to `sys.path`: it is
-    checked again once that is imported, and `OtherCodeHere` is raised if that changes nothing.
+    Raises `OtherCodeHere` where the code differs in this process.
     """
+    # The code is checked before it is imported. Where it differs, it is checked again after the import, because the
+    # trainable's module may itself add the right folder to `sys.path`.
     try:
         packages = checked_packages(storage, study, digest)
         return load(), packages
@@ -72,14 +75,14 @@ def checked_function(
 
 
 def code_of_study(study: Study) -> CodeVersion:
-    """Return the code that the arms of a study reach, with what their configs, axes and spaces name by dotted path."""
-    # The first arm's gives the commit; those of all arms are among the dotted paths.
+    """Return the code that a study uses: its trainables, and all that its settings name by a dotted path."""
+    # The first trainable gives the commit. The trainables of all arms are among the dotted paths.
     trainables = [arm.trainable for arm in study.arms.values()]
     return code_of(trainables[0], sorted(set(dotted_paths(to_plain(study))))).version
 
 
 def write_submitted(study: Study, file: Path) -> None:
-    """Write which code the study has here into `file`, for `check_submitted`: this host, and module -> digest."""
+    """Write into `file` the name of this host and the digest of each module of the study, for `check_submitted`."""
     modules = dict(code_of_study(study).modules)
     file.write_text(json.dumps({"host": socket.gethostname(), "modules": modules}))
 
@@ -101,7 +104,7 @@ def check_submitted(study: Study, file: Path) -> None:
     differing = [name for name in sorted({*modules, *here}) if modules.get(name) != here.get(name)]
     if not differing:
         return
-    # A module that the study does not reach here may be there all the same, with a digest to show.
+    # A module that the study does not use here may exist all the same; then the message shows its digest.
     first = differing[0]
     raise ContrasweepError(
         f"{socket.gethostname()} has other code than was submitted from {host}: module {first} has digest "
@@ -111,6 +114,7 @@ def check_submitted(study: Study, file: Path) -> None:
 
 
 def _digest(module: str) -> str:
+    """Return the digest of a module on this machine, for a message."""
     return digest_of_module(module) or "none (there is no such module)"
 
 

@@ -82,28 +82,35 @@ def submit(
         contrasweep.cluster.errors.SubmissionError: no Ray dashboard answers at http://127.0.0.1:1 ...
     """
     declared = load_study(str(study), sets) if isinstance(study, str | Path) else as_study(study)
-    storage = open_store(storage).uri  # whole, because the job has another working directory
+    # The address is made absolute, because the job has another working directory.
+    storage = open_store(storage).uri
+    # The storage may be out of this machine's reach. The submission asks the cluster whether it reaches the storage.
     try:
         planned = plan(declared, storage=storage)
         records = StudyRecords(storage, declared.name)
         if not unimportable(declared):
             check_plan(planned, records, extend=extend, spend=spend)
-    # a laptop need not reach it; the cluster is asked below whether it does
     except StorageError as error:
         print(
             f"the study's data and name are not checked before it is submitted: {error}",
             file=sys.stderr,
         )
+    # Only the cluster must reach the tracking server. Everybody may read the command of a job, so an address with a
+    # password is refused.
     addresses = tracking_of(tracking, declared.tracking)
-    trackers = checked_tracking(addresses, connect=False)  # a server is the cluster's to reach
-    if (address_of_store := trackers.store.reveal()) != redacted(address_of_store):
+    trackers = checked_tracking(addresses, connect=False)
+    store_address = trackers.store.reveal()
+    if store_address != redacted(store_address):
         hint = "set the variables for it in the nodes' environment, such as CONTRASWEEP_TRACKING_PASSWORD"
         rule = "a password, or what may be one in an address, would be readable in the job"
         raise SpecError(rule, place="tracking", value=str(trackers), hint=hint)
-    # What the cluster must reach, by purpose.
-    uris = {"storage": storage} | ({} if trackers.store.is_none else {"tracking": address_of_store})
+    # purpose -> address or folder that the cluster must reach
+    uris = {"storage": storage}
+    if not trackers.store.is_none:
+        uris["tracking"] = store_address
     parts = (other.partition(":") for other in trackers.others)
     uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
+    # The job's command, which finds its files beside the sent code.
     words = [
         "python",
         "-m",
@@ -125,7 +132,7 @@ def submit(
             working_dir=Path(working_dir or Path.cwd()),
             uris=uris,
             name=declared.name,
-            files=_beside(declared, cluster, Path(folder)),
+            files=_write_job_files(declared, cluster, Path(folder)),
             metadata={"commit": versions().get("commit", "")},
         )
 
@@ -137,20 +144,20 @@ def sent(study: str, *, sets: Sequence[str] = (), cluster: Path | None = None) -
     """
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         files = package.contents(
-            Path.cwd(), _beside(load_study(study, sets), cluster, Path(folder))
+            Path.cwd(), _write_job_files(load_study(study, sets), cluster, Path(folder))
         )
         return {name: path.stat().st_size for name, path in files.items()}
 
 
-def _beside(study: Study, cluster: Path | None, folder: Path) -> dict[str, Path]:
-    """Write into `folder` what a job needs beside the project; return all of it, by its path in the copy.
+def _write_job_files(study: Study, cluster: Path | None, folder: Path) -> dict[str, Path]:
+    """Write into `folder` the files that a job needs beside the user's code; return them by their names in the job.
 
-    That is the study as a file, which code it has here, and the inventory file `cluster`, if there is one.
+    They are the resolved study, the digests of its code, and the inventory file `cluster`, if there is one.
     """
     (folder / STUDY_FILE).write_text(yaml.safe_dump(to_plain(study), sort_keys=False))
     write_submitted(study, folder / CODE_FILE)
     files = {name: folder / name for name in (STUDY_FILE, CODE_FILE)}
     if cluster is not None:
-        read_inventory(cluster)  # a broken one is said here
+        read_inventory(cluster)  # raises for a broken file, before anything is sent
         files[HOSTS_FILE] = cluster
     return files

@@ -1,4 +1,4 @@
-"""Upkeep of a study in a storage: take trials out of it, put them back, and verify every file. Nothing is lost."""
+"""Upkeep of a study in a storage: archive trials, put them back, and verify every file."""
 
 import contextlib
 import fnmatch
@@ -42,8 +42,9 @@ from contrasweep.tracking.sync import TOLD, TOLD_FILE
 from contrasweep.tuning.arm_search import CANDIDATE_FILE
 
 Repair = Literal["trial", "search", "file", "delete", "rewrite", ""]
-"""What mends it: the trial, the arm's search or the file is archived; what is derived from other files is deleted;
-the next run writes it; or nothing that a command could do."""
+"""How a broken file is repaired: the trial, the arm's search or the file itself is archived ("trial", "search",
+"file"); it is deleted, because it is derived from others ("delete"); the next run writes it ("rewrite"); or no command
+can repair it ("")."""
 FILES: tuple[tuple[str, JsonFile[Any], Repair], ...] = (
     ("looks.json", LOOKS_FILE, ""),
     ("confirmations.json", LEDGER_FILE, ""),
@@ -55,16 +56,17 @@ FILES: tuple[tuple[str, JsonFile[Any], Repair], ...] = (
     ("archive/moving.json", MOVE_FILE, ""),
     ("archive/*/about.json", ABOUT_FILE, ""),
 )
-"""Patterns of a study's JSON files, each with what reads it and what mends a broken one."""
+"""JSON files of a study: a pattern of their paths, what reads them, and how a broken one is repaired."""
 THREADS = 16
+"""Trials that are checked at once."""
 
 
 def removable(
     records: StudyRecords, arm: str | None = None, status: str | None = None
 ) -> list[str]:
-    """Return the ids of the trials of an arm, of a status, of both, or all, sorted; None: of any.
+    """Return the ids of the trials that have this arm and this status, sorted; None: any arm, any status.
 
-    Trials that have begun and have no record are `pending`. `SpecError` for an arm or status that there is not.
+    Trials that have begun and have no record are `pending`. Raises `SpecError` for an unknown arm or status.
     """
     recorded = compact.read_records(records, records.etags())
     document = records.document()
@@ -85,9 +87,10 @@ def removable(
         for r in recorded.values()
         if (arm is None or r.arm == arm) and (status is None or r.status == status)
     ]
-    # A trial without a record has no arm here, so it goes only where all arms do.
-    begun = records.begun() if arm is None and (status is None or Status(status).pending) else set()
-    return sorted({*chosen, *begun})
+    # The arm of a trial without a record is not known, so such trials are returned only where no arm is asked for.
+    if arm is None and (status is None or Status(status).pending):
+        chosen += records.begun()
+    return sorted(set(chosen))
 
 
 def remove(records: StudyRecords, trial_ids: list[str]) -> str:
@@ -102,17 +105,17 @@ def remove(records: StudyRecords, trial_ids: list[str]) -> str:
 
 
 def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
-    """Put back what was archived last, or what has the name `when`.
+    """Put back what was archived last, or the archive of the name `when`; return what was put back.
 
-    What was made in its place since is archived. Raises `SpecError` where there is nothing of that name,
-    `ContrasweepError` while the study runs.
+    Trials that were made in the meantime in its place are archived. Raises `SpecError` where there is no such archive,
+    and `ContrasweepError` while the study runs.
     """
     with exclusive_driver(records):
         finish_move(records)
         part = find_archived(records, when)
         learned.forget(records)
-        # Trials of the same arms go to the archive: a search that started anew has chosen others than the one that
-        # comes back.
+        # Where the search of an arm comes back, all present trials of the arm go to the archive: a newer search has
+        # chosen them.
         recorded = compact.read_records(records, records.etags()) if part.searches else {}
         restore_trials(
             records, part, {key for key, record in recorded.items() if record.arm in part.searches}
@@ -122,9 +125,10 @@ def restore(records: StudyRecords, when: str | None = None) -> ArchivedTrials:
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken file: its key, its defect, its remedy, and the trial id or the arm of the search that it belongs to.
+    """A broken file.
 
-    `of` is "" for a file of the study itself.
+    `file` is its key in the storage, `problem` its defect, and `repair` its remedy. `of` is the id of the trial, or the
+    arm of the search, that it belongs to; "" for a file of the study itself.
     """
 
     file: str
@@ -147,9 +151,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verification:
-    """How many files were read and of how many trials, which are broken, and what became of these.
+    """The result of `verify`.
 
-    `repaired`: what can be mended was. `archived` is the archive that it was moved to; "" where nothing was moved.
+    `files` is the number of the study's files, and `trials` that of its trials. `findings` are the broken files.
+    `repaired` says whether each of them with a remedy was repaired. `archived` is the name of the archive of what was
+    moved; "" where nothing was moved.
     """
 
     study: str
@@ -166,45 +172,45 @@ class Verification:
 
 
 def verify(records: StudyRecords, *, repair: bool = False) -> Verification:
-    """Read every file that the storage holds of a study.
+    """Read every file of a study in the storage, and return which are broken.
 
-    With `repair`, what is broken is archived, or deleted where it is derived; `ContrasweepError` then while the study
-    runs. `StorageError` where the storage is of another format.
+    With `repair`, broken files are archived, or deleted where they are derived from others. Raises `ContrasweepError`
+    with `repair` while the study runs, and `StorageError` where the storage is of another format.
     """
-    with contextlib.suppress(BrokenFileError):  # which is found below
+    # Only the format is checked here: a broken study.json is one of the findings.
+    with contextlib.suppress(BrokenFileError):
         records.document()
     if not repair:
-        return _examined(records)
+        return _examine(records)
     with exclusive_driver(records):
         finish_move(records)
-        examined = _examined(records)
-        # By remedy, what it is done to: trial ids, arms, files. What is derived is deleted at once.
-        repaired: dict[Repair, dict[str, None]] = {}
+        examined = _examine(records)
+        # Derived files are deleted at once; what is to be archived is collected by kind.
+        trials: list[str] = []
+        searches: dict[str, str] = {}
+        files: list[str] = []
         for finding in examined.findings:
-            if finding.repair == "delete":
-                records.store.delete(finding.file)
-            name = (
-                finding.file.removeprefix(f"{records.study}/")
-                if finding.repair == "file"
-                else finding.of
-            )
-            repaired.setdefault(finding.repair, {})[name] = None
-        trials, searches, files = (repaired.get(kind, {}) for kind in ("trial", "search", "file"))
-        aside = trials or searches or files
-        when = (
-            archive_trials(records, trials, "broken", {arm: arm for arm in searches}, files)
-            if aside
-            else ""
-        )
+            match finding.repair:
+                case "delete":
+                    records.store.delete(finding.file)
+                case "trial":
+                    trials.append(finding.of)
+                case "search":
+                    searches[finding.of] = finding.of
+                case "file":
+                    files.append(finding.file.removeprefix(f"{records.study}/"))
+        when = ""
+        if trials or searches or files:
+            when = archive_trials(records, trials, "broken", searches, files)
         return replace(examined, archived=when, repaired=True)
 
 
-def _examined(records: StudyRecords) -> Verification:
-    """Return what is broken or missing among the study's files."""
+def _examine(records: StudyRecords) -> Verification:
+    """Read all files of a study, and return which are broken or missing."""
     study = f"{records.study}/"
-    peaks = learned.peaks_key(records)
     keys = [key.removeprefix(study) for key in records.store.list(study)]
-    # Files of trials are checked in parallel, because each check waits for the storage.
+    # Trials are checked in parallel, because each check waits for the storage. The key of a trial's file is
+    # trials/<id>/... or records/<id>/...
     trials = {
         key.split("/")[1]
         for key in keys
@@ -213,21 +219,23 @@ def _examined(records: StudyRecords) -> Verification:
     with ThreadPoolExecutor(THREADS) as pool:
         findings = [
             finding
-            for found in pool.map(functools.partial(_trial, records), sorted(trials))
+            for found in pool.map(functools.partial(_check_trial, records), sorted(trials))
             for finding in found
         ]
-    findings += [finding for key in keys for finding in _file(records, key)]
-    # Study and plan are made again by the next run; peaks of memory are derived, and may go.
+    findings += [finding for key in keys for finding in _check_file(records, key)]
+    # The next run writes the study and its plan again.
     missing = sorted({"study.json", PLAN} - set(keys))
     findings += [Finding(study + name, "it is missing", "rewrite") for name in missing]
-    findings += _attempt(peaks, lambda: learned.PEAKS_FILE.read(records.store, peaks), "delete")
+    # The peaks of memory lie outside the study's folder.
+    peaks = learned.peaks_key(records)
+    findings += _try_read(peaks, lambda: learned.PEAKS_FILE.read(records.store, peaks), "delete")
     return Verification(records.study, len(keys), len(trials), tuple(findings))
 
 
-def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
-    """Return everything that is wrong with a trial. All else of it is compared with its record.
+def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
+    """Return the broken files of a trial, each compared with the trial's record.
 
-    Where the record itself cannot be read, that alone.
+    Where the record itself cannot be read, it is the only finding.
     """
     try:
         key = records.key(check_name(trial_id), "record.json")
@@ -240,12 +248,13 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         return [_finding(key, error, "trial", trial_id)]
 
     def check_metrics() -> None:
-        """Raise `BrokenFileError` where the last report is not what the record says."""
+        """Raise `BrokenFileError` where the metrics of the last report are not those of the record."""
         rows = records.metrics(trial_id)
         metrics = record.metrics if record else {}
         last = metrics_of(rows[-1]) if rows else {}
         if metrics and not rows:
             raise BrokenFileError(key, "it is missing", "")
+        # NaN is not equal to itself, but two NaN are the same metric here.
         same = last.keys() == metrics.keys() and all(
             value == metrics[name] or (math.isnan(value) and math.isnan(metrics[name]))
             for name, value in last.items()
@@ -254,7 +263,8 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
             raise BrokenFileError(key, "its last report is not what the record says", "")
 
     checkpoint = functools.partial(_check_checkpoint, records, records.key(trial_id, "checkpoint"))
-    # An unfinished trial loses its steps by a broken checkpoint, a finished one only its model.
+    # With a broken checkpoint an unfinished trial must start over. A finished one has lost its network, which no
+    # command can make again. (file of the trial, remedy, function that raises where the file is broken)
     checks: list[tuple[str, Repair, Callable[[], object]]] = [
         ("checkpoint/latest.json", "" if record else "trial", checkpoint),
         ("metrics.parquet", "trial", check_metrics),
@@ -263,7 +273,7 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     found = [
         finding
         for name, repair, read in checks
-        for finding in _attempt(records.key(trial_id, name), read, repair, trial_id)
+        for finding in _try_read(records.key(trial_id, name), read, repair, trial_id)
     ]
     artifacts = [
         records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
@@ -272,49 +282,53 @@ def _trial(records: StudyRecords, trial_id: str) -> list[Finding]:
     return found + [Finding(artifact, "it is missing", "trial", trial_id) for artifact in missing]
 
 
-def _file(records: StudyRecords, key: str) -> list[Finding]:
-    """Return the defect of one of the study's files outside its trials.
+def _check_file(records: StudyRecords, key: str) -> list[Finding]:
+    """Return the defect of one of the study's files outside its trials; [] where it is sound.
 
-    Each kind of file is read by what writes it.
+    `key` is the file's path within the study. Files of an unknown kind are sound.
     """
     full_key = f"{records.study}/{key}"
     levels = key.split("/")
+    # JSON files of a pattern.
     for pattern, file, repair in FILES:
         if pattern.count("/") == key.count("/") and fnmatch.fnmatchcase(key, pattern):
             of = levels[1] if repair == "search" else ""
             read = functools.partial(file.read, records.store, full_key)
-            return _attempt(full_key, read, repair, of)
-    if (kind := kind_of(key)) is not None:
-        return _attempt(
+            return _try_read(full_key, read, repair, of)
+    # Parts of compact/.
+    kind = kind_of(key)
+    if kind is not None:
+        return _try_read(
             full_key, lambda: decode_part(records.store.read(full_key), full_key, kind), "delete"
         )
+    # All others.
     match levels:
         case ["study.json"]:
-            return _attempt(full_key, records.document, "file")
+            return _try_read(full_key, records.document, "file")
         case [name] if name == PLAN:
-            return _attempt(full_key, lambda: read_planned(records), "file")
+            return _try_read(full_key, lambda: read_planned(records), "file")
         case ["given", digest, "latest.json"]:
-            return _attempt(
+            return _try_read(
                 full_key, lambda: _check_checkpoint(records, records.given(digest)), "delete"
             )
         case ["code", name] if name.endswith(".json"):
-            return _attempt(full_key, lambda: _check_code(records, name.removesuffix(".json")))
+            return _try_read(full_key, lambda: _check_code(records, name.removesuffix(".json")))
         case ["code", name] if name.endswith(".zip"):
-            return _attempt(full_key, lambda: read_sources(records, name.removesuffix(".zip")))
+            return _try_read(full_key, lambda: read_sources(records, name.removesuffix(".zip")))
     return []
 
 
 def _check_code(records: StudyRecords, digest: str) -> None:
-    """Raise `BrokenFileError` where the digests of a code's modules do not come to its own."""
+    """Raise `BrokenFileError` where `digest`, by which the code is named, is not the digest of its modules."""
     version = read_version(records, digest)
     if version is not None and digest_of(version.modules) != digest:
         raise BrokenFileError("", "its modules come to another digest", VERSION_FILE.remedy)
 
 
 def _check_checkpoint(records: StudyRecords, folder: str) -> None:
-    """Raise an error where a checkpoint's marker or one of its files is broken.
+    """Raise `StorageError` where a checkpoint's marker or one of its files is broken.
 
-    `folder` is its key in the storage. `FileNotFoundError` where there is no marker, and so no checkpoint.
+    `folder` is the key of the checkpoint's folder. Raises `FileNotFoundError` where there is no checkpoint.
     """
     marker = f"{folder}/latest.json"
     MARKER_FILE.read(records.store, marker)
@@ -325,12 +339,12 @@ def _check_checkpoint(records: StudyRecords, folder: str) -> None:
             )
 
 
-def _attempt(
+def _try_read(
     key: str, read: Callable[[], object], repair: Repair = "", of: str = ""
 ) -> list[Finding]:
-    """Return the finding that reading a file gives; [] where it is sound or not there.
+    """Call `read`; return a list with the finding where it raises `StorageError`, else [].
 
-    `read` raises where it is broken; `repair` and `of` are those of the finding.
+    A file that is not there gives [] too. `key`, `repair` and `of` are those of the finding.
     """
     try:
         read()
@@ -342,7 +356,7 @@ def _attempt(
 
 
 def _finding(key: str, error: StorageError, repair: Repair, of: str) -> Finding:
-    """Return what an error says of a file; one that cannot be reached is not broken, and has no remedy."""
+    """Return the finding of an error: a file that could not be reached is not broken, so it has no remedy."""
     if isinstance(error, BrokenFileError):
         return Finding(key, error.problem, repair, of)
     return Finding(key, str(error), of=of)
