@@ -327,8 +327,8 @@ MUTANTS = (
         f"{TESTS}/running/engine/test_overdue.py",
         (
             "the time to a first report counts as an interval",
-            "usual_times = self._intervals if clock.reports else self._firsts",
-            "usual_times = self._intervals",
+            "mean = (self._intervals if clock.reports else self._firsts)[clock.arm]",
+            "mean = self._intervals[clock.arm]",
         ),
     ),
     *_mutants(

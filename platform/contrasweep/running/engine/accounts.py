@@ -1,7 +1,7 @@
-"""The accounts of a run: which trials run, what each has used, which are overdue, and whether anything more may start.
+"""The accounts of a run: which trials run, what each has used, which are overdue, and whether more trials may start.
 
-A trial is overdue that is silent for longer than is usual, which is learned from the reports themselves, or that has
-run out of its time. Pure bookkeeping; whoever asks brings the time.
+A trial is overdue when it has not reported for longer than usual, or has passed a time limit. What is usual is learned
+from the reports. The clocks read no time themselves: callers pass it as `now`.
 """
 
 import time
@@ -16,15 +16,27 @@ from contrasweep.storage.record import Record, TrialNotes
 from contrasweep.trial import Trial
 
 SILENT_FACTOR = 10.0
-"""A trial is silent that has not reported for so many times its usual interval,"""
+"""A trial is silent after so many of its usual intervals without a report."""
 MIN_SILENCE_S = 60.0
-"""but at least for so long;"""
+"""A trial is silent after so many seconds at the earliest."""
 UNKNOWN_SILENCE_S = 300.0
-"""and for so long where no trial has reported yet, since imports and data come before a first report."""
+"""Seconds until a trial is silent where no interval is known: imports and data come before a first report."""
 LATE_S = 20.0
-"""A trial is late that has not reported for so long beyond its usual interval."""
+"""A trial is late so many seconds after its usual interval."""
 LOOK_S = 15.0
-"""A late trial is looked at again after so long, or after a twentieth of its silence."""
+"""A late trial is looked at again after so many seconds, or after a twentieth of its silence."""
+
+
+@dataclass
+class _Mean:
+    """A mean of seconds that grows value by value."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def value(self) -> float | None:
+        """Return the mean; None before the first value."""
+        return self.total / self.count if self.count else None
 
 
 @dataclass
@@ -36,8 +48,8 @@ class _Clock:
     trained: float  # seconds of training before `heard`
     reports: int = 0
     first: float = 0.0  # when it first reported in this attempt
-    told: bool = False  # whether its silence was said
-    look_at: float = 0.0  # when it is looked at next
+    silence_told: bool = False  # whether `Overdue.silent` has returned this silence
+    look_at: float = 0.0  # when `Overdue.late` may return it next
 
     def interval(self) -> float | None:
         """Return the mean seconds between its reports; None before the second one."""
@@ -51,58 +63,59 @@ class Overdue:
         self.trial_s = trial_s
         self.report_s = report_s
         self._clocks: dict[str, _Clock] = {}
-        # arm -> the sum of the seconds from report to report, and their number
-        self._intervals: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-        # arm -> the same of the seconds from the start to the first report
-        self._firsts: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0])
+        # arm -> mean seconds from report to report, and from the start to the first report
+        self._intervals: defaultdict[str, _Mean] = defaultdict(_Mean)
+        self._firsts: defaultdict[str, _Mean] = defaultdict(_Mean)
 
     def started(self, trial_id: str, arm: str, trained: float, now: float) -> None:
-        """Start the clock of a trial that begins, or goes on after `trained` seconds."""
+        """Start the clock of a trial that begins at the time `now`, or resumes after `trained` seconds of training."""
         self._clocks[trial_id] = _Clock(arm, now, trained)
 
     def reported(self, trial_id: str, count: int, trained: float, now: float) -> None:
-        """Set the clock of a trial that has reported `count` times more, after `trained` seconds in all.
+        """Set the clock of a trial that has made `count` more reports, after `trained` seconds of training in all.
 
         Does nothing where `count` is 0, and for a trial that has no clock.
         """
         clock = self._clocks.get(trial_id)
         if clock is None or not count:
             return
-        # The first reports of a trial come after its start, which counts once. Later ones share the time since the
-        # last.
-        usual_times = self._intervals if clock.reports else self._firsts
-        usual_times[clock.arm][0] += now - clock.heard
-        usual_times[clock.arm][1] += count if clock.reports else 1
+        # Several reports may come at once. They share the time since the last report, except for the first reports of a
+        # trial: the time from its start to these is one value.
+        mean = (self._intervals if clock.reports else self._firsts)[clock.arm]
+        mean.total += now - clock.heard
+        mean.count += count if clock.reports else 1
         if not clock.reports:
             clock.first = now
         clock.reports += count
         clock.heard = now
         clock.trained = trained
-        clock.told = False
+        clock.silence_told = False
 
     def ended(self, trial_id: str) -> None:
-        """Drop the clock of a trial that has its record, or no worker any more."""
+        """Remove the clock of a trial that has its record, or has no worker any more."""
         self._clocks.pop(trial_id, None)
 
     def timed_out(self, now: float) -> dict[str, str]:
-        """Return trial id -> which limit it has passed, in words, of each trial that has passed one."""
-        over = {}
+        """Return trial id -> a sentence on the limit that it has passed, of each trial that has passed one."""
+        reasons = {}
         for trial_id, clock in self._clocks.items():
-            silent = now - clock.heard  # counts as training
-            if self.trial_s is not None and clock.trained + silent > self.trial_s:
-                over[trial_id] = (
-                    f"timed out after {duration(clock.trained + silent)} (trial_hours is {self.trial_s / 3600:g})"
+            # The time since the last report counts as training.
+            silence = now - clock.heard
+            trained = clock.trained + silence
+            if self.trial_s is not None and trained > self.trial_s:
+                reasons[trial_id] = (
+                    f"timed out after {duration(trained)} (trial_hours is {self.trial_s / 3600:g})"
                 )
-            elif self.report_s is not None and silent > self.report_s:
-                over[trial_id] = (
-                    f"timed out after {duration(silent)} without a report (report_minutes is {self.report_s / 60:g})"
+            elif self.report_s is not None and silence > self.report_s:
+                reasons[trial_id] = (
+                    f"timed out after {duration(silence)} without a report (report_minutes is {self.report_s / 60:g})"
                 )
-        return over
+        return reasons
 
     def silent(self, now: float) -> dict[str, str]:
-        """Return trial id -> how long it is silent, in words, of trials that report later than usual.
+        """Return trial id -> a phrase on its silence, such as `no report for 3 min`, of trials that are newly silent.
 
-        Each is returned once, until it reports again.
+        A trial is returned once, and again only after another report.
         """
         silences = {}
         for trial_id, clock in self._clocks.items():
@@ -111,16 +124,16 @@ class Overdue:
             patience = (
                 UNKNOWN_SILENCE_S if usual is None else max(MIN_SILENCE_S, SILENT_FACTOR * usual)
             )
-            if not clock.told and silence > patience:
-                clock.told = True
+            if not clock.silence_told and silence > patience:
+                clock.silence_told = True
                 usually = "" if usual is None else f", usually every {duration(usual)}"
                 silences[trial_id] = f"no report for {duration(silence)}{usually}"
         return silences
 
     def late(self, now: float) -> dict[str, float]:
-        """Return trial id -> when it last reported, of trials that are late and to be looked at now.
+        """Return trial id -> when it last reported, of late trials that somebody should look at now.
 
-        Each is looked at again after `LOOK_S`, or after a twentieth of its silence where that is longer.
+        A trial is returned again after `LOOK_S`, or after a twentieth of its silence where that is longer.
         """
         late = {}
         for trial_id, clock in self._clocks.items():
@@ -130,38 +143,35 @@ class Overdue:
         return late
 
     def _usual(self, clock: _Clock) -> float | None:
-        """Return the usual seconds up to a trial's next report; None where nothing tells.
+        """Return the seconds that usually pass before a trial's next report; None where no trial of its arm tells.
 
-        By its own reports from the second on, else by the mean of its arm's: of first reports before its first.
+        From its second report on, these are the mean of its own intervals. Before, they are the arm's mean: of
+        intervals, or, before the first report, of the times from start to first report.
         """
         interval = clock.interval()
         if interval is not None:
             return interval
-        total, count = (self._intervals if clock.reports else self._firsts)[clock.arm]
-        return total / count if count else None
+        return (self._intervals if clock.reports else self._firsts)[clock.arm].value()
 
 
 MAX_HOSTS_LOST = 20
-"""Hosts that a trial may lose in a row without getting further."""
+"""Hosts that a trial may lose in a row without a new step in between."""
 
 
 @dataclass
 class ActiveTrial:
-    """A trial that was handed out and has no record yet, with the notes of its source.
-
-    `seconds` of training and `step` are those that its worker reported last. `hosts_lost` counts the hosts that it lost
-    since it last got further. `stopped`: its source stopped it early. `lost_waiting`: the loss of its worker was
-    reported again while the trial waited to go on. `record`: its record, as its worker sent it.
-    """
+    """A trial that was handed out and has not ended."""
 
     trial: Trial
-    notes: TrialNotes
-    seconds: float | None = None
-    step: int = 0
-    hosts_lost: int = 0
-    stopped: bool = False
-    lost_waiting: bool = False
-    record: Record | None = None
+    notes: TrialNotes  # of its source
+    seconds: float | None = None  # of training, as its worker reported last
+    step: int = 0  # as its worker reported last
+    hosts_lost: int = 0  # since its last new step
+    stopped: bool = False  # whether its source stopped it early
+    lost_waiting: bool = (
+        False  # whether its worker's loss was reported again while it waited to resume
+    )
+    record: Record | None = None  # as its worker sent it
 
 
 class Accounts:
@@ -174,7 +184,7 @@ class Accounts:
         self.active: dict[str, ActiveTrial] = {}  # by trial id
         self.ended = 0  # trials
         self._fault = ""
-        # trial id -> seconds of training, of trials that were stopped early; a search may let them go on
+        # trial id -> seconds of training, of trials that were stopped early; a search may resume them
         self._seconds: dict[str, float] = {}
 
     @property
@@ -187,7 +197,7 @@ class Accounts:
         self._fault = self.fault or reason
 
     def closing(self) -> bool:
-        """Whether nothing more is started: a budget is used up, or there is a fault."""
+        """Return whether no further trial starts: a budget is used up, or there is a fault."""
         return bool(self.fault or self.budget.used_up())
 
     def begin(self, trial: Trial, notes: TrialNotes) -> ActiveTrial:
@@ -202,16 +212,16 @@ class Accounts:
         return active
 
     def started(self, active: ActiveTrial, gpus: float) -> None:
-        """Start the clocks of a trial on so many `gpus`: a worker begins it, or goes on with it."""
+        """Start the clocks of a trial: a worker with `gpus` GPUs, or a share of one, begins or resumes it."""
         self.overdue.started(
             active.trial.id, active.trial.arm, active.seconds or 0.0, time.monotonic()
         )
         self.budget.started(active.trial.id, gpus)
 
     def reported(self, active: ActiveTrial, reports: list[Row], seconds: float) -> bool:
-        """Count what a worker reports, after so many `seconds` of training in all.
+        """Count the reports of a worker, after `seconds` of training in all.
 
-        Return whether the trial got further than it ever was.
+        Return whether the trial has reached a new step; after a lost host it repeats earlier ones.
         """
         active.seconds = seconds
         self.overdue.reported(active.trial.id, len(reports), seconds, time.monotonic())
@@ -223,9 +233,9 @@ class Accounts:
         return True
 
     def lost_host(self, active: ActiveTrial) -> bool:
-        """Count the loss of a trial's host; whether the trial may be tried on another.
+        """Count the loss of a trial's host; return whether the trial may run on another one.
 
-        It may not after `MAX_HOSTS_LOST` losses without progress: the trial itself may be what kills them.
+        It may not after `MAX_HOSTS_LOST` losses without progress, because the trial itself may kill its hosts.
         """
         active.hosts_lost += 1
         return active.hosts_lost < MAX_HOSTS_LOST
@@ -233,11 +243,12 @@ class Accounts:
     def end(self, record: Record) -> bool:
         """Close the account of a trial that has its record; return whether it had an account."""
         self.overdue.ended(record.trial_id)
-        if (active := self.active.pop(record.trial_id, None)) is None:
+        active = self.active.pop(record.trial_id, None)
+        if active is None:
             return False
         self.ended += 1
         self.budget.ended(record)
-        # A search may let a stopped trial go on, whose training time then counts from here.
+        # If a search resumes a trial that was stopped, its training time continues from here.
         if record.status.stopped_early and active.seconds is not None:
             self._seconds[record.trial_id] = active.seconds
         return True

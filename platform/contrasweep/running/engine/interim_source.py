@@ -1,7 +1,7 @@
-"""The source of a study that is looked at as it grows: each stage is followed by an interim analysis.
+"""The source of a study with interim analyses (looks): it trains stage by stage, with a look after each stage.
 
-After a stage comes the next stage of what is still open. What an interim analysis decides is written before anything
-that follows from it.
+A look decides comparisons; the next stage has the trials of those that are still open. The decision is written before
+the first trial that follows from it.
 """
 
 from collections import deque
@@ -22,14 +22,17 @@ from contrasweep.tuning.sweep_source import SweepSource
 
 
 class InterimSource(Source):
-    """The trials of `inner` (the first stage, of a sweep its search too), then stage by stage what the looks grant."""
+    """The trials of the first stage, which the source `inner` hands out, and then the stages that the looks grant.
+
+    In a sweep the inner source also hands out the trials of the search.
+    """
 
     def __init__(
         self, plan: Plan, inner: Source, records: StudyRecords, say: Callable[[str], None]
     ) -> None:
         """Wrap the source `inner` of `plan`'s first stage; `say` receives a line for each look.
 
-        Looks that are due by what `records` has are taken at once.
+        Where `records` has all trials of the first stage, the looks that are due are taken at once.
         """
         self.inner = inner
         self.records = records
@@ -38,8 +41,8 @@ class InterimSource(Source):
         self.declared = plan
         self.waiting: deque[Trial] = deque()  # of the present stage, to be handed out
         self.running: set[str] = set()  # ids of trials that were handed out and have no record
-        self.over = False  # whether the last look was taken
-        # The first stage was finished by an earlier run: what follows it is known now.
+        self.over = False  # whether no stage follows
+        # An earlier run has finished the first stage.
         if inner.finished:
             self._advance()
 
@@ -56,11 +59,12 @@ class InterimSource(Source):
         return self.over and not self.waiting
 
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
-        """Return a trial of this stage; None while its last ones run; afterwards the first trial of the next stage.
+        """Return the next trial of the present stage, or of the next stage once all trials of the present one ended.
 
-        `Finished` once no stage follows. Arms of `paused_arms` suggest no new trial of a search.
+        None while the last trials of a stage run; `Finished` once no stage follows. In a search, the arms in
+        `paused_arms` suggest no new trial.
         """
-        # The first stage comes from the inner source, and its end too.
+        # The first stage comes from the inner source, until that is finished.
         if not self.waiting and not self.inner.finished:
             following = self.inner.next(paused_arms)
             if isinstance(following, Next):
@@ -85,7 +89,7 @@ class InterimSource(Source):
         )
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Return whether a trial goes on: as the search says for its trials, and always for replicates."""
+        """Return whether a trial goes on: the search decides for its own trials; replicates always go on."""
         return self.inner.keep_going(trial_id, reports)
 
     def done(self, record: Record) -> None:
@@ -94,9 +98,10 @@ class InterimSource(Source):
         self.inner.done(record)
 
     def retry(self, trial_id: str) -> bool:
-        """Return whether an ended trial runs again after all: what the inner source says while it hands out trials.
+        """Return whether a trial that ended runs again after all.
 
-        False once a look has counted the trial.
+        The inner source decides while it hands out trials. Later the answer is False, because a look has counted the
+        trial.
         """
         if self.inner.finished or not self.inner.retry(trial_id):
             return False
@@ -110,16 +115,16 @@ class InterimSource(Source):
     def _advance(self) -> None:
         """Take the looks that are due, until there are trials to run or nothing is open."""
         while not self.over and not self.waiting:
-            # The trials up to this stage are the study's plan from now on: the table has them.
+            # The stored plan has the trials up to this stage, so that the table shows them.
             plan = self.plan
-            now = stage(plan, self.records)
+            present = stage(plan, self.records)
             frame = plan.to_frame()
-            granted = {trial.id for trial in now.trials}
+            granted = {trial.id for trial in present.trials}
             frame = frame[frame["trial_id"].isin(granted)].reset_index(drop=True)
             write_planned(self.records, frame, self.declared.digest)
             # Where all of them have a record already, the look after them is due.
             finished = self.records.finished()
-            self.waiting.extend(trial for trial in now.trials if trial.id not in finished)
-            self.over = now.over
+            self.waiting.extend(trial for trial in present.trials if trial.id not in finished)
+            self.over = present.over
             if not self.waiting and not self.over:
-                self.say(take_look(plan, now, self.records))
+                self.say(take_look(plan, present, self.records))

@@ -1,4 +1,4 @@
-"""The loop over the trials of a run, whatever engine runs them: which is next, what it reports, and how it ends."""
+"""The loop over the trials of a run, for any engine: which trial is next, what it reports, and how it ends."""
 
 import time
 from collections import Counter, defaultdict
@@ -36,7 +36,7 @@ class StudyCode:
     def __init__(
         self, records: StudyRecords, current: CurrentCode, on_message: Callable[[str], object]
     ) -> None:
-        """Keep where sources are stored. `on_message` receives a line where they cannot be."""
+        """Store sources among `records`. `on_message` receives a line for each source that cannot be stored."""
         self.records = records
         self.current = current
         self.on_message = on_message
@@ -47,16 +47,17 @@ class StudyCode:
         code = self.current.of(trial.trainable, trial.config)
         version = code.version
         if version.digest not in self._kept:
-            if warning := write_code(self.records, code):
+            warning = write_code(self.records, code)
+            if warning:
                 self.on_message(warning)
             self._kept.add(version.digest)
         return CodeRef(version.digest, version.commit, version.dirty)
 
 
 class TrialLoop:
-    """Takes trials from the queue, keeps the accounts, and gives each record to all that it concerns.
+    """Takes trials from the queue, keeps the accounts, and passes each record to the source, places and display.
 
-    All calls come from the driver's one thread. What is called with the id of a trial that has ended does nothing.
+    All methods are called from the driver's main thread. With the id of a trial that has ended they do nothing.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class TrialLoop:
     ) -> None:
         """Make the loop of one run.
 
-        `unreported` is the study's metric where no trial has reported it yet, "" where one has. `has_files` are the ids
-        of the trials of which something is in the storage; None: that is not known.
+        `unreported` is the study's metric while no trial has reported it, and "" once one has. `has_files` are the ids
+        of the trials that have files in the storage; None: these are not known.
         """
         self.queue = queue
         self.accounts = accounts
@@ -84,26 +85,26 @@ class TrialLoop:
         self._unreported = unreported
         self._silent = Counter[str]()  # arm -> trials of a grid that failed before any report
         self._has_files = has_files
-        self._noticed: set[tuple[str, str]] = set()  # arm and notice: each is said once
-        # The arms that others are compared with: see `_compare_with_floors`.
+        self._noticed: set[tuple[str, str]] = set()  # (arm, name of a notice) that was said
+        # Arms that the others should beat: see `_compare_with_floors`.
         trainables = self.placements.footprints.trainables
         self._floors = {
             arm for arm, function in trainables.items() if getattr(function, "floor", False)
         }
-        # dataset's digest and fold -> arm -> the metric of its first trial there
+        # (digest of the dataset, fold) -> arm -> the metric of its first trial there
         self._scores: defaultdict[tuple[str, int | None], dict[str, float]] = defaultdict(dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a plain object: Tune pickles its configuration for a restore, which is never used here.
+        """Pickle as an empty object, because the loop holds open files, which cannot be pickled.
 
-        The loop holds open files, which cannot be pickled.
+        Tune pickles its configuration to restore it later, which never happens here.
         """
         return object, ()
 
     def next(self) -> ActiveTrial | Finished | None:
         """Hand out the next trial, which runs from now on; None: none now; `Finished`: none any more.
 
-        Trials that need not run end on the way, with their records.
+        Trials that the queue returns without need to run are ended here, with their records.
         """
         while not self.accounts.closing():
             match self.queue.next(running=bool(self.accounts.active)):
@@ -114,14 +115,16 @@ class TrialLoop:
                 case Next() as candidate:
                     self.placements.place(candidate.trial)
                     return self.accounts.begin(candidate.trial, candidate.notes)
-                case nothing:  # None, or `Finished`
-                    return nothing
+                case no_trial:  # None, or `Finished`
+                    return no_trial
         return Finished()
 
     def begin_again(self) -> None:
         """Queue every trial that has no record, because the engine starts once more."""
+        # Records that workers wrote while no engine ran end their trials.
         for active in list(self.accounts.active.values()):
-            if (record := self._recorded(active)) is not None:  # written while nobody listened
+            record = self._recorded(active)
+            if record is not None:
                 self._end(record)
         self.queue.requeued = [
             Next(active.trial, active.notes) for active in self.accounts.active.values()
@@ -131,9 +134,10 @@ class TrialLoop:
             self.progress.lost(trial_id)
 
     def placed_again(self, waiting: Iterable[str]) -> list[ActiveTrial]:
-        """Place trials anew, by their ids, that were handed out and wait; return those that have another place now.
+        """Place trials anew that were handed out and wait; return those that have another place now.
 
-        Where hosts are started by demand, many wait, and the first were placed by what little was known then.
+        `waiting` are their ids. Where hosts are started by demand, many trials wait, and little was known of their
+        memory when they were placed first.
         """
         self.queue.look()
         if not self.placements.outdated:
@@ -149,7 +153,7 @@ class TrialLoop:
         return [entry for entry in active if entry.trial.id in changed]
 
     def requeue(self, trial_id: str) -> bool:
-        """Queue a trial that the engine gave up, within the limit of lost hosts; return whether it was queued."""
+        """Queue a trial again that the engine gave up, unless it lost too many hosts; return whether it was queued."""
         active = self.accounts.active.get(trial_id)
         if active is None or not self.accounts.lost_host(active):
             return False
@@ -157,29 +161,30 @@ class TrialLoop:
         return True
 
     def notes(self, active: ActiveTrial) -> TrialNotes:
-        """Return what the record of a running trial contains on its source and on its present place."""
+        """Return the notes for the record of a running trial: those of its source and of its present place."""
         placed = active.trial.id in self.placements.placed
         return active.notes.joined(self.placements.notes(active.trial)) if placed else active.notes
 
     def has_no_prior_state(self, trial_id: str) -> bool:
-        """Whether it is known that nothing of a trial is in the storage."""
+        """Return whether a trial is known to have no files in the storage."""
         return self._has_files is not None and trial_id not in self._has_files
 
     def started(self, trial_id: str) -> None:
-        """Note that a worker begins a trial, or goes on with it."""
+        """Note that a worker begins or resumes a trial."""
         if self._has_files is not None:
             self._has_files.add(trial_id)
-        if (active := self.accounts.active.get(trial_id)) is not None:
-            # A trial without a GPU counts as one of them: its hours are those of its place.
+        active = self.accounts.active.get(trial_id)
+        if active is not None:
+            # The budget counts the hours of a trial without a GPU as if it had one.
             self.accounts.started(active, float(self.placements.place(active.trial).share) or 1.0)
             self.progress.started(active.trial)
 
     def reported(self, trial_id: str, reports: list[Row], seconds: float) -> bool:
-        """Count what a worker reports after so many `seconds` of training; whether the trial got further than ever.
+        """Count the reports of a worker after `seconds` of training; return whether the trial has reached a new step.
 
         False for a trial that has ended.
         """
-        # "" is in no report: once the metric was seen, nothing is looked for.
+        # No report has a metric of the name "", so once the metric was seen nothing happens here.
         if any(self._unreported in row for row in reports):
             self._unreported = ""
         active = self.accounts.active.get(trial_id)
@@ -192,10 +197,10 @@ class TrialLoop:
         return active is not None and self.accounts.reported(active, reports, seconds)
 
     def _notice(self, arm: str, trial: str, notices: Mapping[str, str]) -> None:
-        """Say what a method finds of a trial, once for its arm.
+        """Say notices on a trial, each once for its arm.
 
-        `trial` is what people read, such as `a lr=0.1 seed=1`. `notices` are sentences by a name, which tells whether
-        the arm had this one already.
+        `trial` is the trial's name for people, such as `a lr=0.1 seed=1`. `notices` are sentences by a name; a name
+        that the arm had before is not said again.
         """
         for name, sentence in notices.items():
             if (arm, name) not in self._noticed:
@@ -203,10 +208,10 @@ class TrialLoop:
                 self.progress.say(f"{trial}: {sentence}")
 
     def _compare_with_floors(self, record: Record) -> None:
-        """Say once of an arm that it scores below a floor on the same test part.
+        """Say once of an arm that it scores below a floor on the same fold of the same dataset.
 
-        A floor is an arm whose trainable says `train.floor = True`, such as nearest neighbours by raw pixels. A test
-        part is a fold of a dataset. There the first trial of each arm counts.
+        A floor is an arm whose trainable has the attribute `floor = True`, such as nearest neighbours by raw pixels. Of
+        each arm the first trial on a fold counts.
         """
         study = self.placements.footprints.study
         scores = self._scores[record.data.digest, record.fold]
@@ -215,15 +220,20 @@ class TrialLoop:
         if value is None or not self._floors:
             return
         scores.setdefault(record.arm, value)
+        # Each arm that is no floor against each floor, as far as they have scores here.
         for arm, floor in product(scores.keys() - self._floors, scores.keys() & self._floors):
             if sign * scores[arm] < sign * scores[floor]:
                 values = f"{study.metric} {scores[arm]:.4g} against {scores[floor]:.4g}"
                 self._notice(arm, f"arm {arm}", {floor: f"it is below {floor}: {values}"})
 
     def goes_on(self, trial_id: str, reports: list[Row]) -> bool:
-        """Whether a trial goes on after these reports: its source may stop it early, a used-up budget stops all."""
-        if (active := self.accounts.active.get(trial_id)) is not None:
-            # Report by report, as they came: the one that ends the trial is the last that the source sees.
+        """Return whether a trial goes on after these reports.
+
+        Its source may stop it early, and a used-up budget or a fault stops all trials.
+        """
+        active = self.accounts.active.get(trial_id)
+        if active is not None:
+            # The source sees report by report, and none after the one that ends the trial.
             keep_going = self.queue.source.keep_going
             if not all(keep_going(trial_id, [row]) for row in reports):
                 active.stopped = True
@@ -232,27 +242,31 @@ class TrialLoop:
         return not self.accounts.closing()
 
     def lost(self, trial_id: str, reason: str) -> None:
-        """Note and say that the worker of a trial is lost, and that the trial starts again."""
+        """Note and say that the worker of a trial is lost for `reason`, and that the trial starts again."""
         self.accounts.overdue.ended(trial_id)  # until a worker begins it again
-        if (active := self.accounts.active.get(trial_id)) is not None:
+        active = self.accounts.active.get(trial_id)
+        if active is not None:
             self.progress.lost(trial_id)
             self.progress.say(
                 f"again: {replicate_of(active.trial, self.progress.axes)}: {reason}; it resumes from its checkpoint"
             )
 
     def worker_recorded(self, trial_id: str, data: bytes) -> None:
-        """Keep a record that a worker has written, from its bytes: `ended` need not read it from the storage."""
-        if (active := self.accounts.active.get(trial_id)) is not None:
+        """Keep the record that a worker has sent as bytes, so that `ended` need not read it from the storage."""
+        active = self.accounts.active.get(trial_id)
+        if active is not None:
             active.record = self.records.parsed(trial_id, data)
 
     def ended(self, trial_id: str) -> None:
-        """End a trial that the engine is done with: it has its record, or was stopped early.
+        """End a trial that the engine has finished: its worker has written the record, or it was stopped early.
 
-        One with neither goes on later, such as when Tune ended by a fault.
+        A trial without either stays active, such as when Tune ended by a fault.
         """
-        if (active := self.accounts.active.get(trial_id)) is None:
+        active = self.accounts.active.get(trial_id)
+        if active is None:
             return
-        if (record := self._recorded(active)) is not None:
+        record = self._recorded(active)
+        if record is not None:
             self._end(record)
         elif active.stopped:
             self.give_up(trial_id, "", Status.PRUNED)
@@ -266,14 +280,22 @@ class TrialLoop:
         *,
         cause: Cause | None = None,
     ) -> None:
-        """Write the record of a trial whose worker could not write one; its metrics are in the storage already.
+        """End a trial whose worker could not write a record: write it here, from the reports in the storage.
 
-        A record that the worker wrote before it was lost stands. `earlier` is what the checkpoint says of a trial that
-        only an earlier driver ran. `cause` is that of a failed trial; None: the method.
+        Where the worker wrote a record before it was lost, that one is used.
+
+        Args:
+            trial_id: The trial; nothing is done where it has ended.
+            error: The traceback; "" where the trial did not fail.
+            status: The status of the record.
+            earlier: What the checkpoint notes of the time before, of a trial that only an earlier driver ran.
+            cause: The cause of a failure; None: the method.
         """
-        if (active := self.accounts.active.get(trial_id)) is None:
+        active = self.accounts.active.get(trial_id)
+        if active is None:
             return
-        if (record := self._recorded(active)) is None:
+        record = self._recorded(active)
+        if record is None:
             record = self._record(active, error, status, earlier, cause)
             self.records.write(record)
             if status.infeasible:
@@ -281,14 +303,14 @@ class TrialLoop:
         self._end(record)
 
     def _recorded(self, active: ActiveTrial) -> Record | None:
-        """Return the record that a worker has written of a running trial; None where there is none."""
+        """Return the record of an active trial that its worker has written; None where there is none."""
         return active.record or self.records.read_one(active.trial.id)
 
     def _end(self, record: Record) -> None:
-        """Pass a record on to all that it concerns.
+        """End a trial by its record, and stop the run where it makes no sense to go on.
 
-        Where the trial ended without the study's metric, and no trial has reported that yet, nothing more may run; nor
-        where many trials, of all arms, failed before they reported anything.
+        That is where the trial ended without the study's metric and no trial has reported the metric yet, and where
+        many trials, of all arms, failed before they reported anything.
         """
         if not self.accounts.end(record):
             return
@@ -300,24 +322,26 @@ class TrialLoop:
             self._compare_with_floors(record)
         if record.status.failed:
             self.progress.say(failure_line(record, self.records.storage, self.progress.axes))
-            # Silent: no cause outside the method, no report, and no trial of a sweep, which learns from failures.
+            # Failures before any report are counted, except for causes outside the method, and except in a sweep, which
+            # learns from failures.
             if not (record.missing or record.metrics or record.notes.phase):
                 self._silent[record.arm] += 1
-        if self._unreported in record.metrics:  # its last reports come with the record
+        # The last reports of a trial come with its record only.
+        if self._unreported in record.metrics:
             self._unreported = ""
-        # It was trained to its end. An earlier report with the metric shows that its name is right.
+        # The trial was trained to its end and lacks the metric at last. If an earlier report has it, its name is right.
         if self._unreported and lacks_metric(record):
             if any(self._unreported in row for row in self.records.metrics(record.trial_id)):
                 self._unreported = ""
             else:
                 self.accounts.stop(unreported_metric(self._unreported, record))
-        # Of each arm at least one trial was silent.
+        # Many trials failed before any report, of each arm at least one.
         every_arm = len(self._silent) == len(self.placements.footprints.study.arms)
         if self._unreported and every_arm and self._silent.total() >= MOST_SILENT:
             self.accounts.stop(NOTHING_REPORTED.format(self._silent.total()))
 
     def _end_infeasible(self, infeasible: Infeasible) -> None:
-        """End a trial that fits no host: by its record of an earlier run, else by a new one that says why."""
+        """End a trial that fits no host, by its record of an earlier run or by a new one that says why."""
         candidate = infeasible.candidate
         record = infeasible.record
         self.accounts.begin(candidate.trial, candidate.notes)
@@ -332,9 +356,9 @@ class TrialLoop:
             self._end(record)
 
     def _end_stopped(self, candidate: Next) -> None:
-        """Write the record of a trial that an earlier driver did not live to stop.
+        """Write the record of a trial that an earlier driver should have stopped, but was lost before.
 
-        It is the record that this driver would have written, with what the trial's checkpoint knows of the time before.
+        The record is as that driver would have written it: the trial's checkpoint has the notes of that time.
         """
         trial = candidate.trial
         if self.placements.fits(trial):
@@ -351,29 +375,28 @@ class TrialLoop:
         earlier: Extra | None,
         cause: Cause | None,
     ) -> Record:
-        """Return the record of a trial from its reports in the storage; arguments are those of `give_up`.
+        """Return the record of a trial, made from its reports in the storage; the arguments are those of `give_up`.
 
-        Its time of training is what its worker said last, else the time from its first report to its last.
+        The seconds of training are those that the worker said last, or else the time from the first report to the last.
         """
         owner = read_owner(self.records, active.trial.id)
         trial = active.trial
         notes = self.notes(active)
-        # By the hosts that refused it a later run knows whether to try it.
+        # A later run tries an infeasible trial again only on other hosts than these.
         if status.infeasible:
             notes = notes.joined(TrialNotes(refused_by=str(self.placements.inventory)))
         rows = self.records.metrics(trial.id)
         now = time.time()
         code = self.code.of(trial)
         seconds = rows[-1]["time"] - rows[0]["time"] if rows else 0.0
-        # An earlier driver ran it: what that one noted beside the checkpoint is not known here otherwise.
+        # Only an earlier driver ran the trial: its place, time and code are known from the checkpoint alone.
         if earlier is not None:
             placed = TrialNotes(gpus=earlier.gpus, cost_per_hour=earlier.cost_per_hour)
             notes = notes.joined(placed)
             seconds = max(seconds, earlier.seconds)
-            same = earlier.code in (None, code.digest)
-            code = replace(
-                code if same else CodeRef(earlier.code or ""), earlier=earlier.earlier_code
-            )
+            if earlier.code is not None and earlier.code != code.digest:
+                code = CodeRef(earlier.code)
+            code = replace(code, earlier=earlier.earlier_code)
         return Record.of(
             trial,
             status=status,

@@ -1,7 +1,7 @@
 """Every use of what Ray does not promise: its private modules and attributes, and the words of its errors.
 
-Each use has a reason and a guard. `lacking` says, as a run starts, which of them this release of Ray has no place for;
-the run goes on without these features. No other module touches the names below.
+Each use has a reason and a guard. As a run starts, `lacking` names the features whose private names this release of Ray
+does not have, and the run goes on without them. No other module touches the names below.
 """
 
 import contextlib
@@ -19,22 +19,23 @@ import ray
 from ray.tune.experiment import Trial as TuneTrial
 
 HOST_LOST = re.compile(r"its node has died|actor is temporarily unavailable")
-"""Ray's words of an actor that was lost with its host: the host has given no sign for a while, or the connection broke
+"""Ray's words for an actor that was lost with its host: the host has given no sign for a while, or the connection broke
 and within a second no host said that the process had ended."""
 FAILURE = re.compile(r"^Failure # \d+ .*\n", re.MULTILINE)
 """The line before each traceback in the file of a trial's errors."""
 RAISED = re.compile(r"(\x1b\[\d+m)?ray::")
-"""How the traceback of an error begins that a living worker raised."""
+"""The beginning of the traceback of an error that a living worker raised."""
 NEVER_RAN = "The actor never ran"
+"""Ray's words for an actor whose process never began."""
 SLOW_START = re.compile("timed out during startup|Timed out waiting for file .*gcs_server_port")
-"""Ray's words where its processes took longer to start than Ray waits."""
+"""Ray's words when its processes took longer to start than Ray waits."""
 GCS_WAIT = "RAY_gcs_server_port_wait_time_s"
-"""The variable of the environment with the seconds that Ray waits for its GCS. No other thread runs in this time."""
+"""The environment variable with the seconds that Ray waits for its GCS. No other thread runs in this time."""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Names of Ray that a feature needs, and the consequence where Ray lacks one of them."""
+    """The private names of Ray that a feature needs, and the consequence, in words, where Ray lacks one of them."""
 
     names: tuple[str, ...]
     without: str
@@ -115,17 +116,16 @@ TRIAL_NAMES = (
     "temporary_state.ray_actor",
     "_default_result_or_future",
 )
-"""Attributes of Tune's account of a trial."""
+"""Attributes of Tune's trial object."""
 
 
 def lacking() -> Iterator[str]:
-    """Yield a line for each feature that is off because Ray lacks its names. Ray must be connected.
-
-    Attributes of a trial are there only on a trial, so one is made and looked at.
-    """
+    """Yield a line for each feature that is off because Ray lacks its names. Ray must be connected."""
     for feature in FEATURES:
-        if gone := [name for name in feature.names if not _has(name)]:
-            yield f"Ray {ray.__version__} has no {gone[0]}: {feature.without}"
+        missing = [name for name in feature.names if not _has(name)]
+        if missing:
+            yield f"Ray {ray.__version__} has no {missing[0]}: {feature.without}"
+    # The class has no attributes of an instance, so a trial is made and looked at.
     trial = TuneTrial("none", stub=True)
     for name in TRIAL_NAMES:
         try:
@@ -136,9 +136,9 @@ def lacking() -> Iterator[str]:
 
 
 def adapt(say: Callable[[str], object]) -> Callable[[], None]:
-    """Make Ray Tune treat workers, hosts and credentials as a run needs it; return what `keep_places` returns.
+    """Change Ray Tune's treatment of workers, hosts and credentials for a run; return what `keep_places` returns.
 
-    `say` is told what is `lacking`.
+    `say` receives the lines of `lacking`.
     """
     for line in lacking():
         say(line)
@@ -151,7 +151,7 @@ def adapt(say: Callable[[str], object]) -> Callable[[], None]:
 
 
 def leave_callbacks_alone() -> None:
-    """Switch off the counting of callbacks for Ray's usage statistics, which would import MLflow and take seconds."""
+    """Keep Ray from counting callbacks for its usage statistics, which would import MLflow and take seconds."""
     if _all(CALLBACKS):
         _named("ray.air._internal.usage").tag_callbacks = lambda callbacks: False
 
@@ -164,7 +164,7 @@ def keep_credentials() -> None:
 
 
 def forgive_lost_hosts() -> None:
-    """Make Tune count no failure for a host that is lost without notice, as it already does after a notice."""
+    """Keep Tune from counting the loss of a host as a failure. Ray itself does so only for an announced loss."""
     if _all(PREEMPTED):
         ray.exceptions.RayActorError.preempted = property(
             lambda error: (
@@ -174,9 +174,9 @@ def forgive_lost_hosts() -> None:
 
 
 def replace_refusing_workers(say: Callable[[str], object]) -> None:
-    """Replace a worker that answers `TuneTrial.reset` with a text, since it cannot take the trial.
+    """Make Tune replace a worker that answers `TuneTrial.reset` with a text, because it cannot take the next trial.
 
-    The worker is stopped, and the trial waits for a new one; Tune itself would end the trial. `say` is told each text
+    The worker is stopped, and the trial waits for a new one. Tune alone would end the trial. `say` receives each text
     once.
     """
     if not _all(REFUSED):
@@ -194,7 +194,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
         if answer not in told_texts:
             told_texts.add(answer)
             say(answer)
-        # The trial does not reset any more and has no actor; its actor is stopped, and a new one is asked for.
+        # Tune's own steps: unlink the trial and its actor, stop the actor, and request a new one for the trial.
         controller._resetting_trials.remove(trial)
         actor = controller._trial_to_actor.pop(trial)
         del controller._actor_to_trial[actor]
@@ -207,7 +207,7 @@ def replace_refusing_workers(say: Callable[[str], object]) -> None:
 
 
 def ask_no_location() -> None:
-    """Keep Tune from asking each worker for its host: one call less for each trial, as nobody reads the answer."""
+    """Keep Tune from asking each worker for its host, because nobody reads the answer: a call less for each trial."""
     if _all(LOCATION):
         TuneTrial.set_ray_actor = lambda trial, actor: setattr(
             trial.temporary_state, "ray_actor", actor
@@ -215,15 +215,18 @@ def ask_no_location() -> None:
 
 
 def keep_places() -> Callable[[], None]:
-    """Let the placement group of a trial that got another's worker serve the next trial that asks for its like.
+    """Keep the placement group that Tune has requested for a trial and does not need, for the next trial.
 
-    Returns what is to be called in each turn of Tune's loop: it removes the groups that nobody has asked for within a
-    turn. Tune itself would make and remove one for each trial.
+    Tune requests a group for each trial, and gives it up where the trial takes over another's worker. The next request
+    for the same resources is now served by such a group, where Tune alone would remove it and make another.
+
+    Returns a function to be called in each turn of Tune's loop: it removes the groups that were given up a turn ago and
+    not requested since.
     """
     if not _all(PLACES):
         return lambda: None
     managers = _named(_MANAGER)
-    # What Tune has given up in this turn of its loop, and in the one before: (manager, request).
+    # Groups that Tune has given up in this turn of its loop, and in the turn before, as (manager, request).
     given_up_now = list[tuple[Any, Any]]()
     given_up_before = list[tuple[Any, Any]]()
     # Tune's own methods, also where an earlier run of this process has replaced them.
@@ -231,7 +234,7 @@ def keep_places() -> Callable[[], None]:
     cancel = getattr(managers.cancel_resource_request, "plain", managers.cancel_resource_request)
 
     def request_resources(manager: Any, resource_request: Any) -> None:
-        """Serve an equal request by a group that was given up and is still there; else request a new one."""
+        """Take a group of an equal request that was given up; request a new one if there is none."""
         for given_up in (given_up_before, given_up_now):
             if (manager, resource_request) in given_up:
                 given_up.remove((manager, resource_request))
@@ -239,6 +242,7 @@ def keep_places() -> Callable[[], None]:
         request(manager, resource_request)
 
     def cancel_resource_request(manager: Any, resource_request: Any) -> None:
+        """Keep the group, for `request_resources` or `remove_unused`."""
         given_up_now.append((manager, resource_request))
 
     def remove_unused() -> None:
@@ -257,7 +261,7 @@ def keep_places() -> Callable[[], None]:
 
 @contextlib.contextmanager
 def registry_read_once() -> Iterator[None]:
-    """While open, Tune reads its registry of trainables once instead of from the GCS for every trial."""
+    """Make Tune read each trainable from the GCS once, and not for every trial, within the `with` block."""
     if not _all(REGISTRY):
         yield
         return
@@ -281,7 +285,7 @@ def registry_read_once() -> Iterator[None]:
         "register": register_anew,
         "contains": lambda category, key: (category, key) in cached or contains(category, key),
     }
-    # Set on the object they hide the methods of its class, which are there again once they are deleted.
+    # Attributes of the object hide the methods of its class, until they are deleted.
     vars(registry).update(replacements)
     try:
         yield
@@ -293,14 +297,14 @@ def registry_read_once() -> Iterator[None]:
 def waiting_for_resources(controller: Any) -> list[Any]:
     """Return Tune's trials whose actors wait for resources, in the order in which they were handed out.
 
-    `controller` is what Tune gives to a scheduler. [] where this Ray lacks the names. A trial that takes over another's
-    actor does not wait for resources.
+    `controller` is the controller that Tune passes to a scheduler. [] where this Ray lacks the names.
     """
     tune = getattr(controller, "_tune_controller", None)
     if tune is None or not _all(PENDING):
         return []
     pending = set(tune._actor_manager.pending_actors)
     waiting = [trial for trial, actor in tune._trial_to_actor.items() if actor in pending]
+    # A trial that takes over another's actor does not wait for resources.
     return [
         trial
         for trial in waiting
@@ -309,48 +313,49 @@ def waiting_for_resources(controller: Any) -> list[Any]:
 
 
 def request_again(controller: Any, trial: Any, resources: Any) -> None:
-    """Let Tune ask for other resources for one of `waiting_for_resources`."""
-    # Its actor, which has not begun, is given up with its request.
+    """Let Tune request the bundles `resources` for a trial of `waiting_for_resources`, in place of its earlier ones."""
     tune = controller._tune_controller
+    # The trial's actor, which has not begun, is given up with its request.
     actor = tune._trial_to_actor.pop(trial)
     del tune._actor_to_trial[actor]
     tune._remove_actor(actor)
     if trial in tune._staged_trials:
         tune._unstage_trial_with_resources(trial)
-    tune._set_trial_status(trial, TuneTrial.PAUSED)  # Tune sorts those that wait by their resources
+    # Tune keeps pending trials sorted by their resources, so the trial is not pending while these change.
+    tune._set_trial_status(trial, TuneTrial.PAUSED)
     trial.update_resources(resources)
     tune._set_trial_status(trial, TuneTrial.PENDING)
 
 
 @contextlib.contextmanager
 def no_sigterm_handler() -> Iterator[None]:
-    """Keep Ray from installing its handler of SIGTERM as it starts; no public setting does that.
+    """Keep Ray from setting its handler of SIGTERM as it starts, within the `with` block; no public setting does this.
 
-    The handler raises SystemExit, which no caller expects. Of a Ray that has another name for it, this process's own
-    handler is put back at the end.
+    Ray's handler raises SystemExit, which no caller expects. At the end of the block the earlier handler is set again,
+    in case this Ray sets its handler by a function of another name.
     """
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as undo:
         before = signal.getsignal(signal.SIGTERM)
         if before is not None and threading.current_thread() is threading.main_thread():
-            kept.callback(signal.signal, signal.SIGTERM, before)
+            undo.callback(signal.signal, signal.SIGTERM, before)
         if _all(SIGTERM):
             utils = _named("ray._private.utils")
-            kept.callback(setattr, utils, "set_sigterm_handler", utils.set_sigterm_handler)
+            undo.callback(setattr, utils, "set_sigterm_handler", utils.set_sigterm_handler)
             utils.set_sigterm_handler = bool  # does nothing
         yield
 
 
 def forget_authentication() -> None:
-    """Let Ray read the way of authentication again, which it keeps after the first reading."""
+    """Make Ray read its way of authentication again; Ray caches the first reading."""
     if _all(AUTHENTICATION):
         _named("ray._raylet.Config").initialize("")
         _named("ray._raylet.AuthenticationTokenLoader").instance().reset_cache()
 
 
 def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
-    """Return the processes of Ray that this process has started, and the path of the socket of this machine's raylet.
+    """Return the processes of Ray that this process has started, by kind, and the path of the raylet's socket.
 
-    Processes are by what they are, such as `raylet` and `gcs_server`. None where Ray does not say.
+    Kinds are such as `raylet` and `gcs_server`. None where this Ray lacks the names.
     """
     if not _all(PROCESSES):
         return None
@@ -361,7 +366,7 @@ def own_processes() -> tuple[dict[str, subprocess.Popen[bytes]], str] | None:
 
 
 def place_of(actor: Any) -> tuple[int, str] | None:
-    """Return the process id of an actor and the id of its node; None where Ray does not say."""
+    """Return the process id of an actor and the id of its node; None where this Ray lacks the names."""
     if not _all(ACTORS):
         return None
     entry = _named("ray._private.state.actors")(actor._actor_id.hex())
@@ -381,22 +386,22 @@ def forgive(trial: Any) -> None:
 
 
 def give_up_next(trial: Any) -> None:
-    """Let the next failure of a trial of Tune's be its last."""
+    """Make the next failure of a Tune trial its last one."""
     with contextlib.suppress(AttributeError):
         trial.run_metadata.num_failures = trial.max_failures + 1
 
 
 def actor_of(trial: Any) -> Any:
-    """Return the actor of a trial of Tune's; None where it has none."""
+    """Return the actor of a Tune trial; None where it has none."""
     return getattr(getattr(trial, "temporary_state", None), "ray_actor", None)
 
 
 def forget(trial: Any) -> None:
-    """Free what Tune keeps of a trial that has ended.
+    """Free the memory that Tune holds for a trial that has ended.
 
-    Tune keeps every trial to the end of a run. It needs neither statistics of each number in the results, nor the
-    answer of the worker's first call, which holds that call's description in Ray: 25 kB. Where this Ray has other
-    attributes, the memory is kept.
+    Tune keeps every trial to the end of a run, with statistics of each number in its results and the answer of the
+    worker's first call. The answer holds 25 kB in Ray. Nothing needs either. Where this Ray has other attributes, the
+    memory is not freed.
     """
     with contextlib.suppress(AttributeError):
         metadata = trial.run_metadata
@@ -409,11 +414,12 @@ def forget(trial: Any) -> None:
 
 
 def _all(feature: Feature) -> bool:
-    """Whether this Ray has all names of a feature."""
+    """Return whether this Ray has all names of a feature."""
     return all(_has(name) for name in feature.names)
 
 
 def _has(name: str) -> bool:
+    """Return whether this Ray has an object at a dotted name."""
     try:
         _named(name)
     except (ImportError, AttributeError):

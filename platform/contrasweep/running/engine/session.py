@@ -1,10 +1,9 @@
-"""A connection to Ray for the length of a run, the cluster in RAY_ADDRESS or this machine, and the watch over it.
+"""A connection to Ray for the length of a run, to the cluster in RAY_ADDRESS or on this machine, and the watch over it.
 
-Ray's own death is seen within seconds, where Ray itself waits for a minute and then ends the process without a word. It
-is watched from before Ray starts. What has died does not come back: the GCS and raylet that this process started, the
-raylet of this machine, or the GCS of a cluster that no longer takes connections. The run is interrupted as by Ctrl-C;
-where the main thread hangs in a call to Ray, the process of the command line is ended with its status and line.
-Whatever finished has its record.
+Ray itself notices its own death after a minute, and then ends the process without a word. The watch notices it within
+seconds, from before Ray starts. It looks at the processes that never come back: the GCS and raylet that this process
+started, the raylet of this machine, and a cluster's GCS. The run is then interrupted as by Ctrl-C. Where the main
+thread hangs in a call to Ray, the process of the command line is ended. Every finished trial has its record.
 """
 
 import _thread
@@ -39,9 +38,13 @@ from contrasweep.running.session import KEPT
 from contrasweep.running.signals import interruption
 
 POLL_S = 1.0
+"""How often the watch makes its checks."""
 STARTING_POLL_S = 0.2
-GCS_PATIENCE_S = 6.0  # without a connection: a busy head, or one that is started again and recovers
-UNWIND_S = 4.0  # in which the main thread may end by itself
+"""The same while Ray starts."""
+GCS_PATIENCE_S = 6.0
+"""How long a GCS may take no connection: its machine may be busy, or it is started again and recovers."""
+UNWIND_S = 4.0
+"""How long the main thread may take to end after Ray's death."""
 GONE = "Ray is gone ({}); finished trials have their records"
 HOST_AND_PORT = re.compile(r"[^/]+:\d+")
 
@@ -56,10 +59,11 @@ class RayWatch:
         """Watch the cluster at `address`; `local` is a Ray that this process starts."""
         self._leaving = threading.Event()
         self._stop = threading.Event()
-        self._seen = False
-        self._away_since = time.monotonic()
+        self._seen = False  # whether the GCS was present once
+        self._away_since = time.monotonic()  # when the GCS was present last
         self._poll_s = STARTING_POLL_S
-        self._earlier: set[int] = set()  # GCS of attempts to start Ray that are given up
+        self._earlier: set[int] = set()  # process ids of the GCS of earlier attempts to start Ray
+        # what has died, in words -> a function that returns whether it has
         self._checks: dict[str, Callable[[], bool]] = {}
         if address == "local":
             self._checks["its gcs_server has died"] = self._own_gcs_is_gone
@@ -67,15 +71,15 @@ class RayWatch:
             self._checks[_no_answer(address)] = lambda: self.unreachable(address)
 
     def start(self) -> None:
-        """Begin to watch, if this is the main thread: no other can be interrupted."""
+        """Begin to watch if this is the main thread, because no other thread can be interrupted."""
         if threading.current_thread() is threading.main_thread():
             threading.Thread(target=self._work, name="ray-watch", daemon=True).start()
 
     def start_again(self) -> None:
-        """Begin anew before a second try to start Ray: processes of the first try are not watched any more.
+        """Begin anew before another attempt to start Ray; processes of the failed attempt are not watched any more.
 
-        Raises `KeyboardInterrupt` where a signal has killed the GCS of the first try, since somebody has ended it on
-        purpose.
+        Raises `KeyboardInterrupt` where a signal has killed the GCS of the failed attempt, because somebody has ended
+        it on purpose.
         """
         if any(
             _was_killed(process.pid) for process in _own_gcs() if process.pid not in self._earlier
@@ -87,14 +91,14 @@ class RayWatch:
         self._away_since = time.monotonic()
 
     def connected(self) -> None:
-        """Watch the Ray that this process is connected to."""
+        """Watch the Ray to which this process is connected now."""
         self._seen = True
         self._away_since = time.monotonic()
         self._checks = _checks(self)
         self._poll_s = POLL_S
 
     def leave(self) -> None:
-        """Stop to react: from now on Ray is shut down on purpose."""
+        """Make no checks any more: from now on Ray is shut down on purpose."""
         self._leaving.set()
 
     def stop(self) -> None:
@@ -104,7 +108,7 @@ class RayWatch:
     def unreachable(self, address: str) -> bool:
         """Try to connect to `address` (`host:port`), and return whether it is gone.
 
-        It is where it has taken a connection before, and none for `GCS_PATIENCE_S`.
+        It is gone if it took a connection once, but none for `GCS_PATIENCE_S`.
         """
         host, _, port = address.rpartition(":")  # an address of IPv6 stands in brackets
         try:
@@ -114,62 +118,63 @@ class RayWatch:
         return self._is_gone(True)
 
     def _own_gcs_is_gone(self) -> bool:
-        """Whether the GCS that this process starts was killed. One that fails by itself is Ray's to report."""
+        """Return whether the GCS that this process starts was killed. Ray itself reports a GCS that fails."""
         started = [process for process in _own_gcs() if process.pid not in self._earlier]
         self._seen |= any(_was_killed(process.pid) for process in started)
         return self._is_gone(any(map(_lives, started)))
 
     def _is_gone(self, there: bool) -> bool:
-        """Return whether something has been missing for `GCS_PATIENCE_S`; `there`: whether it is present now.
+        """Return whether the GCS has been missing for `GCS_PATIENCE_S`; `there` says whether it is present now.
 
-        What was never present is not missing.
+        A GCS that was never present is not missing.
         """
         now = time.monotonic()
+        self._seen |= there
         if there or not self._seen:
-            self._seen = self._seen or there
             self._away_since = now
         return now - self._away_since > GCS_PATIENCE_S
 
     def _work(self) -> None:
-        """Make the checks, until one says that Ray is dead or this process leaves Ray."""
+        """Make the checks until one says that Ray is dead, or this process leaves Ray."""
         while not self._leaving.wait(self._poll_s):
-            for what, is_dead in self._checks.items():
+            for what_died, is_dead in self._checks.items():
                 if is_dead():
-                    return self._end(what)
+                    return self._end(what_died)
         return None
 
-    def _end(self, what: str) -> None:
-        """Interrupt the main thread; `what` has died, in words.
-
-        A main thread that hangs in a call to Ray never sees that, so the process of the command line is ended.
-        """
-        signals.interruption.reason = GONE.format(what)
+    def _end(self, what_died: str) -> None:
+        """Interrupt the main thread, with a phrase on what has died as the reason."""
+        signals.interruption.reason = GONE.format(what_died)
         _thread.interrupt_main()
-        if self._stop.wait(UNWIND_S) or not signals.interruption.ends_process:
-            return
-        signals.interruption.end_process()
+        # A main thread that hangs in a call to Ray is not interrupted, so the process of the command line is ended.
+        if not self._stop.wait(UNWIND_S) and signals.interruption.ends_process:
+            signals.interruption.end_process()
 
 
 def _checks(watch: RayWatch) -> dict[str, Callable[[], bool]]:
-    """Return checks of the processes and addresses that must be alive, by the message where one is not.
+    """Return what must not die of the connected Ray: a phrase on its death -> a function that says whether it is dead.
 
-    Each returns whether it is dead. {} where Ray does not say which processes it has.
+    {} where this Ray does not tell its processes.
     """
     own_processes = ray_internals.own_processes()
     if own_processes is None:
         return {}
     started, raylet_socket = own_processes
     checks: dict[str, Callable[[], bool]] = {}
-    # What this process has started it can watch as a child; what was there before only by asking its address.
-    if (gcs := started.get("gcs_server")) is not None:
+    # A GCS that this process has started is its child; another one can only be asked at its address.
+    gcs = started.get("gcs_server")
+    if gcs is not None:
         checks["its gcs_server has died"] = lambda: gcs.poll() is not None
     else:
         address = ray.get_runtime_context().gcs_address
         checks[_no_answer(address)] = lambda: watch.unreachable(address)
-    if (raylet := started.get("raylet")) is not None:
+    # The raylet may be a child too; another one runs on this machine in any case, and is found by its socket.
+    raylet = started.get("raylet")
+    other_raylet = None if raylet else _raylet(raylet_socket)
+    if raylet is not None:
         checks["its raylet has died"] = lambda: raylet.poll() is not None
-    elif (there := _raylet(raylet_socket)) is not None:
-        checks["the raylet of this machine has died"] = lambda: not _lives(there)
+    elif other_raylet is not None:
+        checks["the raylet of this machine has died"] = lambda: not _lives(other_raylet)
     return checks
 
 
@@ -178,7 +183,7 @@ def _no_answer(address: str) -> str:
 
 
 def _own_gcs() -> list[psutil.Process]:
-    """Return each GCS that this process has started and not waited for."""
+    """Return each GCS process that is a child of this process, as far as nobody has waited for it."""
     servers = []
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -188,7 +193,7 @@ def _own_gcs() -> list[psutil.Process]:
 
 
 def _was_killed(child: int) -> bool:
-    """Return whether a signal has ended a child, without waiting for the child."""
+    """Return whether a signal has ended the child process of this id; others can still wait for the child."""
     with contextlib.suppress(ChildProcessError):
         ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
@@ -196,10 +201,7 @@ def _was_killed(child: int) -> bool:
 
 
 def _raylet(socket_name: str) -> psutil.Process | None:
-    """Return the raylet of this machine that another command has started; None where there is none.
-
-    It is known by its command line, which names its socket.
-    """
+    """Return the raylet of this machine whose command line names the socket `socket_name`; None where there is none."""
     for process in psutil.process_iter(["name", "cmdline"]):
         if process.info["name"] == "raylet" and any(
             socket_name in word for word in process.info["cmdline"] or ()
@@ -209,6 +211,7 @@ def _raylet(socket_name: str) -> psutil.Process | None:
 
 
 def _lives(process: psutil.Process) -> bool:
+    """Return whether a process runs: it exists and is no zombie."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -218,35 +221,36 @@ def _lives(process: psutil.Process) -> bool:
 MIN_ADDRESS_SPACE = 8 * 2**30
 """Bytes of address space that Ray's processes need to start: they map far more than they use (6 GB are too few)."""
 GCS_WAITS_S = (10, 30, 30)
-"""How long each attempt to start Ray waits for the GCS: a busy machine may need long, and a GCS that was killed is
-noticed only after the wait."""
+"""Seconds that each attempt to start Ray waits for the GCS. A busy machine may need long; but a GCS that was killed is
+noticed only after the wait, so the first one is short."""
 AUTH_MODE = "RAY_AUTH_MODE"
 HANDLER_S = 0.01
-"""How often it is looked whether SIGTERM has its handler while Ray shuts down."""
+"""How often the handler of SIGTERM is checked while Ray shuts down."""
 
 
 @contextmanager
 def connected() -> Iterator[Inventory]:
-    """Connect to Ray and yield its hosts; disconnect at the end, or at that of the session of several studies.
+    """Connect to Ray and yield its hosts; disconnect at the end of the block, or of the `session` around it.
 
-    A Ray that was connected before stays as it is. Raises `ContrasweepError` where there is no Ray to connect to.
+    If this process is connected to Ray already, the connection stays after the block. Raises `ContrasweepError` where
+    there is no Ray to connect to.
     """
-    with contextlib.ExitStack() as leaving:
+    with contextlib.ExitStack() as block:
         if not ray.is_initialized():
-            # Of a session of several studies, else of this one.
-            kept = KEPT.get() or leaving
-            kept.enter_context(_connection())
-            # Where the process exits within, this runs before what Ray has registered. A closed one has nothing to do.
-            atexit.register(kept.close)
+            stack = KEPT.get() or block
+            stack.enter_context(_connection())
+            # If the process exits within the block, Ray is shut down here before Ray's own exit functions run. A stack
+            # that was closed before does nothing then.
+            atexit.register(stack.close)
         yield ray_inventory(ray.nodes())
 
 
 @contextmanager
 def _connection() -> Iterator[None]:
-    """Connect to Ray, started here where no address is named.
+    """Connect to Ray, or start it where RAY_ADDRESS names no cluster; shut it down at the end of the block.
 
-    Shut it down at the end, and undo what it has set in RAY_AUTH_MODE. Raises `ContrasweepError` where Ray cannot be
-    started or reached, and `SubmissionError` where the cluster's versions are not those of this process.
+    Raises `ContrasweepError` where Ray cannot be started or reached, and `SubmissionError` where the versions of the
+    cluster are not those of this process.
     """
     # Ray reads these as it starts.
     os.environ.update({k: v for k, v in TUNE_ENVIRONMENT.items() if k.startswith("RAY_")})
@@ -254,7 +258,7 @@ def _connection() -> Iterator[None]:
     address = _address()
     auth_mode = os.environ.get(AUTH_MODE)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    # With less Ray aborts the process and prints a stack. A limit below 0 is none.
+    # With less address space Ray aborts the process and prints a stack. A limit below 0 means no limit.
     if address == "local" and 0 <= limit < MIN_ADDRESS_SPACE:
         raise ContrasweepError(
             f"the address space of this process is limited to {limit / 2**30:.1f} GiB, and Ray needs "
@@ -273,9 +277,9 @@ def _connection() -> Iterator[None]:
         yield
     finally:
         watch.leave()
-        # Tune leaves cycles with references into Ray; freed after the shutdown, by any thread, they end the process
+        # Tune leaves reference cycles into Ray. If any thread frees them after the shutdown, the process ends.
         gc.collect()
-        with _handlers_kept():
+        with _sigterm_handler_kept():
             ray.shutdown()
         watch.stop()
         _restore(auth_mode)
@@ -284,16 +288,16 @@ def _connection() -> Iterator[None]:
 def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
     """Call `ray.init` with `options`, and again where a busy machine took too long.
 
-    Raises `ContrasweepError` where Ray does not start, or where `address` has no cluster.
+    Raises `ContrasweepError` where Ray does not start, or where there is no cluster at `address`.
     """
     auth_mode = os.environ.get(AUTH_MODE)
-    stated_wait = os.environ.get(ray_internals.GCS_WAIT)  # by the user
+    users_wait = os.environ.get(ray_internals.GCS_WAIT)
     for attempt, wait_s in enumerate(GCS_WAITS_S, 1):
-        os.environ[ray_internals.GCS_WAIT] = stated_wait or str(wait_s)
+        os.environ[ray_internals.GCS_WAIT] = users_wait or str(wait_s)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
             return
-        # Ray raises a plain Exception when a busy machine took it over 30 s to start
+        # Ray raises a plain Exception where it took too long to start.
         except Exception as error:
             watch.start_again()
             ray.shutdown()
@@ -307,45 +311,47 @@ def _start(address: str, options: dict[str, bool], watch: RayWatch) -> None:
             )
             raise ContrasweepError(f"{failure} ({str(error).splitlines()[0]})") from None
         finally:
-            if stated_wait is None:
+            if users_wait is None:
                 del os.environ[ray_internals.GCS_WAIT]
 
 
 @contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Keep the handler of SIGTERM while Ray shuts down: it puts the default in its place, which kills the process.
+def _sigterm_handler_kept() -> Iterator[None]:
+    """Keep the handler of SIGTERM while Ray shuts down within the `with` block.
 
-    The main thread is in Ray then, so another one puts it back. `signal.signal` works in the main thread alone, so that
-    is done by Python's C API.
+    Ray sets the default handler, with which SIGTERM kills the process. The main thread is in Ray's code then, so
+    another thread sets the earlier handler again. It uses Python's C API, because `signal.signal` works only in the
+    main thread.
     """
     get = ctypes.pythonapi.PyOS_getsig
     put = ctypes.pythonapi.PyOS_setsig
     get.restype = put.restype = ctypes.c_void_p
     put.argtypes = (ctypes.c_int, ctypes.c_void_p)
     handler = get(signal.SIGTERM)
-    over = threading.Event()
+    is_shut_down = threading.Event()
 
     def keep() -> None:
-        while not over.wait(HANDLER_S):
+        while not is_shut_down.wait(HANDLER_S):
             if get(signal.SIGTERM) != handler:
                 put(signal.SIGTERM, handler)
 
-    keeping = threading.Thread(target=keep, name="handlers", daemon=True)
-    keeping.start()
+    keeper = threading.Thread(target=keep, name="handlers", daemon=True)
+    keeper.start()
     try:
         yield
     finally:
-        over.set()
-        keeping.join()
+        is_shut_down.set()
+        keeper.join()
         put(signal.SIGTERM, handler)
 
 
 def cluster_hosts(
     missing: Callable[[Inventory], Footprint | None], inventory: Inventory
 ) -> tuple[Inventory, Hosts]:
-    """Return the hosts to run on, those of `inventory` once a trial fits one, and what tells of hosts that join.
+    """Return the hosts to run on, and the `Hosts` that tells which hosts join later.
 
-    On a cluster on which a trial fits no host yet (`missing`), a host is waited for. This machine stays as it is.
+    `inventory` are the hosts of the connected Ray. `missing` returns, for given hosts, the footprint of a trial that
+    fits none of them (None: each fits one). On a cluster this waits for a host that such a trial fits.
     """
     if _address() == "local":
         return inventory, Hosts()
@@ -356,14 +362,15 @@ def cluster_hosts(
 
 
 def _restore(auth_mode: str | None) -> None:
-    """Undo what Ray has set in RAY_AUTH_MODE.
+    """Restore the value `auth_mode` of RAY_AUTH_MODE, if it was not set (None).
 
-    Ray sets this variable to `token` where it starts itself. On a cluster that asks for no token no actor would begin
-    then: not of this process's next run, and not of a process that it starts.
+    Ray sets the variable to `token` when it starts on this machine. With it, no actor would begin on a cluster that
+    asks for no token, in the next run of this process or in its child processes.
     """
     if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
         ray_internals.forget_authentication()
 
 
 def _address() -> str:
+    """Return the address of the cluster; `local` where RAY_ADDRESS names none."""
     return os.environ.get("RAY_ADDRESS") or "local"

@@ -34,7 +34,8 @@ from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import LocalStore
 
-REPORT_INTERVAL_S = 1.0  # a trial reports to the driver about this often where nobody prunes
+REPORT_INTERVAL_S = 1.0
+"""About how often a trial reports to the driver where no pruner decides on its reports."""
 
 
 def train(
@@ -47,18 +48,27 @@ def train(
     inventory_file: Path | None = None,
     quiet: bool = False,
 ) -> str:
-    """Train the trials of the plan that `prepared` leaves; return the budget that has ended the run as a line.
+    """Train the trials of a plan that have no record yet; return a line on the budget that ended the run, or "".
 
-    "" where no budget has. At most `max_concurrent` trials run at once (None: as many as fit). Trials are placed on the
-    hosts of `inventory_file`, or without one on those of the connected Ray. Raises KeyboardInterrupt on SIGINT and
-    SIGTERM, and `SpecError` if no trial fits a host.
+    Args:
+        plan: The plan of the study.
+        prepared: Which of its trials earlier runs have finished.
+        records: The study in the storage.
+        code: The code of the study.
+        lease: The lease of this driver; the run ends where it is lost.
+        max_concurrent: Trials at once, at most; None: as many as fit.
+        inventory_file: The file of the hosts to place trials on; None: the hosts of the connected Ray.
+        quiet: Show only failures and warnings.
+
+    Raises:
+        KeyboardInterrupt: On SIGINT and SIGTERM.
+        SpecError: A trial of the plan fits no host.
     """
     study = plan.study
-    finished = prepared.finished
     belonging = plan.belonging(prepared.finished)
     earlier = list(compact.read_records(records, records.etags(), only=belonging).values())
     progress = _progress(plan, records, earlier, quiet)
-    source = plan.source(records, finished)
+    source = plan.source(records, prepared.finished)
     if study.replicates is not None:
         source = InterimSource(plan, source, records, progress.say)
     # Ray starts only where something is left to train: a finished study is read in seconds.
@@ -76,6 +86,7 @@ def train(
                 smallest = footprints.missing(plan.sample_trials)
                 return footprints.of(smallest).footprint if smallest else None
 
+            # The hosts to run on, and what a trial takes on them.
             if inventory_file:
                 inventory = read_inventory(inventory_file)
                 hosts = Hosts()
@@ -84,16 +95,17 @@ def train(
             footprints = Footprints(study, inventory, peaks)
             footprints.check(plan.sample_trials)
             slots = max_concurrent or footprints.most_slots(plan.sample_trials)
+            # The parts of the loop: places, accounts and the queue. A limit of None is no limit.
             placements = Placements(footprints)
             hours = study.trial_hours
             minutes = study.report_minutes
-            limits = Overdue(hours and 3600 * hours, minutes and 60 * minutes)  # None: no limit
+            limits = Overdue(trial_s=hours and 3600 * hours, report_s=minutes and 60 * minutes)
             accounts = Accounts(budget, limits, lease)
             queue = TrialQueue(
                 source, placements, hosts, records, progress.say, prepared.infeasible
             )
-            # One listing of an object store spares each new trial three requests. A folder is asked for nothing, and a
-            # search copies checkpoints into trials that are to begin.
+            # Which trials have files: in an object store one listing spares each new trial three requests. In a folder
+            # those cost nothing; and a search copies checkpoints into trials that have not begun.
             has_files = (
                 None
                 if source.adaptive or isinstance(records.store, LocalStore)
@@ -111,14 +123,14 @@ def train(
                     has_files=has_files,
                 )
                 context = RunContext(
-                    records.storage,
-                    study.name,
-                    study.metric,
-                    plan.datasets,
-                    study.functions,
-                    0.0 if plan.stops_early else REPORT_INTERVAL_S,
-                    inventory,
-                    Retention(study.keep, study.metric, study.mode),
+                    storage=records.storage,
+                    study=study.name,
+                    metric=study.metric,
+                    datasets=plan.datasets,
+                    functions=study.functions,
+                    chunk_s=0.0 if plan.stops_early else REPORT_INTERVAL_S,
+                    inventory=inventory,
+                    retention=Retention(study.keep, study.metric, study.mode),
                 )
                 TuneEngine(
                     context,
@@ -137,7 +149,10 @@ def train(
 def _progress(
     plan: Plan, records: StudyRecords, earlier: Sequence[Record], quiet: bool
 ) -> Progress:
-    """Return how a run beside the `earlier` records is shown: here, and in the storage for `contrasweep watch`."""
+    """Return the progress of a run, shown here and in the storage for `contrasweep watch`.
+
+    `earlier` are the records of trials that ended in earlier runs. With `quiet` only failures and warnings are shown.
+    """
     study = plan.study
     axes = plan.varied
     ended = {record.trial_id for record in earlier}
@@ -154,7 +169,7 @@ def _progress(
         labels=dict(display_names(study.labels or {}, [*study.arms, *axes, study.metric]).names),
     )
     displays = [Quiet(sys.stderr) if quiet else display_here(), LiveFile(records)]
-    # The trials to come, by cell. Which ones a search will try is not known.
+    # trial id -> cell, of the trials to come. Which trials a search will make is not known.
     trials = () if plan.declared_search is not None else plan.trials
     planned = {
         t.id: cell_of(t.arm, axes_as_text(axes, t.config, t.data.name))

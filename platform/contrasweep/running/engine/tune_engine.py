@@ -1,8 +1,8 @@
-"""Ray Tune as the engine: it places trials on hosts, keeps workers alive and retries what a machine broke.
+"""Ray Tune as the engine: it places trials on hosts, keeps workers alive, and retries trials that a machine broke.
 
-`TuneEngine` runs Tune. Tune asks a searcher which trial is next and a scheduler which trial goes on, and tells a
-callback what became of each: all three ask `TrialLoop`. A fault of Tune itself ends nothing, because Tune is started
-again over the trials without a record.
+`TuneEngine` runs Tune. Tune asks a searcher which trial is next, asks a scheduler which trials go on, and tells a
+callback what becomes of each: all three pass this on to `TrialLoop`. After a fault of Tune itself, Tune is started
+again for the trials without a record.
 """
 
 import logging
@@ -53,18 +53,19 @@ TUNE_ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's 15 starves training beside anything else that the host does
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-FAULT_PAUSE_S = 3.0  # in which a Ray that has died is seen, see `RayWatch`
+FAULT_PAUSE_S = 3.0
+"""A pause after a fault of Tune, in which `RayWatch` notices if Ray has died."""
 MAX_PENDING_TRIALS = "16"
-"""Trials of a plan that wait as placement groups, on hosts that stay as they are.
+"""Trials of a plan that wait for their places at once, on hosts that stay as they are.
 
-Of a search one waits, or as many as `max_concurrent`: a configuration that is suggested later knows more results.
+Of a search one waits, or `max_concurrent`: a configuration that is suggested later is chosen by more results.
 """
 DEMANDED_TRIALS = "200"
-"""Trials that wait where an autoscaler starts hosts: as many as it is to start places for at once."""
+"""Trials that wait for their places at once where an autoscaler starts hosts for them."""
 WATCH_S = 1.0
-"""How often it is looked whether any trial runs, which asks all trials so far."""
+"""How often it is checked whether any trial runs, which goes through all trials so far."""
 PLACE_AGAIN_S = 2.0
-"""How often trials that wait are placed anew, where many do."""
+"""How often waiting trials are placed anew where an autoscaler starts hosts."""
 LOST = (
     "its process was lost each time: it called os._exit, crashed in compiled code, or was killed from outside, as the "
     "kernel does where memory runs out; its log has what it printed"
@@ -78,12 +79,13 @@ RAISED_CAUSES = {
     **dict.fromkeys(("StorageError", "StorageDenied", "BrokenFileError"), Cause.STORAGE),
     "ProcessLostError": Cause.SIGNAL,
 }
-"""Causes of the errors that a worker raises and that are no fault of its trial."""
+"""Class of an error that a worker raises -> cause, of errors that are no fault of the trial."""
 CRASHED = ("Fatal Python error: ", EXIT_CALLED)
-"""Last words, in its log, of a process that ended itself: Python's own on a crash in compiled code, and ours."""
+"""Texts at the end of the log of a process that ended itself: Python's own after a crash in compiled code, and ours."""
 LAST_WORDS = 2**16
+"""Characters at the end of a log in which these texts are looked for."""
 IDLE_S = 30.0
-"""After so long without a running trial a message says what is waited for."""
+"""After so long without a running trial a message says which place the next one waits for."""
 IDLE_REPEAT_S = 300.0
 """After so long the message is repeated."""
 
@@ -102,9 +104,13 @@ class TuneEngine:
     ) -> None:
         """Make the engine of one run.
 
-        `context` is what each worker receives. `max_failures`: how often a trial, or Tune, may fail in a row without
-        getting further. `max_concurrent`: trials at once, at most (None: as many as fit). `own_process`: each trial has
-        a process of its own, where otherwise one trains many, one after the other.
+        Args:
+            context: What each worker receives.
+            loop: The loop over the trials.
+            max_failures: How often a trial, or Tune, may fail in a row without progress.
+            max_concurrent: Trials at once, at most; None: as many as fit.
+            own_process: Each trial has a process of its own. Otherwise a process trains many trials, one after the
+                other.
         """
         self.context = context
         self.loop = loop
@@ -113,12 +119,14 @@ class TuneEngine:
         self.max_concurrent = max_concurrent
 
     def run(self) -> None:
-        """Run until the source is empty and every trial has its record, or nothing more may run.
+        """Run until the source is empty and every trial has its record, or no trial may start any more.
 
-        Tune's own loop may end by a fault, such as a host whose memory ran out. `max_failures` of these in a row, with
-        no trial ended between, are survived. `ContrasweepError` where the loop has a fault.
+        Tune may end by a fault of its own, such as a host whose memory ran out. It is then started again, up to
+        `max_failures` times in a row without a trial that ends between them.
+
+        Raises `ContrasweepError` where the accounts have a fault, such as a lost lease.
         """
-        faults = 0  # in a row, with no trial ended between
+        faults = 0  # of Tune, since a trial has ended
         accounts = self.loop.accounts
         queue = self.loop.queue
         say = self.loop.progress.say
@@ -127,21 +135,22 @@ class TuneEngine:
             try:
                 self._fit()
             except (RuntimeError, ray.exceptions.RayError, tune.TuneError) as error:
-                # the last line of a traceback
+                # The text of the error may be a traceback, whose last line says most.
                 reason = [repr(error), *str(error).strip().splitlines()][-1]
                 say(f"Ray Tune stopped and is started again ({reason})")
                 time.sleep(FAULT_PAUSE_S)
-            # Tune has ended, by itself or by a fault: what has no record yet is handed out again.
+            # Tune has ended, by itself or by a fault. Trials without a record are handed out again.
             requeued = bool(queue.requeued)
             self.loop.begin_again()
             if accounts.fault:
                 raise ContrasweepError(accounts.fault)
             if not accounts.active or accounts.closing():
                 return
-            # Tune ends once the source has no more. What was queued again only then is no fault of Tune.
-            # A trial that has ended since begins the count anew.
+            # Tune ends by itself once the source has no more trials. Trials that were queued again only then are no
+            # fault of Tune.
             if not requeued:
                 faults = 1 if accounts.ended > ended else faults + 1
+        # Tune had too many faults: the trials that are left end as failed.
         for trial_id in list(accounts.active):
             self.loop.give_up(
                 trial_id,
@@ -150,15 +159,19 @@ class TuneEngine:
             )
 
     def _fit(self) -> None:
-        """Run Tune once, until it has no trial left; raises what Tune raises."""
-        # Tune reads from the environment how many trials it asks for ahead of free resources.
+        """Run Tune once, until it has no trial left; errors of Tune are not caught here."""
+        # Tune reads from the environment how many trials may wait for resources at once. `auto` is one, or
+        # `max_concurrent`.
         os.environ.update(TUNE_ENVIRONMENT)
-        of_plan = DEMANDED_TRIALS if self.loop.queue.hosts.autoscaled else MAX_PENDING_TRIALS
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = (
-            "auto" if self.loop.queue.source.adaptive else of_plan
-        )
+        if self.loop.queue.source.adaptive:
+            pending = "auto"
+        elif self.loop.queue.hosts.autoscaled:
+            pending = DEMANDED_TRIALS
+        else:
+            pending = MAX_PENDING_TRIALS
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = pending
         remove_unused_places = ray_internals.adapt(self.loop.progress.say)
-        # `TuneCallback` reports lost workers, in one line each
+        # Tune's own messages are off: `TuneCallback` reports lost workers, in one line each.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         folder = scratch_folder("tune")
         try:
@@ -191,7 +204,7 @@ class TuneEngine:
 
 
 class TuneSearcher(Searcher):  # type: ignore[misc]
-    """Tells Tune which trial is next."""
+    """Tells Tune which trial is next, as the loop says."""
 
     def __init__(self, loop: TrialLoop, context: RunContext) -> None:
         super().__init__(metric=None, mode=None)
@@ -201,12 +214,14 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial as Tune's config; None: none now; Tune's FINISHED: none any more.
 
-        `trial_id` is Tune's own, which nothing here needs.
+        `trial_id` is Tune's own id of the trial, which is not used.
         """
-        following = self.loop.next()
         loop = self.loop
-        if following is None or isinstance(following, Finished):
-            return None if following is None else Searcher.FINISHED
+        following = loop.next()
+        if following is None:
+            return None
+        if isinstance(following, Finished):
+            return Searcher.FINISHED
         trial = following.trial
         place = loop.placements.described(trial)
         no_prior_state = loop.has_no_prior_state(trial.id)
@@ -217,19 +232,19 @@ class TuneSearcher(Searcher):  # type: ignore[misc]
     def on_trial_complete(
         self, trial_id: str, result: StepResult | None = None, error: bool = False
     ) -> None:
-        """Do nothing: records tell the source; see `TuneCallback`."""
+        """Do nothing, because the source learns of the end of a trial by its record, from `TuneCallback`."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: a source is rebuilt from the records."""
+        """Do nothing, because a source is made again from the records."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Do nothing; see `save`."""
 
 
 class NoReporter(ProgressReporter):  # type: ignore[misc]
-    """Tune's own table of trials, switched off.
+    """Replaces Tune's own table of trials by nothing.
 
-    Without this class, Tune clears what a notebook's cell shows, and the display of the run with it.
+    In a notebook, Tune's reporter would clear the output of the cell, with the display of the run.
     """
 
     def should_report(self, trials: list[RayTrial], done: bool = False) -> bool:
@@ -241,14 +256,14 @@ class NoReporter(ProgressReporter):  # type: ignore[misc]
 
 
 class NoLines(TrialProgressCallback):  # type: ignore[misc]
-    """Tune's own line of a trial that ends before its first result, switched off."""
+    """Replaces Tune's own line on a trial that ends before its first result by nothing."""
 
     def on_trial_complete(self, *arguments: Any, **info: Any) -> None:
         """Print nothing."""
 
 
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
-    """Tells Tune which trials go on: it stops those that the source or a budget ends, and answers failures."""
+    """Tells Tune which trial starts and which go on, and gives more memory to trials that ran out of it."""
 
     def __init__(self, loop: TrialLoop) -> None:
         super().__init__()
@@ -256,26 +271,27 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         self.place_again_at = 0.0
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: StepResult) -> str:
-        """Return Tune's CONTINUE or STOP: whether the source, or a budget, lets the trial go on after this result."""
-        if fault := result.get(FAULT):
+        """Return Tune's CONTINUE, or STOP where the source or a budget ends the trial after this result."""
+        fault = result.get(FAULT)
+        if fault:
             self.loop.accounts.stop(fault)
         trial_id = trial.config["id"]
         reports = result.get("reports") or []
+        # Only failures in a row without progress count.
         if self.loop.reported(trial_id, reports, result.get("seconds", 0.0)):
-            # what counts is failing again and again without getting further
             ray_internals.forgive(trial)
-        # With its record a trial has ended, and its last reports stop nothing.
+        # A trial with its record has ended by itself: its last reports cannot stop it.
         go_on = self.loop.goes_on(trial_id, [] if result.get("done") else reports)
         return TrialScheduler.CONTINUE if go_on else TrialScheduler.STOP  # type: ignore[no-any-return]
 
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
-        """Give a trial that ran out of memory more of it when it is retried; called before Tune decides on a retry.
+        """Prepare the retry of a failed trial, with more memory where it ran out of it. Tune decides on a retry later.
 
-        A host that was lost is no failure of the trial (see `ray_internals`), until it has lost too many.
+        The loss of a host is no failure of the trial (see `ray_internals`), until the trial has lost too many hosts.
         """
         loop = self.loop
-        active = self.loop.accounts.active.get(trial.config["id"])
-        # It waits for its next attempt already: this is the same loss, reported once more.
+        active = loop.accounts.active.get(trial.config["id"])
+        # The trial already waits for its next attempt: this is the same loss, reported once more.
         if active is not None and trial.status == "PENDING":
             active.lost_waiting = True
         elif active is not None:
@@ -289,24 +305,24 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         super().on_trial_error(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Return the trial to start next: the first that was handed out of those that wait, paused ones last.
+        """Return the waiting trial to start next, in the order in which they were handed out; None where none waits.
 
-        None where none waits. Once a budget is used up, those that wait are stopped. Tune's own FIFO looks at every
-        trial that has ended, in each turn of its loop.
+        Paused trials come last. Once a budget is used up, trials that wait are stopped.
         """
         if self.loop.accounts.closing():
-            for trial in [
-                trial for trial in tune_controller.get_trials() if trial.status == "PENDING"
-            ]:
-                tune_controller.stop_trial(trial)
+            for trial in list(tune_controller.get_trials()):
+                if trial.status == "PENDING":
+                    tune_controller.stop_trial(trial)
         elif self.loop.queue.hosts.autoscaled and time.monotonic() >= self.place_again_at:
             self.place_again_at = time.monotonic() + PLACE_AGAIN_S
             self._place_again(tune_controller)
+        # Live trials only: Tune's own scheduler goes through all trials that have ended, in each turn of its loop.
         waiting = [
             trial
             for trial in tune_controller.get_live_trials()
             if trial.status in ("PENDING", "PAUSED")
         ]
+        # Accounts are in the order of handing out; a trial without an account comes after all others.
         order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
         return min(
             waiting,
@@ -315,7 +331,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         )
 
     def _place_again(self, tune_controller: Any) -> None:
-        """Request other resources for trials that wait, where more is known than when they were handed out."""
+        """Request other resources for waiting trials whose memory is known better than when they were handed out."""
         waiting = {
             trial.config["id"]: trial
             for trial in ray_internals.waiting_for_resources(tune_controller)
@@ -326,13 +342,13 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             ray_internals.request_again(tune_controller, trial, bundles(trial.config))
 
     def _describe_again(self, trial: RayTrial, active: ActiveTrial) -> None:
-        """Put the present place of a trial, and its notes, into Tune's config of it."""
+        """Update the place and the notes of a trial in its Tune config."""
         trial.config["place"] = self.loop.placements.described(active.trial)
         trial.config["notes"] = self.loop.notes(active)
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]
-    """Receives the results and the end of each trial. Its methods never raise, which would end the whole study."""
+    """Receives the results and the end of each trial. It raises no error of the loop, which would end the whole run."""
 
     def __init__(self, loop: TrialLoop, remove_unused_places: Callable[[], None]) -> None:
         self.loop = loop
@@ -342,7 +358,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self.watch_at = 0.0
 
     def on_step_begin(self, iteration: int, trials: list[RayTrial], **info: Any) -> None:
-        """Look at the running trials, in each turn of Tune's loop."""
+        """Check the running trials, in each turn of Tune's loop. Raises KeyboardInterrupt after a signal."""
         interruption.check()
         self._safely(self._watch, trials)
         self._safely(self.watchdog.check, trials)
@@ -358,7 +374,8 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
     ) -> None:
         """Note that a worker begins the trial."""
-        trial.config["no_prior_state"] = False  # for the next one, should it be lost
+        # If this worker is lost, the next one must ask the storage.
+        trial.config["no_prior_state"] = False
         self._safely(self.loop.started, trial.config["id"])
 
     def on_trial_result(
@@ -369,8 +386,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         result: StepResult,
         **info: Any,
     ) -> None:
-        """Take new reports. Tune keeps a trial's last result to the end: what is large is taken out of it."""
-        if record := result.pop("record", None):
+        """Pass new reports and a record on, and remove them from the result, which Tune keeps to the end of the run."""
+        record = result.pop("record", None)
+        if record:
             self._safely(self.loop.worker_recorded, result["id"], record)
         if result.get("reports"):
             self._safely(self.loop.progress.reported, result["id"], result["reports"])
@@ -379,9 +397,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def on_trial_complete(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
     ) -> None:
-        """End a trial: its worker has written the record, or it was stopped early."""
+        """End a trial whose worker has written the record, or that was stopped early."""
         self._safely(self.loop.ended, trial.config["id"])
-        # Tune keeps it to the end of the run, and of an ended trial only its id is needed later.
+        # Tune keeps the trial to the end of the run, and only the id is needed later.
         ray_internals.forget(trial)
         for name in ("notes", "code", "trial"):
             trial.config.pop(name, None)  # type: ignore[misc]
@@ -389,16 +407,16 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def on_trial_error(
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any
     ) -> None:
-        """End a trial that failed and that Tune does not retry.
+        """End a failed trial that Tune does not retry.
 
-        Its failures are too many, or it was waiting already for its next attempt when its loss was reported a second
-        time, as with a host that dies.
+        Either it has failed too often. Or its loss was reported twice, as with a host that dies: at the second report
+        it waited for its next attempt already, and Tune gives it up by mistake.
         """
         trial_id = trial.config["id"]
         error = _error_text(trial)
         active = self.loop.accounts.active.get(trial_id)
         infeasible = trial_id in self.loop.placements.infeasible
-        # The second report of one loss: Tune gives the trial up, and the loop hands it out again.
+        # After a second report of one loss the loop hands the trial out again.
         if active is not None and active.lost_waiting:
             active.lost_waiting = False
             if not infeasible and self.loop.requeue(trial_id):
@@ -414,13 +432,13 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             )
 
     def _watch(self, trials: list[RayTrial]) -> None:
-        """Say what is waited for where no trial has run for a while: hosts that went, or are not there yet."""
+        """Say which place a trial waits for, where no trial has run for a while: hosts left, or are not there yet."""
         now = time.monotonic()
         active = self.loop.accounts.active
         if now < self.watch_at:
             return
         self.watch_at = now + WATCH_S
-        # From the end of the list, since the thousands that have ended come first.
+        # From the end of the list, because thousands of ended trials may come first.
         if any(trial.status == "RUNNING" for trial in reversed(trials)):
             self.idle_message_at = now + IDLE_S
             return
@@ -436,10 +454,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
             )
 
     def _safely(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function of the loop; an error of the storage ends the run, any other is logged."""
+        """Call a function of the loop. An error of the storage ends the run; any other error is logged."""
         try:
             call(*arguments)
-        # It comes after minutes of trying, or where access is denied: nothing can be recorded any more.
+        # The storage was tried for minutes, or denies access: nothing can be recorded any more.
         except StorageError as error:
             self.loop.accounts.stop(str(error))
         except Exception:
@@ -447,9 +465,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
 
 def _error_text(trial: RayTrial) -> str:
-    """Return the traceback of the trial's last failure; Tune's file has all of them.
+    """Return the traceback of the trial's last failure, from Tune's file of all its failures.
 
-    Where no living worker raised it, a sentence on what becomes of such processes is its last line.
+    Where the worker's process was lost, so that no worker raised the error, the last line is a sentence on the possible
+    reasons.
     """
     path = getattr(trial, "error_file", None)
     if not path or not Path(path).exists():
@@ -461,32 +480,29 @@ def _error_text(trial: RayTrial) -> str:
 
 
 def _cause(records: StudyRecords, trial_id: str, error: str) -> Cause:
-    """Return the cause that a trial's last error tells; `METHOD` is its own fault.
-
-    Of a process that was lost without a word its log tells whether it ended itself. In an object store the log may lack
-    its end, so that such a process counts as its trial's fault.
-    """
+    """Return the cause of a trial's last error; `METHOD` means that the trial itself is at fault."""
     if ray_internals.HOST_LOST.search(error) or ray_internals.NEVER_RAN in error:
         return Cause.HOST_LOST
     if out_of_memory.which(error):
         return Cause.HOST_MEMORY
     if _raised(error):
-        # The last of our errors in the traceback, if any.
+        # The classes of our own errors in the traceback; the last one counts.
         raised = OUR_ERROR.findall(error)
         return RAISED_CAUSES.get(raised[-1], Cause.METHOD) if raised else Cause.METHOD
+    # The process was lost without a word: the end of its log tells whether it ended itself. In an object store the end
+    # of the log may be missing, so there the trial is at fault in any case.
     log = read_log(records, trial_id)[-LAST_WORDS:]
-    # What a killed worker printed last has reached a folder, but no object store.
     is_local = isinstance(records.store, LocalStore)
     return Cause.SIGNAL if is_local and not any(words in log for words in CRASHED) else Cause.METHOD
 
 
 def _reason(error: str) -> str:
-    """Return a failure that left no record as one line: the last one of its traceback, or what was lost."""
+    """Return one line on an error that left no record: the last line of its traceback, or what was lost."""
     if out_of_memory.which(error):
         return "its memory ran out"
     return error.strip().splitlines()[-1] if _raised(error) else "its worker or host was lost"
 
 
 def _raised(error: str) -> bool:
-    """Whether a living worker raised it: so Ray begins the traceback."""
+    """Return whether a living worker raised the error: then Ray begins the traceback with certain words."""
     return ray_internals.RAISED.match(error) is not None
