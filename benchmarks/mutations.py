@@ -568,7 +568,7 @@ MUTANTS = (
         ),
         (
             "later scores are not stored",
-            "if scores is not None and scores[0] > self._scores_stored:",
+            "if scores is not None and scores.step > self._scores_stored:",
             "if False:",
         ),
     ),

@@ -21,11 +21,10 @@ FAULT: Final = "contrasweep_fault"
 """The key of a result that says why no trial of this study may run in this process, which ends the run."""
 
 
-class PlaceDescription(TypedDict, total=False):
+class PlaceDescription(TypedDict):
     """What Ray reserves for a trial: resources and node labels, by Ray's names for them.
 
-    `limit_host_memory` says whether the trial is kept to the host memory that was reserved. The description is {} for
-    the trial that Tune makes from the sample config, which never runs.
+    `limit_host_memory` says whether the trial is kept to the host memory that was reserved.
     """
 
     resources: Mapping[str, float]

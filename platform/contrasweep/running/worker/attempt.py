@@ -1,10 +1,10 @@
 """One attempt of a trial, and the upload of its checkpoints to the storage.
 
-A folder of this machine takes a checkpoint at once. To an object store it goes while training goes on: a trainable may
-change its files as soon as it goes on, so a checkpoint is first copied to this machine's disk; a thread then stores the
-copy, every few seconds at most. One is being stored and one may wait: a newer one takes its place, because a trial goes
-on from its newest checkpoint only. One counts when its marker is stored, as ever; what fails on the way is raised in
-the trial's own thread with its next report, and before its record at the latest.
+In a folder of this machine a checkpoint is stored at once. To an object store it is uploaded while training goes on.
+The trainable may change the files as soon as it goes on, so they are first copied to this machine's disk. A thread
+uploads the copy, every few seconds at most. One checkpoint may be on its way and another one may wait. A newer one
+replaces the one that waits, because a trial resumes from its newest checkpoint only. A checkpoint counts once its
+marker is stored. An error of the upload is raised in the trial's own thread, at its next report or before its record.
 """
 
 import logging
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contrasweep.errors import AttemptSuperseded, StorageError
-from contrasweep.running.worker.reports import Reports
+from contrasweep.running.worker.reports import ItemScores, Reports
 from contrasweep.storage.attempts import Attempt
 from contrasweep.storage.checkpoints import Checkpoints, Extra, Retention, files_of
 from contrasweep.storage.record import CodeRef, TrialNotes, unix_time
@@ -26,27 +26,22 @@ from contrasweep.trial import Trial
 
 log = logging.getLogger(__name__)
 EVERY_S = 5.0
-"""Seconds from storing one checkpoint to storing the next, unless the trial waits for it: each costs some five
-requests, and a trial that is lost trains these seconds again."""
+"""Seconds between the uploads of two checkpoints, unless the trial waits for one. An upload costs some five requests;
+without it, a trial that is lost trains these seconds again."""
 CLOSE_TIMEOUT_S = 20.0
 """How long a trial that is stopped early waits for its newest checkpoint."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint of a trial: the folder of its files, its step, what is kept beside it, and the reports up to it.
+    """A checkpoint of a trial, to be stored."""
 
-    `reports` is their number. `items` are the latest scores of items: the step that gave them and their bytes; None
-    where there are none. `score` is the last report's metric, larger is better; None where only the best one is not
-    looked for.
-    """
-
-    folder: Path
+    folder: Path  # of its files
     step: int
-    extra: Extra
-    reports: int
-    items: tuple[int, bytes] | None = None
-    score: float | None = None
+    extra: Extra  # what is stored beside it
+    reports: int  # how many reports the trial has made up to it
+    items: ItemScores | None = None  # the latest scores of test items; None: none yet
+    score: float | None = None  # of the last report, larger is better; None: it is not compared
 
 
 class TrialAttempt:
@@ -66,24 +61,32 @@ class TrialAttempt:
         no_prior_state: bool,
         retention: Retention,
     ) -> None:
-        """Claim the trial and fetch its checkpoint into the folder `scratch`; `retention`: which ones stay.
+        """Claim the trial, and fetch its newest checkpoint into the folder `scratch`.
 
-        `notes` and `code` are for its record. With `no_prior_state`, the trial is known to have no checkpoint. A
-        checkpoint is of no use where the reports up to it are broken, or where the network that the trial started from
-        was trained again: then it starts over.
+        The trial starts over where it has no checkpoint, where the reports up to its checkpoint are broken, and where
+        the network that it started from was trained again since.
+
+        Args:
+            trial: The trial.
+            records: The study in the storage.
+            scratch: A folder of this machine.
+            notes: Notes for the trial's record.
+            code: The code of the trial, for its record.
+            no_prior_state: The storage is known to have nothing of the trial.
+            retention: Which checkpoints stay.
         """
         self.retention = retention
         self.claim = Attempt(records, trial, no_prior_state=no_prior_state)
         self.checkpoints = Checkpoints(
             records.store, records.key(trial.id, "checkpoint"), no_prior_state=no_prior_state
         )
-        # In a folder of this machine, to store a checkpoint is no more than to copy it: no thread is needed.
+        # In a folder of this machine a checkpoint is only copied, for which no thread is needed.
         local = isinstance(records.store, LocalStore)
         self.writer = CheckpointWriter(self.store, scratch, at_once=local)
         folder = scratch / "resume"
         folder.mkdir()
         saved = self.checkpoints.fetch(folder)
-        # The checkpoint went on from a network that was trained again since, so it is of no use.
+        # The checkpoint continues a network that was trained again since, so it is not used.
         if (
             saved is not None
             and trial.start is not None
@@ -93,14 +96,16 @@ class TrialAttempt:
             shutil.rmtree(folder)
             folder.mkdir()
             saved = None
-        # Reports decide: a checkpoint without its reports would leave a gap in the curve, so training starts over.
+        # A checkpoint without its reports would leave a gap in the curve, so it is not used either.
         self.reports = Reports(trial, records, saved)
         saved = saved if self.reports.rows else None
-        self.resume = folder if saved else None  # the checkpoint that training goes on from
+        self.resume = folder if saved else None  # the checkpoint from which training resumes
+        # Training time, start and code continue from the checkpoint.
         before = saved.extra if saved else Extra()
         self.code = _with_earlier(code, before) if saved else code
         self.notes = notes
-        self.extra = Extra(  # what is kept beside each checkpoint; `save` puts in what changes
+        # The fields that are the same beside each checkpoint of this attempt; `save` replaces the others.
+        self.extra = Extra(
             seconds=before.seconds,
             started=unix_time() if before.started is None else before.started,
             code=self.code.digest,
@@ -114,27 +119,30 @@ class TrialAttempt:
     def save(self, folder: Path, seconds: float, unused_settings: tuple[str, ...]) -> None:
         """Store the files of `folder` as the checkpoint after the latest report, now or while training goes on.
 
-        `seconds` is the training time so far, `unused_settings` are those that no attempt has read. Raises what failed
-        when an earlier one was stored.
+        `seconds` is the training time so far. `unused_settings` are the settings that no attempt has read. An error of
+        an earlier upload is raised here.
         """
         reports = self.reports
         extra = replace(
-            self.extra, seconds=seconds, items=reports.items, artifacts=reports.artifacts
+            self.extra,
+            seconds=seconds,
+            items=reports.items,
+            artifacts=reports.artifacts,
+            unused_settings=unused_settings,
         )
-        extra = replace(extra, unused_settings=unused_settings)
         score = self.retention.score(reports.rows[-1])
         self.writer.put(
             Snapshot(folder, reports.step, extra, len(reports.rows), reports.scores, score)
         )
-        # Where an older checkpoint may have to stay, none may be replaced by a newer one before it is stored.
+        # Where an older checkpoint may stay, each one must be stored before a newer one can replace it here.
         if self.retention.each_counts:
             self.writer.drain()
 
     def store(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint. The reports and scores before it are written first, so that they agree with it.
+        """Write a checkpoint to the storage, after the reports and scores up to it, so that they agree with it.
 
-        The checkpoint may have waited while this process was stopped. So it is checked that no later attempt has begun,
-        before it is written and once more before the marker names it.
+        A later attempt may have begun while the checkpoint waited, for example because this process was stopped. This
+        is checked before anything is written, and again before the marker names the checkpoint.
         """
         self.claim.check()
         self.reports.write(snapshot.reports, snapshot.items)
@@ -148,7 +156,7 @@ class TrialAttempt:
         )
 
     def _check_checkpoint(self) -> None:
-        """Raise where a checkpoint on its way must not be named as the newest.
+        """Raise an error where a checkpoint that is being stored must not become the newest one.
 
         `AttemptSuperseded` where a later attempt has begun, `StorageError` where the trial was closed without it.
         """
@@ -174,21 +182,19 @@ class CheckpointWriter:
         self.at_once = at_once
         self._changed = threading.Condition()
         self._waiting: Snapshot | None = None
-        self._storing = False  # the thread is storing a snapshot
-        self._closing = False  # the thread stores what waits, and ends
-        self._urgent = (
-            False  # somebody waits in `drain`: the thread does not wait until the next one is due
-        )
-        self._due = time.monotonic()  # when the next one may be stored
+        self._storing = False  # whether the thread is storing a snapshot
+        self._closing = False  # whether the thread is to store what waits, and end
+        self._urgent = False  # whether `drain` waits, so that the thread stores before `_due`
+        self._due = time.monotonic()  # when the next snapshot may be stored
         self._error: BaseException | None = None  # what ended the thread
-        self.left = False  # whether the trial has gone on without what was not stored by then; the copies are removed
+        self.left = False  # whether the trial has closed, and what is not stored yet is given up
         self._thread: threading.Thread | None = None
 
     def put(self, snapshot: Snapshot) -> None:
-        """Copy a checkpoint and have it stored, in place of the one that still waits, if any.
+        """Copy a checkpoint and let the thread store the copy; it replaces the one that still waits, if any.
 
-        It is stored before this returns where this machine's disk has no room for a copy. Raises what has failed in the
-        thread.
+        Where this machine's disk has no room for a copy, the checkpoint is stored before this returns. An error of the
+        thread is raised here.
         """
         if self.at_once:
             self._store(snapshot)
@@ -200,7 +206,7 @@ class CheckpointWriter:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy / name)
         except OSError:
-            # No room: the earlier ones first, which also frees their copies, then this one from its own folder.
+            # The disk is full: store the earlier ones, which frees their copies, then this one from its own folder.
             shutil.rmtree(copy, ignore_errors=True)
             self.drain()
             self._store(snapshot)
@@ -216,12 +222,12 @@ class CheckpointWriter:
             shutil.rmtree(replaced.folder, ignore_errors=True)
 
     def check(self) -> None:
-        """Raise what has failed in the thread."""
+        """Raise the error that has ended the thread, if there is one."""
         if self._error is not None:
             raise self._error
 
     def drain(self) -> None:
-        """Return when all is stored, which begins at once, or raise what has failed."""
+        """Store at once all that waits, and return when it is stored. An error of the thread is raised here."""
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
@@ -232,15 +238,15 @@ class CheckpointWriter:
         self.check()
 
     def abandon(self) -> None:
-        """Store nothing more, not even what waits."""
+        """Give up the snapshot that waits, and close."""
         with self._changed:
             self._waiting = None
         self.close()
 
     def close(self) -> None:
-        """Have what waits stored at once, and wait for that, `CLOSE_TIMEOUT_S` seconds at most; raises nothing.
+        """Store at once the snapshot that waits, and end the thread; wait `CLOSE_TIMEOUT_S` seconds at most.
 
-        A trial that loses it goes on from an earlier checkpoint.
+        Nothing is raised. If the snapshot is not stored by then, the trial would resume from an earlier checkpoint.
         """
         with self._changed:
             self._closing = True
@@ -254,7 +260,7 @@ class CheckpointWriter:
     def _work(self) -> None:
         """Store the newest snapshot when it is due, until the writer closes or an error ends it."""
         while True:
-            # First until there is a snapshot, then until it is due, unless somebody waits for it.
+            # Wait until there is a snapshot, and then until it is due, unless somebody waits in `drain` or `close`.
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting is not None or self._closing)
                 self._changed.wait_for(
@@ -262,13 +268,14 @@ class CheckpointWriter:
                 )
                 snapshot = self._waiting
                 self._waiting = None
-                if snapshot is None:  # the writer closes, and nothing waits
+                # The writer closes, and no snapshot waits.
+                if snapshot is None:
                     return
                 self._storing = True
             try:
                 self._store(snapshot)
             except BaseException as error:
-                # Once the writer closes, nobody asks for the error any more, so it is logged.
+                # Once the writer closes, the trial's thread raises no error of it any more, so it is logged.
                 if self._closing and not isinstance(error, AttemptSuperseded):
                     log.warning(
                         "the checkpoint after step %s was not stored: %s", snapshot.step, error
@@ -285,9 +292,9 @@ class CheckpointWriter:
 
 
 def _with_earlier(code: CodeRef, checkpoint: Extra) -> CodeRef:
-    """Return `code` with the digests of the other codes that trained the trial before the checkpoint, each once.
+    """Return `code` with, as `earlier`, the digests of the other codes that trained the trial up to the checkpoint.
 
-    "" stands for the code of a checkpoint that does not name it.
+    "" stands for the code of a checkpoint that does not name its code.
     """
     before = [*checkpoint.earlier_code, checkpoint.code or ""]
     return replace(

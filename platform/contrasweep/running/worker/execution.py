@@ -1,4 +1,4 @@
-"""One trial, from its generator to its record. It knows nothing of Ray and works where the storage is seen."""
+"""One trial, from its generator to its record. This module knows nothing of Ray; it needs only the storage."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class StepResult:
-    """What `advance` returns: the new reports as {step, time, metrics}, and the record once there is one."""
+    """What `advance` returns: the rows of the new reports (step, time and metrics), and the record at the end."""
 
     reports: list[Row] = field(default_factory=list)
     record: Record | None = None
@@ -43,8 +43,8 @@ class StepResult:
 class Execution:
     """Runs one trial, from its newest checkpoint in the storage to its record.
 
-    Metrics, checkpoints and at last the record are written as they come. A process that is killed at any point loses
-    the steps since then at most.
+    Metrics and checkpoints are written while it trains, and the record last. A process that is killed loses at most the
+    steps since its newest checkpoint.
     """
 
     def __init__(
@@ -62,16 +62,25 @@ class Execution:
         no_prior_state: bool = False,
         retention: Retention | None = None,
     ) -> None:
-        """Begin one attempt of a trial.
+        """Begin one attempt of a trial; the trainable is called by the first `advance`.
 
-        `notes`, `code` and `packages` (name -> version, of what the code imports) go into the record. `limits` (see
-        `cluster.guard`) are open from before the trial's first step to its end. `output`, which takes what it prints,
-        is open already and closed with it. With `no_prior_state`, the storage is known to have nothing of this trial,
-        and is not asked. `retention` says which checkpoints stay. The trainable is not called before `advance`.
+        Args:
+            trial: The trial.
+            function: Its trainable.
+            records: The study in the storage.
+            metric: The study's metric, which the last report must have.
+            notes: Notes for the record.
+            code: The code of the trial, for the record.
+            packages: Name -> version of the packages that the code imports, for the record.
+            limits: Limits on memory (see `cluster.guard`), which hold from here to the trial's end.
+            output: The trial's log, which is open already; it is closed at the trial's end.
+            no_prior_state: The storage is known to have nothing of this trial, and is not asked.
+            retention: Which checkpoints stay.
         """
         self.metric = metric
         self.packages = dict(packages or {})
         self.output = output
+        # Claim the trial and fetch its newest checkpoint.
         meter = Meter().start()
         scratch = scratch_folder("trial")
         self.attempt = TrialAttempt(
@@ -88,41 +97,41 @@ class Execution:
         self.seconds = self.attempt.extra.seconds  # of training, over all attempts
         started = self.attempt.extra.started or 0.0
         self.use = SystemUse(trial.id, records, meter, started, resumed=resume is not None)
-        # A method without `settings` does not say which it knows: which ones it reads is recorded.
-        self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
-        # A folder of the storage that stays, one for each attempt; in an object store there is none.
+        # Each attempt has a folder in the storage, which stays; in an object store there is none.
         store = records.store
-        attempt = self.attempt.claim.owner.attempts
-        folder = (
-            store.root / records.key(trial.id, f"folder/{attempt}")
-            if isinstance(store, LocalStore)
-            else None
-        )
-        trial_seen = replace(
-            trial, folder=folder, config=trial.config if self.watched is None else self.watched
-        )
-        # Where another trial's checkpoint is fetched to; a trial that resumes has left it behind already.
+        if isinstance(store, LocalStore):
+            attempt = self.attempt.claim.owner.attempts
+            trial = replace(trial, folder=store.root / records.key(trial.id, f"folder/{attempt}"))
+        # A trainable without `settings` does not declare its settings: then those that it reads are noted.
+        self.watched = None if hasattr(function, "settings") else RecordedConfig(trial.config)
+        if self.watched is not None:
+            trial = replace(trial, config=self.watched)
+        # The folder for the checkpoint that the trial starts from. A trial that resumes does not need it any more.
         start = None if resume is not None or trial.start is None else scratch / "start"
-        self.generator = _reports(function, trial_seen, resume, records, start)
+        self.generator = _reports(function, trial, resume, records, start)
         self.finished = False
-        self.opened = ExitStack()  # what the trial's end closes, the last one first
+        # What is closed at the trial's end, in reverse order.
+        self.opened = ExitStack()
         self.opened.callback(shutil.rmtree, scratch, ignore_errors=True)
         self.opened.enter_context(limits or nullcontext())
         self.termination = self.opened.enter_context(Termination())
         if output is not None:
             self.opened.callback(output.close)
-        # From the last to the first: the meter stops, the generator cleans up, then its checkpoints are stored.
+        # First the meter stops, then the generator cleans up, then the newest checkpoint is stored.
         for close in (self.attempt.writer.close, self.generator.close, meter.stop):
             self.opened.callback(close)
 
     def advance(self, at_least_s: float = 0.0) -> StepResult:
-        """Train until a report is there and `at_least_s` have passed, or the trial ends; return what is new since.
+        """Train until there is a report and `at_least_s` seconds have passed, or the trial ends; return what is new.
 
-        With 0 seconds each report is returned by itself, since a pruner decides on each. A trainable that raises, or
-        calls `sys.exit`, ends its trial as `failed`, with the traceback in the record. Raised instead are out-of-memory
-        errors, because the scheduler answers them with more memory, and `StorageError`, `ProcessLostError` and, of a
-        process that received SIGTERM, `SystemExit`, because these are no fault of the trial, which goes on from its
-        checkpoint when it is run again; and `AttemptSuperseded` where it does so already.
+        With 0 seconds each report is returned by itself, because a pruner decides on each. A trainable that raises an
+        error, or calls `sys.exit`, ends its trial as `failed`, with the traceback in the record.
+
+        Raises:
+            AttemptSuperseded: A later attempt of the trial has begun.
+            StorageError, ProcessLostError: No fault of the trial, which resumes when it is run again.
+            SystemExit: This process has received SIGTERM; the same holds.
+            Exception: An out-of-memory error, which the scheduler answers with more memory.
         """
         result = StepResult()
         began = time.monotonic()
@@ -132,10 +141,10 @@ class Execution:
             ):
                 self._train(result)
             if result.record is None:
-                # A pruner may have this trial go on from here, or another one, so the checkpoint is stored by then.
+                # A pruner may let this trial or a copy of it resume from here later, so the checkpoint must be stored.
                 if not at_least_s:
                     self.attempt.writer.drain()
-                # To a folder reports are written each time, to an object store when they are due.
+                # Reports are written to a folder each time, and to an object store when they are due.
                 if (
                     self.attempt.writer.at_once
                     or not at_least_s
@@ -146,10 +155,10 @@ class Execution:
         return result
 
     def finish(self, status: Status, *, error: str | None = None) -> Record:
-        """End the trial with `status`: its reports and log first, the record last; return the record.
+        """End the trial with `status`: write its reports and log, and the record last; return the record.
 
-        `error` is the text of a failure; None without one. `AttemptSuperseded` where another attempt has ended it
-        already.
+        `error` is the text of a failure; None without one. Raises `AttemptSuperseded` where another attempt has written
+        the record already.
         """
         attempt = self.attempt
         reports = self.reports
@@ -159,7 +168,7 @@ class Execution:
             reports.write(len(reports.rows), reports.scores)
             self.use.write()
             meter = self.use.meter
-            if self.output is not None:  # what belongs to a record is written before it
+            if self.output is not None:
                 self.output.close()
             record = Record.of(
                 reports.trial,
@@ -183,19 +192,20 @@ class Execution:
                 unused_settings=self._unused_settings(),
                 warnings=0 if self.output is None else self.output.warnings,
             )
-            # Before the record: nobody would delete the newest one, which lost, if this process ended in between.
+            # The newest checkpoint is deleted if it is not the best. This is before the record: if the process ended in
+            # between, nobody would delete it later.
             if status.counts and attempt.retention.keep == "best":
                 attempt.checkpoints.conclude("best", attempt.claim.check)
             if not reports.records.create(record):
                 raise attempt.claim.superseded("another attempt has written its record")
-            # After the record: until then the trial goes on from its checkpoint.
+            # With `none` all are deleted, after the record: until then the trial may resume from its checkpoint.
             if status.counts and attempt.retention.keep == "none":
                 attempt.checkpoints.conclude("none")
         self.close()
         return record
 
     def close(self) -> None:
-        """Close all that the trial has opened: its generator, whose `finally` cleans up, checkpoints, log, folder.
+        """Close the trial's generator, whose `finally` cleans up, and its checkpoints, log and folder.
 
         A second call does nothing.
         """
@@ -205,11 +215,11 @@ class Execution:
     def _train(self, result: StepResult) -> None:
         """Train up to the next report or to the record, whichever comes first, and add it to `result`.
 
-        What `advance` lets through is raised, after this attempt was closed.
+        The errors that `advance` raises are raised after this attempt was closed.
         """
         try:
             row, revised = self._next()
-            # A revised report replaces the last one in the storage; who decides on reports has seen its step.
+            # A revised report replaces the last one in the storage. A pruner has decided on that step already.
             if not revised:
                 result.reports.append(row)
         except StopIteration:
@@ -228,19 +238,19 @@ class Execution:
             result.record = self.finish(
                 Status.FAILED, error="".join(traceback.format_exception(error))
             )
-        # An interrupt of the process, for one.
+        # For example an interrupt of the process.
         except BaseException:
             self.close()
             raise
         self._exit_if_terminated()
 
     def _next(self) -> tuple[Row, bool]:
-        """Train up to the next report, keep it and have its checkpoint stored.
+        """Train up to the next report, keep it and store its checkpoint.
 
-        Return its row {step, time, metrics} and whether it revises the report before it. Raises what the trainable
-        raises, `StopIteration` where it has ended.
+        Return the report's row (step, time and metrics), and whether it revises the report before it. Raises the errors
+        of the trainable, and `StopIteration` where it has ended.
         """
-        # A later attempt may have begun while the driver decided, or while this trained.
+        # A later attempt may begin while the driver decides, and while this one trains.
         self.attempt.claim.check()
         began = time.perf_counter()
         try:
@@ -254,18 +264,19 @@ class Execution:
         return row, isinstance(report, RevisedReport)
 
     def _unused_settings(self) -> tuple[str, ...]:
-        """Return the settings that neither this attempt nor those before its checkpoint have read.
+        """Return the settings that neither this attempt nor the attempts before its checkpoint have read.
 
-        () for a method that says which settings it knows. `before` is None where no earlier attempt has told.
+        () for a trainable that declares its settings.
         """
         unused = () if self.watched is None else self.watched.unused_settings()
-        before = self.attempt.extra.unused_settings
-        return tuple(name for name in unused if before is None or name in before)
+        # None: there was no attempt before.
+        unused_before = self.attempt.extra.unused_settings
+        return tuple(name for name in unused if unused_before is None or name in unused_before)
 
     def _end(self) -> Record:
-        """End the trial after its trainable has returned: it is done if its last report has the study's metric.
+        """End the trial after its trainable has returned; it is done if its last report has the study's metric.
 
-        A trial without it, or with one that is not finite, ends as failed, with the names that it did report.
+        Without the metric, or with a value that is not finite, it ends as failed; the error names what it reported.
         """
         rows = self.reports.rows
         final = rows[-1].get(self.metric) if rows else None
@@ -278,7 +289,7 @@ class Execution:
 
     @contextmanager
     def _ended_if_superseded(self) -> Iterator[None]:
-        """While open, `AttemptSuperseded` ends this attempt, which writes nothing more."""
+        """End this attempt, which writes nothing more, at an `AttemptSuperseded` within the `with` block."""
         try:
             yield
         except AttemptSuperseded as error:
@@ -291,7 +302,7 @@ class Execution:
             raise
 
     def _exit_if_terminated(self) -> None:
-        """Raise `SystemExit` where the process received SIGTERM, unless the trial has its record."""
+        """Raise `SystemExit` where this process has received SIGTERM, unless the trial has its record."""
         if self.termination.requested and not self.finished:
             self.close()
             raise SystemExit(1)
@@ -304,9 +315,10 @@ def _reports(
     records: StudyRecords,
     start: Path | None,
 ) -> Generator[Report, None, None]:
-    """Yield the reports of a trainable, which is called at the first one, so that its errors are the trial's.
+    """Yield the reports of a trainable.
 
-    The checkpoint that the trial starts from is fetched into the folder `start`.
+    The trainable is called when the first report is asked for, so that its errors are the trial's. The checkpoint that
+    the trial starts from is fetched into the folder `start` (None: there is none).
     """
     if start is not None:
         _fetch_start(trial, records, start)
@@ -323,9 +335,9 @@ def _reports(
 
 
 def _fetch_start(trial: Trial, records: StudyRecords, folder: Path) -> None:
-    """Fetch the checkpoint that a trial starts from.
+    """Fetch the checkpoint that a trial starts from into `folder`.
 
-    `StorageError`, which is no fault of the trial, where it is gone, or another one by now.
+    Raises `StorageError`, which is no fault of the trial, where the checkpoint was deleted or replaced since.
     """
     assert trial.start is not None
     source = StudyRecords(records.storage, trial.start.study)

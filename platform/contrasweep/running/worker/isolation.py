@@ -1,8 +1,9 @@
-"""A trial never changes the result of another, though one process trains many, one after the other.
+"""Keeps a trial from changing the result of another, although one process trains many, one after the other.
 
-What a process has only one of is put back before each trial, and its random states are set by the trial's id. What a
-trial leaves behind that cannot be put back is said, and its process takes no further trial. Knows nothing of Ray, and
-imports no library for this: one that a trial is the first to import is looked at as its import ends.
+Global states of the process are restored before each trial, and random states are seeded by the trial's id. A trial may
+leave behind what cannot be restored. Then a message says so, and the process takes no further trial. This module
+knows nothing of Ray and imports no library: if a trial is the first to import one, its states are read after the
+import.
 """
 
 import contextlib
@@ -37,9 +38,10 @@ from contrasweep.code.version import in_site_folder, in_standard_library
 GRACE_S = 2.0
 """Seconds that threads and processes of a trial have to end after it."""
 DIGEST_BYTES = 2**20
-"""Of a larger value in a module, only another object under its name is noticed."""
+"""Largest value whose content is compared; of a larger value only its replacement by another object is noticed."""
 LIBRARIES = ("builtins", "time", "random", "os", "sys", "math", "numpy", "numpy.random")
 TORCH = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init")
+"""Modules of libraries that are checked for patches by a trial; TORCH only once torch is imported."""
 HELPERS = (
     "multiprocessing.resource_tracker",
     "multiprocessing.forkserver",
@@ -49,17 +51,18 @@ HELPERS = (
 """Words in the commands of processes that libraries keep for later use."""
 LOGGERS = "the loggers"
 ATOMS = (int, float, str, bytes, bool, type(None), complex)
+"""Types of values without mutable content."""
 SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 Values = dict[str, Any]
-"""By the name of a state, a logger or an attribute: its value."""
+"""The name of a state, a logger or an attribute -> its value."""
 
 
 class State(NamedTuple):
-    """A global state of the process, with the functions that read and set it; messages have its `name`.
+    """A global state of the process, with functions that read and set it. Messages show its `name`.
 
-    It is read or set only once `library` has been imported. "sys" stands for none.
+    It is read or set only once `library` has been imported. "sys", which always is, stands for no library.
     """
 
     name: str
@@ -69,7 +72,7 @@ class State(NamedTuple):
 
 
 def _calls(name: str, library: str, read: str, write: str) -> State:
-    """Return the state that two functions of a library, `read` and `write` by their names, get and set."""
+    """Return the state that two functions of a library get and set; `read` and `write` are the functions' names."""
     return State(
         name,
         lambda: getattr(sys.modules[library], read)(),
@@ -79,13 +82,14 @@ def _calls(name: str, library: str, read: str, write: str) -> State:
 
 
 def _attributes(name: str, library: str, *paths: str) -> State:
-    """Return the state that attributes of a library are together, each by its dotted path below the library."""
+    """Return the state that consists of attributes of a library; `paths` are their dotted paths within the library."""
 
     def holder(path: str) -> Any:
         """Return the object that has the last part of `path` as an attribute."""
         return functools.reduce(getattr, path.split(".")[:-1], sys.modules[library])
 
     def write(values: Iterable[Any]) -> None:
+        """Set the attributes, in the order of `paths`."""
         for path, value in zip(paths, values, strict=True):
             setattr(holder(path), path.rpartition(".")[2], value)
 
@@ -98,6 +102,7 @@ def _attributes(name: str, library: str, *paths: str) -> State:
 
 
 def _set_environment(value: Mapping[str, str]) -> None:
+    """Make the environment variables those of `value`."""
     for name in os.environ.keys() - value.keys():
         del os.environ[name]
     os.environ.update({name: text for name, text in value.items() if os.environ.get(name) != text})
@@ -111,15 +116,21 @@ def _umask() -> int:
 
 
 def _set_handlers(value: Mapping[int, Any]) -> None:
+    """Set signal handlers by the number of their signal."""
     for number, handler in value.items():
-        # None: it was not set from Python
+        # A handler that was not set from Python is None, and cannot be set again.
         if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
 
 
 def _set_gc(value: tuple[bool, tuple[int, int, int]]) -> None:
-    (gc.enable if value[0] else gc.disable)()
-    gc.set_threshold(*value[1])
+    """Set whether the garbage collector is enabled, and its thresholds."""
+    enabled, thresholds = value
+    if enabled:
+        gc.enable()
+    else:
+        gc.disable()
+    gc.set_threshold(*thresholds)
 
 
 NEW_LOGGER: tuple[Any, ...] = (0, True, False, [], [])
@@ -127,7 +138,10 @@ NEW_LOGGER: tuple[Any, ...] = (0, True, False, [], [])
 
 
 def _loggers() -> Values:
-    """Return the values of each logger that are not those of `NEW_LOGGER`, by its name; "root" for the topmost."""
+    """Return logger name -> its values, in the order of `NEW_LOGGER`, of each logger that differs from `NEW_LOGGER`.
+
+    The topmost logger has the name "root".
+    """
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     read = {
         logger.name: (
@@ -144,7 +158,7 @@ def _loggers() -> Values:
 
 
 def _set_loggers(value: Values) -> None:
-    """Put back level, handlers and filters of each logger; one that is not in `value` gets Python's defaults."""
+    """Restore the values of each logger; a logger that is not in `value` gets those of `NEW_LOGGER`."""
     for name in {*_loggers(), *value}:
         logger = logging.root if name == "root" else logging.getLogger(name)
         level, logger.propagate, logger.disabled, handlers, filters = value.get(name, NEW_LOGGER)
@@ -154,9 +168,9 @@ def _set_loggers(value: Values) -> None:
 
 
 def _matmul_precision() -> str:
-    """Return torch's precision of float32 products; "mixed" where torch refuses to tell.
+    """Return torch's precision of float32 products; "mixed" where torch refuses to tell it.
 
-    It refuses once the precision was set by its newer names, which are states of their own (`PRECISIONS`).
+    Torch refuses once the precision was set by its newer attributes, which are another state (`PRECISIONS`).
     """
     with contextlib.suppress(RuntimeError):
         return str(sys.modules["torch"].get_float32_matmul_precision())
@@ -174,6 +188,7 @@ def _folder() -> str:
     return ""
 
 
+# Parts of torch.backends with a precision of their own; "" is torch.backends itself.
 PRECISIONS = (
     "",
     "cuda.matmul.",
@@ -269,7 +284,7 @@ STATES = (
     ),
 )
 FOLDER = State("the working directory", _folder, os.chdir)
-"""Each trial is given one by Ray Tune; put back is what the import of its trainable chose."""
+"""Ray Tune sets one for each trial. Only a directory that the import of the trainable has set is restored."""
 
 
 class Isolation:
@@ -280,36 +295,41 @@ class Isolation:
 
     def __init__(self) -> None:
         self._reference = _read()  # the states before any trial
-        # by a trainable's module, the states that its import changed
-        self._imports: dict[str, Values] = {}
+        self._imports: dict[
+            str, Values
+        ] = {}  # module of a trainable -> states that its import changed
         self._set_by_import = ""  # the first state that any of these imports has changed
-        self._expected: Values = {}  # the states that the present trial began with; empty before the first one
-        self._own: dict[str, Values] = {}  # by the user's module, what is in it: see `_contents`
-        self._installed: dict[str, Values] = {}  # by a library's module or class, its attributes
-        self._seen: set[str] = set()  # modules that were there when the present trial began
-        self._threads: set[threading.Thread] = set()  # the user's threads at that time
-        self._children: set[int] = set()  # the process ids of children at that time
-        self._seed = 0  # of the present trial
+        # The present trial: the states that it began with (empty before the first trial), and its seed.
+        self._expected: Values = {}
+        self._seed = 0
+        # What was there when it began: contents of the user's modules (`_contents`), attributes of the modules and
+        # classes of libraries, names of modules, the user's threads, and ids of child processes.
+        self._own: dict[str, Values] = {}
+        self._installed: dict[str, Values] = {}
+        self._seen: set[str] = set()
+        self._threads: set[threading.Thread] = set()
+        self._children: set[int] = set()
         sys.meta_path.insert(0, _Importing({"torch", "matplotlib"}, self._imported))  # type: ignore[arg-type]
         _watch_threads()
 
     def begin(
         self, trial_id: str, trainable: str, load: Callable[[], Callable[..., Any]]
     ) -> Callable[..., Any]:
-        """Put the process into the state that each trial of this module finds, and return the trainable from `load`.
+        """Set the states of the process for a trial, and return the trainable that `load` imports.
 
-        That is the state before the first trial, with what the import of the trainable's module changes. `trainable`
-        is its dotted path. Python, NumPy and torch are seeded by the trial's id, a hexadecimal number.
+        The states are those before the first trial, with the changes that the import of the trainable's module makes.
+        Python, NumPy and torch are seeded by the trial's id, a hexadecimal number. `trainable` is a dotted path.
         """
         _write(self._reference)
         module = trainable.partition(":")[0]
-        # The import itself may change states. What it changes is noted, because it runs once and counts for each trial.
+        # The import of a module may change states. It runs only once, so its changes are noted for later trials. The
+        # seed is the same in every process, in case the module draws random numbers.
         if module not in self._imports:
             folder = FOLDER.read()
-            self._set_seed(0)  # a module that draws numbers draws the same ones in every process
+            self._set_seed(0)
             function = load()
             now = _read()
-            # Loggers that an import has made stay: they make no difference to a result.
+            # Changes of loggers by an import stay for all trials, because no result depends on them.
             self._reference[LOGGERS] = now[LOGGERS]
             self._imports[module] = {name: now[name] for name in _changed(self._reference, now)}
             if FOLDER.read() != folder:
@@ -333,33 +353,34 @@ class Isolation:
         return function
 
     def end(self, following: str = "") -> str:
-        """Put back what can be, and say what cannot: why this process must not train the trainable `following`.
+        """Restore the states after a trial; return why this process must not train `following` next, or "".
 
-        `following` is a dotted path. "" where it may, and before the first trial. Otherwise a predicate such as
-        `left a thread behind`, of the trial that ended.
+        `following` is the dotted path of the next trainable. The reason is a predicate of the trial that ended, such as
+        `left a thread behind`. Before the first trial it is "".
         """
         if not self._expected:
             return ""
         _write(self._expected)
-        gone = _changed(self._expected, _read())
-        rest = (
-            self._left()
-            or (f"changed {gone[0]} for good" if gone else "")
-            or self._changed_modules()
-        )
+        changed_for_good = _changed(self._expected, _read())
+        reason = self._left_behind()
+        if not reason and changed_for_good:
+            reason = f"changed {changed_for_good[0]} for good"
+        if not reason:
+            reason = self._changed_modules()
         _write(self._reference)
-        if not rest and self._set_by_import and following.partition(":")[0] not in self._imports:
-            # A module that both trainables import may have made this change. It is imported already, so it would not
-            # make it again for `following`, as it does in a fresh process.
+        # The import of an earlier trainable has changed a state. If `following` imports the same module, the import
+        # does not run again and the state lacks the change, which it has in a fresh process.
+        if not reason and self._set_by_import and following.partition(":")[0] not in self._imports:
             return f"changed {self._set_by_import} by an import; other arms must start without this change"
-        return rest
+        return reason
 
-    def _left(self) -> str:
-        """Return what the trial closed, or that it left threads or processes behind; "" where nothing is left.
+    def _left_behind(self) -> str:
+        """Return a predicate on what the trial closed or left behind, or "".
 
-        These have `GRACE_S` seconds to end. Those that were there before the trial do not count.
+        It may close a standard stream, or leave threads or processes that do not end within `GRACE_S` seconds. Those
+        from before the trial do not count.
         """
-        until = time.monotonic() + GRACE_S
+        deadline = time.monotonic() + GRACE_S
         for attempt in range(1000):  # more turns than there is time for
             threads = {thread for thread in set(_of_users) - self._threads if thread.is_alive()}
             children_left = {
@@ -367,9 +388,9 @@ class Isolation:
                 for child in {*children(os.getpid())} - self._children
                 if not _is_helper(child)
             }
-            if not (threads or children_left) or time.monotonic() > until:
+            if not (threads or children_left) or time.monotonic() > deadline:
                 break
-            # Iterators of data loaders that refer to each other hold workers until they are collected.
+            # Data loaders in reference cycles keep their workers until the garbage collector frees them.
             if not attempt:
                 gc.collect()
             time.sleep(0.01)
@@ -382,9 +403,9 @@ class Isolation:
         return ""
 
     def _changed_modules(self) -> str:
-        """Return what the trial patched in a library or changed in a module of the user's own; "" if nothing.
+        """Return a predicate on what the trial changed in a library or in a module of the user; "" if nothing.
 
-        Such as `changed cache in the module mythesis.data`.
+        For example `changed cache in the module mythesis.data`.
         """
         for name, now in _library_contents():
             before = self._installed.get(name)
@@ -394,9 +415,9 @@ class Isolation:
         for name, before in self._own.items():
             contents = _contents(sys.modules[name]) if name in sys.modules else {}
             for attribute in before | contents:
-                pair = before.get(attribute), contents.get(attribute)
-                # None: the trial has added or removed it.
-                if None in pair or not _same(*pair):
+                # None: the trial has added or removed the attribute.
+                old, new = before.get(attribute), contents.get(attribute)
+                if old is None or new is None or not _same(old, new):
                     return f"changed {attribute} in the module {name}"
         return ""
 
@@ -404,13 +425,14 @@ class Isolation:
         """Seed Python, NumPy and, where it is imported, torch for the next trial."""
         self._seed = seed
         random.seed(seed)
-        # NumPy takes words of 32 bits. Both generators are of one kind: the 1 gives other numbers than `random` has.
+        # NumPy takes words of 32 bits. Its generator is of the same kind as that of `random`; the 1 makes its numbers
+        # differ.
         np.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)
 
     def _imported(self, library: str) -> None:
-        """Take the state of a library that has just been imported as the state that each later trial finds."""
+        """Note the states of a library after its import, as those of the present trial and of all later ones."""
         self._reference |= _read(library)
         self._expected |= _read(library)
         if library == "torch":
@@ -418,44 +440,46 @@ class Isolation:
 
 
 def _read(library: str = "") -> Values:
-    """Return all states of the imported libraries, or of one library."""
+    """Return the values of all states whose libraries are imported; with `library`, of that library alone."""
     return {
         s.name: s.read() for s in STATES if s.library in sys.modules and library in ("", s.library)
     }
 
 
 def _changed(before: Values, now: Values) -> list[str]:
+    """Return the names of the states that differ; one that is missing in `before` does not."""
     return [name for name, value in now.items() if name in before and before[name] != value]
 
 
 def _write(expected: Values) -> None:
-    """Put back the process's global states that differ from `expected`; states that it lacks stay.
+    """Set the global states of the process that differ from `expected`; states that are missing there stay.
 
-    Handlers of signals can be set by the main thread alone, so another one leaves them.
+    Outside of the main thread signal handlers stay, because only that thread can set them.
     """
-    main = threading.current_thread() is threading.main_thread()
+    is_main = threading.current_thread() is threading.main_thread()
     for state in STATES:
         is_usable = (
             state.library in sys.modules
             and state.name in expected
-            and (main or state.write is not _set_handlers)
+            and (is_main or state.write is not _set_handlers)
         )
         if is_usable and state.read() != expected[state.name]:
-            with contextlib.suppress(Exception):  # a state that cannot be put back is found changed
+            # Where a state cannot be set, `Isolation.end` finds that it has changed.
+            with contextlib.suppress(Exception):
                 state.write(expected[state.name])
 
 
 class _Importing:
-    """A finder of modules that calls `say` when a module in `names` has been imported."""
+    """A finder of modules that calls `on_import` with the name of each module in `names` after its import."""
 
-    def __init__(self, names: set[str], say: Callable[[str], None]) -> None:
+    def __init__(self, names: set[str], on_import: Callable[[str], None]) -> None:
         self.names = names
-        self.say = say
+        self.on_import = on_import
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return what the other finders return, with a loader that calls `say` after the import.
+        """Return the module's spec from the other finders, with a loader that calls `on_import` after the import.
 
-        None where they find nothing.
+        None for modules that are not in `names`, and where the other finders find nothing.
         """
         if name not in self.names:
             return None
@@ -468,20 +492,21 @@ class _Importing:
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
-            def run_and_say(module: ModuleType) -> None:
+            def run_and_tell(module: ModuleType) -> None:
                 run(module)
-                self.say(name)
+                self.on_import(name)
 
-            spec.loader.exec_module = run_and_say  # type: ignore[method-assign]
+            spec.loader.exec_module = run_and_tell  # type: ignore[method-assign]
         return spec
 
 
 _of_users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""Threads that the user's code has started."""
 
 
 @functools.cache
 def _watch_threads() -> None:
-    """Note each thread that the user's code starts from now on; threads of libraries are not noted."""
+    """Add each thread that the user's code starts from now on to `_of_users`; threads of libraries are left out."""
     start = threading.Thread.start
 
     @functools.wraps(start)
@@ -494,8 +519,8 @@ def _watch_threads() -> None:
 
 
 def _called_by_users() -> bool:
-    """Whether the innermost caller that is no part of Python is code of the user."""
-    frame: Any = sys._getframe(2)  # beyond this function and the one that asks
+    """Return whether the innermost caller outside of Python itself is code of the user."""
+    frame: Any = sys._getframe(2)  # the caller of the function that called this one
     while frame is not None and _owner(frame.f_code.co_filename) == "python":
         frame = frame.f_back
     return frame is not None and _owner(frame.f_code.co_filename) == "user"
@@ -503,7 +528,7 @@ def _called_by_users() -> bool:
 
 @functools.cache
 def _owner(file: str) -> str:
-    """Whose a source file is: `python`, `library` or `user`."""
+    """Return to what the code of a source file belongs: `python`, `library` or `user`."""
     if in_standard_library(file) or file.startswith("<frozen"):
         return "python"
     platform = Path(sys.modules["contrasweep"].__file__ or "").parent
@@ -511,9 +536,10 @@ def _owner(file: str) -> str:
 
 
 def _is_users(name: str) -> bool:
-    """Whether an imported module is the user's own, by the file of its topmost package.
+    """Return whether an imported module is the user's own.
 
-    A package without a file, a namespace, leaves it to the module's own. The script that runs is none of them.
+    The file of its topmost package decides, or the module's own file where that package is a namespace without a file.
+    The running script is not counted.
     """
     root = name.partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or getattr(
@@ -523,18 +549,18 @@ def _is_users(name: str) -> bool:
 
 
 def _is_helper(child: int) -> bool:
-    """Whether the child of this process id is one that a library keeps (`HELPERS`), or has ended."""
+    """Return whether a child process is one that a library keeps (`HELPERS`), or has ended. `child` is its id."""
     process = Path(f"/proc/{child}")
     with contextlib.suppress(OSError):
         command = (process / "cmdline").read_bytes().decode(errors="replace")
-        # The state stands after the name in brackets; Z is a zombie, which has ended and was not waited for.
+        # The state follows the name, which is in brackets. Z is a zombie: it has ended, and nobody has waited for it.
         ended = (process / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
         return ended or any(word in command for word in HELPERS)
     return True
 
 
 def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield names and attributes of the modules and classes that users patch."""
+    """Yield the name and the attributes of each module and class of a library that a trial may patch."""
     for name in (*LIBRARIES, *TORCH):
         if name in sys.modules:
             yield name, vars(sys.modules[name])
@@ -546,37 +572,40 @@ def _library_contents() -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _patched(library: str, before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Return an attribute of a library that was replaced, removed, or added by other code; "" where there is none.
+    """Return the name of an attribute that a trial has replaced, removed or added in a library; "" if there is none.
 
-    `before` and `now` are the library's attributes. Counted are replaced functions and classes, and of NumPy all public
-    names; not what libraries do by themselves: add private names, own ones or modules.
+    `before` and `now` are the attributes of the library by name. Replaced functions and classes count, and in NumPy all
+    public names. Additions that libraries make themselves do not count: private names, modules, and values that the
+    library defines.
     """
-    # The usual case: the same objects under the same names.
+    # In most cases all names have the same objects as before.
     if len(before) == len(now) and all(map(operator.is_, before.values(), now.values())):
         return ""
     root = library.partition(".")[0]
     for name, value in now.items():
         if name not in before:
-            # The library's own, by the module in which the value was defined.
-            theirs = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
+            # Whether the library itself defines the value.
+            is_own = str(getattr(value, "__module__", None) or "").partition(".")[0] == root
             if not (
-                theirs or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"
+                is_own or isinstance(value, ModuleType) or name.startswith("_") or root == "sys"
             ):
                 return name
         elif value is not before[name] and (
             callable(before[name]) or (root == "numpy" and not name.startswith("_"))
         ):
-            # The file of the code that replaces it: torch's compiler wraps some of torch itself.
-            by = getattr(getattr(value, "__code__", None), "co_filename", "")
-            if "/torch/_" not in by:
+            # Torch's compiler wraps some functions of torch itself: the code of these is in a private file of torch.
+            file = getattr(getattr(value, "__code__", None), "co_filename", "")
+            if "/torch/_" not in file:
                 return name
+    # Removed names.
     return next((name for name in before if name not in now and root != "sys"), "")
 
 
 def _contents(module: ModuleType) -> Values:
-    """Return the values in a module and in its own classes, each with a digest of its mutable content.
+    """Return name -> (value, digest of its mutable content) of each value in a module and in the classes it defines.
 
-    By name, such as `cache` and `Model.cache`. Imported modules and names with two underscores are left out.
+    Names are such as `cache` and `Model.cache`. Imported modules and names that begin with two underscores are left
+    out.
     """
     contents = {}
     # A deprecated attribute may warn as it is looked at.
@@ -587,7 +616,7 @@ def _contents(module: ModuleType) -> Values:
                 contents[name] = value, _digest(value, module)
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     for attribute, inner in list(vars(value).items()):
-                        # An Enum of flags adds combinations here as they are asked for, which changes nothing.
+                        # An Enum of flags adds combinations of flags here when they are used, which changes no result.
                         if attribute == "_value2member_map_":
                             continue
                         if not attribute.startswith("__") or isinstance(inner, FunctionType):
@@ -596,18 +625,26 @@ def _contents(module: ModuleType) -> Values:
 
 
 def _same(before: Any, now: Any) -> bool:
-    """Whether a value and its digest, as `_contents` has them, are as before: the same object, or an equal atom."""
-    same = before[0] is now[0] or (
-        type(now[0]) in ATOMS and type(before[0]) is type(now[0]) and before[0] == now[0]
+    """Return whether two entries (value, digest) of `_contents` are the same.
+
+    The values must be the same object, or equal atoms, and the digests of their contents must be equal.
+    """
+    value_before, digest_before = before
+    value, digest = now
+    same_value = value is value_before or (
+        type(value) in ATOMS and type(value_before) is type(value) and value_before == value
     )
-    return same and before[1] == now[1]
+    return same_value and digest == digest_before
 
 
 def _digest(value: Any, module: ModuleType) -> int | None:
-    """Return a digest of the mutable content of a value in a module; None where it has none or it cannot be read."""
-    # Of a function: its mutable defaults, and its attributes.
+    """Return a digest of the mutable content of a value in a module.
+
+    None where the value has no such content, and where the content is too large or cannot be pickled.
+    """
+    # The mutable content of a function is its mutable defaults and its attributes.
     if isinstance(value, FunctionType):
-        # One of another module is left out: the user's Enums hold Enum's methods, to which torch adds marks.
+        # A function of another module is left out: Enums of the user hold Enum's methods, to which torch adds marks.
         if value.__module__ != module.__name__:
             return None
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
@@ -616,22 +653,25 @@ def _digest(value: Any, module: ModuleType) -> int | None:
             return None
     elif type(value) in ATOMS or isinstance(value, type):
         return None
-    sum_ = _Sum()
+    checksum = _Checksum()
     try:
-        _Pickler(sum_, protocol=5).dump(value)
-    except Exception:  # it is too large, or cannot be pickled
+        _Pickler(checksum, protocol=5).dump(value)
+    except Exception:
         return None
-    return sum_.value
+    return checksum.value
 
 
-class _Sum:
-    """A file that keeps a checksum of what is written."""
+class _Checksum:
+    """A file that keeps only a checksum of what is written to it."""
 
     def __init__(self) -> None:
         self.value = self.size = 0
 
     def write(self, data: Any) -> int:
-        """Add more data and return its bytes; `OverflowError`, which ends the pickling, beyond `DIGEST_BYTES`."""
+        """Add data to the checksum, and return the number of its bytes.
+
+        Raises `OverflowError`, which ends the pickling, after more than `DIGEST_BYTES` bytes.
+        """
         size = memoryview(data).nbytes
         self.size += size
         if self.size > DIGEST_BYTES:
@@ -641,12 +681,12 @@ class _Sum:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes a value so that its digest tells whether it has changed, without the content of large arrays."""
+    """Pickles a value for a digest of its content, without the content of tensors and large arrays."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Pickle a tensor as its version number and a large array as its identity, so that neither is copied.
+        """Pickle a tensor as its identity and version, and a large array as its identity, so that neither is copied.
 
-        Torch counts the version up with each change in place. All else is pickled as usual (NotImplemented).
+        Torch counts up the version at each change in place. NotImplemented has all other values pickled as usual.
         """
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):

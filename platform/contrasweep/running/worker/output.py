@@ -1,10 +1,10 @@
-"""The log of a trial, which receives what the trial prints while it runs.
+"""The log of a trial: all that the trial prints while it runs.
 
-That is standard output and error of this process, with what subprocesses and compiled code write there.
+That is standard output and error of this process, with the output of subprocesses and compiled code.
 
-The log is a file: a trial that dies without a word leaves what it printed. On a local storage it is the object itself,
-elsewhere a file of this machine that is sent to the storage every few seconds and when the trial ends. It is opened to
-be appended to, so that it can be shortened while it is written.
+The log is a file, so that a trial which is killed leaves what it has printed. In a local storage it is the stored file
+itself. Elsewhere it is a file of this machine, which is sent to the storage every few seconds and at the trial's end.
+All writers append to it, so that it can be shortened while they write.
 """
 
 import contextlib
@@ -26,28 +26,31 @@ from contrasweep.storage.records import LOG, StudyRecords
 from contrasweep.storage.store import LocalStore
 
 LIMIT = 4 * 2**20
-"""Bytes of a log."""
+"""Bytes of a log, at most; a longer one is shortened."""
 HEAD = 2**18
-"""Bytes of the beginning that is kept of a longer log."""
+"""Bytes at the beginning of a longer log that are kept."""
 TAIL = 2**20
-"""Bytes of the end that is kept of a longer log."""
+"""Bytes at the end of a longer log that are kept."""
 ROUNDS = 20
-"""How often a log is shortened at a newer end, where what is written outruns the copy."""
+"""How often the copy of the end begins again, where the trial writes faster than it is copied."""
 CHECK_S = 0.25
+"""How often the length of a log is checked."""
 SEND_S = 5.0
+"""Seconds between two uploads of a log, at least."""
 EXIT_CALLED = "os._exit was called"
 WARNS = re.compile(rb"\bwarn(ing|ings)?\b|Warning:", re.IGNORECASE)
-"""What stands in a line of a log that warns, as Python, its logging and most programs write it."""
-SHARE = 0.01  # of the time that may go into sending a log
+"""Matches a line of a log that warns, as Python, its logging and most programs write it."""
+SHARE = 0.01
+"""The part of the time that uploads of a log may take."""
 
 
 class Output:
-    """Takes what this process prints from `open` to `close`, for one trial."""
+    """Collects what this process prints from `open` to `close`, for one trial."""
 
     def __init__(
         self, records: StudyRecords, trial_id: str, *, no_prior_state: bool = False
     ) -> None:
-        """`no_prior_state`: the storage has no log of an earlier attempt."""
+        """Make the log of a trial; `no_prior_state` says that the storage has no log of an earlier attempt."""
         self.store = records.store
         self.key = records.key(trial_id, LOG)
         self.local = self.store.root / self.key if isinstance(self.store, LocalStore) else None
@@ -69,10 +72,10 @@ class Output:
     def open(self) -> Self:
         """Redirect standard output and standard error of this process to the trial's log; return this object.
 
-        The log of an earlier attempt is continued, after a line with this host and the time. `StorageError` where the
-        file cannot be written.
+        The log of an earlier attempt is continued, after a line with this host and the time. Raises `StorageError`
+        where the file cannot be written.
         """
-        # The log of an earlier attempt; a local storage has it in place.
+        # Fetch the log of an earlier attempt. In a local storage it is in its place already.
         if self.local is None and not self.no_prior_state:
             with contextlib.suppress(FileNotFoundError):
                 self.store.get_file(self.key, self.path)
@@ -87,40 +90,41 @@ class Output:
             os.write(
                 file, f"--- again on {socket.gethostname()}, {now:%Y-%m-%d %H:%M:%S} UTC\n".encode()
             )
-        # By descriptor, since subprocesses and compiled code write to 1 and 2 and know nothing of `sys.stdout`.
+        # The descriptors 1 and 2 are redirected, because subprocesses and compiled code do not use `sys.stdout`.
         self._saved = os.dup(1), os.dup(2)
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)
-        # A trial that calls `os._exit` ends the whole worker without an exception: a line in the log says so, by which
-        # the driver tells the trial's own fault from a worker that was killed. `close` puts `os._exit` back.
+        # A trial that calls `os._exit` ends the whole worker without an exception. A line in the log tells the driver
+        # that the trial did it, and that the worker was not killed. `close` restores `os._exit`.
         self._open.callback(setattr, os, "_exit", os._exit)
         os._exit = _logged_exit(os._exit, os.getpid())  # type: ignore[assignment]
-        # A warning that an earlier trial of this process caused is shown again.
+        # Python shows a warning once for each process; with fresh filters it is shown again for this trial.
         self._open.enter_context(warnings.catch_warnings())
         self._thread.start()
         return self
 
     def abandon(self) -> None:
-        """Stop writing: the log belongs to a later attempt."""
+        """Send nothing more to the storage, because the log belongs to a later attempt now."""
         self._abandoned = True
 
     def close(self) -> None:
-        """Restore standard output and error, and keep the log if it is not empty; sets `warnings`.
+        """Restore standard output and error, store the log if it is not empty, and set `warnings`.
 
-        Does nothing where the log is not open. A log that cannot be kept is no error.
+        Does nothing where the log is not open. A log that cannot be stored is no error.
         """
         if self._saved is None:
             return
         self._stopping.set()
         self._thread.join()
         _flush()
-        self._open.close()  # puts back `os._exit` and the filters of warnings
+        self._open.close()  # restores `os._exit` and the filters of warnings
         for number, before in zip((1, 2), self._saved, strict=True):
             os.dup2(before, number)
             os.close(before)
         self._saved = None
-        with contextlib.suppress(OSError):  # a trial is worth more than its log
+        # A trial must not fail because of its log.
+        with contextlib.suppress(OSError):
             self._shorten()
             self.warnings = sum(
                 WARNS.search(line) is not None for line in self.path.read_bytes().splitlines()
@@ -132,9 +136,9 @@ class Output:
                 self.path.unlink()
 
     def _run(self) -> None:
-        """Shorten the log, and send it to the storage from time to time, until the log closes.
+        """Until the log closes, shorten it, and send it to the storage from time to time.
 
-        What fails is tried again. A local storage needs no sending.
+        After an error both are tried again. In a local storage the log need not be sent.
         """
         while not self._stopping.wait(CHECK_S):
             with contextlib.suppress(OSError):
@@ -147,33 +151,31 @@ class Output:
                     self._send()
 
     def _send(self) -> None:
-        """Send the log, and set when it is sent next: the slower the storage, the later.
-
-        Sends nothing once a later attempt owns the log (`abandon`).
-        """
+        """Send the log to the storage, unless it was abandoned; set when it is sent next: later if this took long."""
         if self._abandoned:
             return
         began = time.monotonic()
         try:
             self.sent = self.path.stat().st_size
             self.store.put_file(self.key, self.path)
-        except StorageError:  # said by the records, which are written there too
+        # Writing the records fails too then, which is reported.
+        except StorageError:
             pass
         self.due = time.monotonic() + max(SEND_S, (time.monotonic() - began) / SHARE)
 
     def _shorten(self) -> None:
-        """Leave out the middle of a log of more than `LIMIT` bytes, within its file.
+        """Remove the middle of a log of more than `LIMIT` bytes, within its file.
 
-        What stays is the first `HEAD` bytes, a line with how much was left out so far, and the last `TAIL` bytes. What
-        is written meanwhile is kept too, but for the instant between the last look at the end and the cut.
+        The first `HEAD` bytes stay, then follows a line with how many bytes were removed so far, and then the last
+        `TAIL` bytes. Output that is written meanwhile is kept too, except for the instant before the file is cut.
         """
         size = self.path.stat().st_size
         if size <= LIMIT:
             return
         with self.path.open("r+b", buffering=0) as file:
             for _ in range(ROUNDS):
-                # Over the middle go the line and then all from `source` on, up to the end of the file: `part` is
-                # empty there.
+                # The line is written over the middle, at `target`, and after it all bytes from `source` to the end of
+                # the file, part by part. An empty `part` is the end.
                 left_out = self.left_out + size - HEAD - TAIL
                 source = size - TAIL
                 target = HEAD
@@ -184,7 +186,7 @@ class Output:
                     source += len(part)
                 if not part:
                     break
-                # So much was written meanwhile that the copy itself grew too long: again, from the newer end.
+                # So much was written meanwhile that the copy itself is too long: begin again, with the newer end.
                 size = self.path.stat().st_size
             file.truncate(target)
         self.left_out = left_out
@@ -193,11 +195,11 @@ class Output:
 def _logged_exit(leave: Callable[[int], NoReturn], process: int) -> Callable[[int], NoReturn]:
     """Return a function that writes `os._exit was called with STATUS` to standard error and then calls `leave`.
 
-    No other process sees why this one ended. Only the process of this id writes the line: its forked children end by
-    `os._exit` as a rule.
+    Only the process of the id `process` writes the line, because its forked children usually end by `os._exit`.
     """
 
     def write_and_leave(status: int) -> NoReturn:
+        """Write the line, and end the process."""
         if os.getpid() == process:
             with contextlib.suppress(OSError):
                 os.write(2, f"{EXIT_CALLED} with {status}\n".encode())
@@ -207,6 +209,7 @@ def _logged_exit(leave: Callable[[int], NoReturn], process: int) -> Callable[[in
 
 
 def _flush() -> None:
+    """Write the buffered output of this process."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -1,6 +1,6 @@
-"""A config that knows which of its settings were read.
+"""A config that notes which of its settings are read.
 
-Where a trainable says nothing of its settings, a setting that it never reads is probably misspelt.
+A trainable may not declare its settings. A setting that it never reads is then probably misspelt.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,20 +11,20 @@ from contrasweep.config import Config, MutableConfig
 
 
 class RecordedConfig(canonical.Config):
-    """A trial's config, nested mappings too, in which each setting that is read is noted.
+    """A trial's config, with its nested mappings, that notes each setting that is read.
 
-    Asking for the keys reads nothing; copying, merging and pickling it reads all.
+    To iterate over the keys reads no setting. To copy, merge or pickle the config reads all settings.
     """
 
     def __init__(self, config: Config, place: str = "", read: set[str] | None = None) -> None:
-        """Wrap a config. `place` is the dotted key of a nested one, "" of the whole.
+        """Wrap a config. `place` is the dotted key of a nested mapping; "" is the whole config.
 
-        `read` collects the dotted keys that were read, of nested mappings too; None: a new set.
+        `read` collects the dotted keys that are read, those of nested mappings too; None: a new set.
         """
         super().__init__({})
         self.place = place
         self.read = set[str]() if read is None else read
-        # Computed here, where nothing is noted; who asks for the text later reads no setting by that.
+        # The canonical text is made now, from the plain config, so that a later use of it reads no setting.
         self.text = canonical.dumps(config)
         for key, value in config.items():
             dict.__setitem__(
@@ -40,7 +40,7 @@ class RecordedConfig(canonical.Config):
         return tuple(self._unused())
 
     def _unused(self) -> Iterator[str]:
-        """Yield the keys of `unused_settings`: of a nested mapping its unread parts, of an empty one itself."""
+        """Yield the dotted keys that were not read; for a nested mapping those within it, unless it is empty."""
         for key, value in dict.items(self):
             if isinstance(value, RecordedConfig) and len(value):
                 yield from value._unused()
@@ -48,6 +48,7 @@ class RecordedConfig(canonical.Config):
                 yield self._at(key)
 
     def _at(self, key: str) -> str:
+        """Return the dotted key of `key` within the whole config."""
         return f"{self.place}.{key}".lstrip(".")
 
     def _note(self, key: object) -> None:
@@ -69,7 +70,7 @@ class RecordedConfig(canonical.Config):
         self._note(key)
         return super().__contains__(key)
 
-    # It is overridden so that `**config` and dict(config) go by way of __getitem__.
+    # Without this method, `**config` and dict(config) would not call __getitem__.
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
 
@@ -79,29 +80,29 @@ class RecordedConfig(canonical.Config):
         return super().get(key, default)
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove and return the value."""
+        """Remove a setting and return its value, which counts as read; `default` where there is none."""
         self._note(key)
         return super().pop(key, *default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value, `default` from now on where there is none."""
+        """Return the value of a setting, which counts as read; where there is none, set it to `default`."""
         self._note(key)
         return super().setdefault(key, default)
 
     def items(self) -> Any:
-        """Return all keys with their values."""
+        """Return all keys with their values, which count as read."""
         for key in dict.keys(self):
             self._note(key)
         return super().items()
 
     def values(self) -> Any:
-        """Return all values."""
+        """Return all values, which count as read."""
         for key in dict.keys(self):
             self._note(key)
         return super().values()
 
     def copy(self) -> MutableConfig:
-        """Return a plain copy."""
+        """Return a plain copy; all settings count as read."""
         return self._all()
 
     def __or__(self, other: Any) -> Any:

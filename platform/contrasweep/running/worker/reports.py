@@ -1,4 +1,4 @@
-"""Reports and system use of one trial: checked, kept, and written to the storage once each."""
+"""Reports and system use of one trial: checked, kept, and written to the storage."""
 
 import logging
 import operator
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from contrasweep.errors import BrokenFileError, SpecError
 from contrasweep.rows import Row
@@ -18,14 +18,23 @@ from contrasweep.trial import Report, RevisedReport, Trial
 
 log = logging.getLogger(__name__)
 REPORTS_EVERY_S = 5.0
-"""Seconds from storing a trial's reports in an object store to storing them again, unless a checkpoint, its end or a
-decision on each report asks for them: the driver has them already, and a trial goes on from its checkpoint."""
+"""Seconds between two uploads of a trial's reports to an object store. A checkpoint, the trial's end, and a pruner that
+decides on each report have them stored earlier. Else they need not be: the driver has them, and a trial resumes from
+its
+checkpoint."""
+
+
+class ItemScores(NamedTuple):
+    """Scores of test items, encoded as the bytes of their file, and the step of the report that gave them."""
+
+    step: int
+    encoded: bytes
 
 
 class Reports:
-    """The reports of one trial, from its first attempt on, and how many of them the storage has.
+    """The reports of one trial, those of its earlier attempts too, and how many of them the storage has.
 
-    The trial's thread takes the reports. That thread writes them, and so does the thread that stores checkpoints.
+    The trial's thread takes reports and writes them. The thread that stores checkpoints writes them too.
     """
 
     def __init__(self, trial: Trial, records: StudyRecords, saved: Saved | None) -> None:
@@ -38,21 +47,22 @@ class Reports:
         self.rows = _rows_until(saved, records, trial.id)
         extra = saved.extra if saved and self.rows else Extra()
         self.step = saved.step if saved and self.rows else 0
-        self.items: tuple[str, ...] = extra.items  # names of the latest scores
+        self.items: tuple[str, ...] = extra.items  # names of the latest scores of items
         self.artifacts: tuple[str, ...] = extra.artifacts  # names of all artifacts
-        # the latest of this attempt, encoded, after their step
-        self.scores: tuple[int, bytes] | None = None
+        self.scores: ItemScores | None = None  # the latest of this attempt
         self._lock = threading.Lock()  # held while reports or scores are written
         self._rows_stored = 0  # how many of the rows are in the storage
         self._scores_stored = 0  # the step of the scores that are in the storage
-        self.due = time.monotonic()  # when they are to be stored again
+        self.due = time.monotonic()  # when reports are uploaded next
 
     def take(self, report: Report) -> Row:
         """Check a report and keep it; return its row: `step`, `time` in unix seconds, and its metrics.
 
-        `SpecError` names what is wrong with it. A `RevisedReport` of the last step replaces the last report. Its
-        artifacts go to the storage at once, because the trainable may delete its files when it goes on. Its scores
-        go there with the next checkpoint or with the record, which name them.
+        A `RevisedReport` of the last step replaces the last report. Artifacts are stored at once, because the trainable
+        may delete the files when it goes on. Scores of items are stored with the next checkpoint or record, which name
+        them.
+
+        Raises `SpecError` where the trainable yields no report, or one with a wrong step, name, value or checkpoint.
         """
         if not isinstance(report, Report):
             raise SpecError(
@@ -61,7 +71,7 @@ class Reports:
                 value=report,
                 hint="use `yield Report(step, metrics)`, from contrasweep import Report",
             )
-        # Steps go up, but for a report that replaces the last one of its step.
+        # Steps must grow, except that a revised report has the step of the last one.
         step = _checked_step(report.step)
         revised = isinstance(report, RevisedReport) and step == self.step
         if step < 0 or (self.rows and step <= self.step and not revised):
@@ -75,7 +85,7 @@ class Reports:
                 value=report.checkpoint,
                 hint="make the folder, write the files into it, then yield Report(step, metrics, checkpoint=folder)",
             )
-        # The row that is replaced may be in the storage: it counts as not stored, so that `write` writes again.
+        # The replaced row may be in the storage already. It counts as not stored, so that `write` writes the new one.
         if revised and self.rows:
             self.rows.pop()
             self._rows_stored = min(self._rows_stored, len(self.rows))
@@ -92,34 +102,35 @@ class Reports:
         if report.items:
             for name in report.items:
                 _check_name(check_label, "a score of items", name)
-            self.scores = (step, encode_items(report.items))
+            self.scores = ItemScores(step, encode_items(report.items))
             self.items = tuple(report.items)
         return row
 
-    def write(self, count: int, scores: tuple[int, bytes] | None = None) -> None:
-        """Store the first `count` reports, then `scores`; neither where the same or later ones are stored.
+    def write(self, count: int, scores: ItemScores | None = None) -> None:
+        """Store the first `count` reports, then the scores of items (None: none).
 
-        `scores` are those of items: their step and their bytes; None: none.
+        Reports or scores that are stored already, or older than the stored ones, are not written.
         """
         with self._lock:
             if count > self._rows_stored:
                 self.records.write_metrics(self.trial.id, self.rows[:count])
                 self._rows_stored = count
                 self.due = time.monotonic() + REPORTS_EVERY_S
-            if scores is not None and scores[0] > self._scores_stored:
-                self.records.write_encoded_items(self.trial.id, scores[1])
-                self._scores_stored = scores[0]
+            if scores is not None and scores.step > self._scores_stored:
+                self.records.write_encoded_items(self.trial.id, scores.encoded)
+                self._scores_stored = scores.step
 
 
 class SystemUse:
-    """The memory and utilisation of one trial over time, after the rows of its earlier attempts."""
+    """The memory and utilisation of one trial over time, with the rows of its earlier attempts."""
 
     def __init__(
         self, trial_id: str, records: StudyRecords, meter: Any, started: float, *, resumed: bool
     ) -> None:
-        """Sample `meter`, which has the methods of `cluster.usage.Meter`.
+        """Store what `meter`, which has the methods of `cluster.usage.Meter`, measures.
 
-        The trial's first attempt began at `started`.
+        `started` is when the trial's first attempt began, in unix seconds. `resumed` says whether the trial resumes
+        from a checkpoint, so that rows of earlier attempts stay.
         """
         self.trial_id = trial_id
         self.records = records
@@ -129,8 +140,8 @@ class SystemUse:
         self._stored = 0  # how many of the meter's rows are in the storage
 
     def write(self) -> None:
-        """Store all rows, each with the seconds since the trial began as its step, if there are new ones."""
-        # The meter's thread may add a row meanwhile: no more are written than were counted.
+        """Store all rows if there are new ones. The step of a row is the seconds since the trial began."""
+        # The meter's thread may add rows meanwhile, so only those that were counted are written.
         count = len(self.meter.timeline)
         if count > self._stored:
             self._stored = count
@@ -141,9 +152,9 @@ class SystemUse:
             self.records.write_system(self.trial_id, [*self._earlier, *rows])
 
     def _read_earlier(self) -> list[Row]:
-        """Return the rows of earlier attempts; [] where they are broken, because they decide nothing.
+        """Return the rows of earlier attempts; [] where their file is broken, because nothing depends on them.
 
-        Rows from before `started` are left out: they are of attempts from which this trial does not go on.
+        Rows from before `started` are left out: they belong to attempts that this one does not resume.
         """
         try:
             return [
@@ -155,9 +166,9 @@ class SystemUse:
 
 
 def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> list[Row]:
-    """Return the reports up to a checkpoint; none without a checkpoint, or where the reports are not whole.
+    """Return the rows of the reports up to a checkpoint; [] without a checkpoint, or where some reports are missing.
 
-    A curve with a hole is worse than one that is trained again.
+    A curve with a gap is worse than one that is trained again.
     """
     if saved is None:
         return []
@@ -166,14 +177,14 @@ def _rows_until(saved: Saved | None, records: StudyRecords, trial_id: str) -> li
     except BrokenFileError as error:
         log.warning("%s; trial %s starts over", error.problem, trial_id)
         return []
-    # Reports are stored before their checkpoint, so the last one is of its step unless some are lost.
+    # Reports are stored before their checkpoint, so the last one has the checkpoint's step unless some are missing.
     return rows if rows and rows[-1]["step"] == saved.step else []
 
 
 def _checked_step(step: Any) -> int:
-    """Return the step as an integer of Python, which files can hold; `step` may be a NumPy integer.
+    """Return a step, which may be a NumPy integer, as a Python integer, which files can hold.
 
-    `SpecError` where it is no whole number or above 2**53. Negative ones pass.
+    Raises `SpecError` where the step is no whole number or above 2**53. Negative steps are not checked here.
     """
     if isinstance(step, SupportsIndex) and operator.index(step) <= MAX_COUNT:
         return operator.index(step)
@@ -186,7 +197,7 @@ def _checked_step(step: Any) -> int:
 
 
 def _checked_metric(name: str) -> str:
-    """Return the metric's name; `SpecError` where it is a column of the reports already, or no label."""
+    """Return a metric's name; raise `SpecError` where it is no label, or the name of another column of the reports."""
     _check_name(check_label, "a metric", name)
     if name in REPORT_COLUMNS:
         raise SpecError(
@@ -199,7 +210,7 @@ def _checked_metric(name: str) -> str:
 
 
 def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
-    """Raise `SpecError` where `check` refuses a name that the trainable gives."""
+    """Raise `SpecError` where `check` refuses a name of the trainable; `kind` says what it names."""
     try:
         check(name)
     except ValueError as error:
@@ -209,7 +220,7 @@ def _check_name(check: Callable[[str], str], kind: str, name: str) -> None:
 
 
 def _number(name: str, value: Any) -> float:
-    """Return a metric's value as a float; `SpecError` where it is none."""
+    """Return the value of the metric `name` as a float; raise `SpecError` where it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:

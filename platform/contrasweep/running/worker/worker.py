@@ -1,4 +1,4 @@
-"""The one adapter from a trainable generator to Ray Tune. Its actors are reused, so torch is imported once."""
+"""The adapter from a trial to Ray Tune. Its actors train many trials, so that torch is imported once."""
 
 import functools
 from collections.abc import Callable
@@ -24,35 +24,37 @@ from contrasweep.storage.records import StudyRecords
 
 
 def assigned_notes(inventory: Inventory) -> TrialNotes:
-    """Return the GPUs and their type that the actor which calls this was given, with the prices of `inventory`.
+    """Return notes on the GPUs of the actor that calls this: their number, their type, and the price of its place.
 
-    The type is None without a GPU, the price None where the inventory has none.
+    The type is None without a GPU. The price is None where the inventory has no price.
     """
     context = ray.get_runtime_context()
     resources = context.get_assigned_resources()
     labels = context.get_node_labels()
     gpus = float(resources.get("GPU", 0.0))
     cpus = float(resources.get("CPU", 0.0))
-    # The node's label; on a node without one the smallest type of the inventory.
-    label = labels.get(ACCELERATOR_LABEL) or next(
-        (gpu.type for gpu in inventory.gpu_types), "unknown"
-    )
-    gpu = str(label) if gpus else None
+    # The type is the node's label. A node without a label is taken to have the smallest type of the inventory.
+    types = [gpu.type for gpu in inventory.gpu_types] or ["unknown"]
+    gpu_type = str(labels.get(ACCELERATOR_LABEL) or types[0]) if gpus else None
     return TrialNotes(
         gpus=gpus,
-        gpu_type=gpu,
-        cost_per_hour=inventory.share_cost_per_hour(gpu, gpus, cpus) or None,
+        gpu_type=gpu_type,
+        cost_per_hour=inventory.share_cost_per_hour(gpu_type, gpus, cpus) or None,
     )
 
 
 class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
-    """Steps an `Execution`. Failures of the trainable end in a record, so Tune sees only faults of the machine."""
+    """Trains one trial after another, each by an `Execution`.
+
+    A failure of a trainable ends in a record, so that Tune sees only faults of the machine.
+    """
 
     def setup(self, config: TrialDescription, context: RunContext | None = None) -> None:
         """Set up a new actor for its first trial, which `config` describes. `context` is what all trials share."""
         if context is None:
             raise ValueError("TuneTrial is started with its RunContext")
-        # Once for this process: stacks on demand, an end for its children, and scratch folders of killed ones removed.
+        # Once for this process: show its stacks on demand, let no child outlive it, and remove scratch folders of
+        # killed processes.
         answer_signal()
         guard_children()
         sweep_scratch()
@@ -61,20 +63,20 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         self.cuda_failed = False
         self.isolation = Isolation()
         self.described = config
-        # The driver has reached the storage, so an outage is waited out.
+        # The driver has reached the storage, so if it does not answer now, this waits until it does.
         self.records = StudyRecords(context.storage, context.study, patient=True)
 
     def reset(self, new_config: TrialDescription, storage: Any = None) -> bool | str:
-        """Take the next trial in this actor; return True, or why this process cannot take it and must be stopped.
+        """Take the next trial in this actor; return True, or a text on why this process cannot take it.
 
-        Ray Tune knows no such text: `ray_internals.replace_refusing_workers` makes it replace the worker.
+        Ray Tune itself expects no text here: `ray_internals.replace_refusing_workers` makes it replace the worker.
         """
-        self._drop()
-        leftover = self.isolation.end(new_config["trial"].trainable)
+        self._close()
+        reason = self.isolation.end(new_config["trial"].trainable)
         if self.cuda_failed:
-            leftover = "failed with an error of CUDA"
-        if leftover:
-            return f"arm {self.described['trial'].arm} {leftover}; its worker is replaced"
+            reason = "failed with an error of CUDA"
+        if reason:
+            return f"arm {self.described['trial'].arm} {reason}; its worker is replaced"
         return bool(super().reset(new_config, storage))
 
     def reset_config(self, new_config: TrialDescription) -> bool:
@@ -83,10 +85,10 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return True
 
     def step(self) -> dict[str, object]:
-        """Train on; return the new reports, and the last result once the trial has its record.
+        """Train on for a while; return the new reports as Tune's result, and the record once the trial has ended.
 
-        The study's metric, as it was reported last, stands beside them, where Tune looks for it. Where no trial of the
-        study may run in this process, the result has no reports and says why (`FAULT`).
+        The result also has the study's metric, as it was reported last, because Tune looks for it there. Where no trial
+        of the study may run in this process, the result has no reports, and says why under `FAULT`.
         """
         try:
             result = self._step()
@@ -97,8 +99,9 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return {**result} if value is None else {**result, self.context.metric: value}
 
     def _step(self) -> StepResult:
-        """Train on for a while; return Tune's result, which is the last one once the trial has its record."""
-        if (recorded := self._recorded_already()) is not None:
+        """Train on for a while; return Tune's result, which has `done` if the trial has its record."""
+        recorded = self._recorded_already()
+        if recorded is not None:
             return recorded
         execution = self.execution or self._begin()
         stepped = execution.advance(self.context.chunk_s)
@@ -118,8 +121,8 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return result
 
     def cleanup(self) -> None:
-        """Close what is open: the actor ends."""
-        self._drop()
+        """Close the present trial, because the actor ends."""
+        self._close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save nothing for Tune: checkpoints are in the storage, and `_begin` finds the newest one."""
@@ -128,7 +131,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         """See `save_checkpoint`."""
 
     def _begin(self) -> Execution:
-        """Claim the trial and open what it needs: log, limits on memory, code, checkpoint."""
+        """Import the trial's code, and begin its execution with its log and its limits on memory."""
         trial = self.context.trial(self.described)
         code = self.described["code"]
         function, packages = checked_function(
@@ -139,10 +142,11 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         )
         assigned = assigned_notes(self.context.inventory)
         place = self.described["place"]
-        # Several GPUs are whole ones, of which a trial may take all memory.
+        # A trial on a share of a GPU is kept to its share of the memory; whole GPUs have no limit.
         share = assigned.gpus if assigned.gpus and assigned.gpus <= 1 else None
         memory_gib = place["resources"]["memory"] / 2**30 if place["limit_host_memory"] else None
         no_prior_state = self.described["no_prior_state"]
+        # If the execution cannot begin, the log is closed here; otherwise the execution closes it.
         with ExitStack() as opened:
             output = opened.enter_context(
                 closing(Output(self.records, trial.id, no_prior_state=no_prior_state).open())
@@ -160,7 +164,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
                 no_prior_state=no_prior_state,
                 retention=self.context.retention,
             )
-            opened.pop_all()  # from here on the execution closes it
+            opened.pop_all()
         return self.execution
 
     def _function(self, path: str) -> Callable[..., Any]:
@@ -168,25 +172,27 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
 
         def load() -> Callable[..., Any]:
             function = self.context.function(path)
-            # An evaluation loads what other studies have trained: it is given the storage.
+            # An evaluation loads networks of other studies, so it is given the storage.
             reads = getattr(function, "reads_storage", False)
             return functools.partial(function, storage=self.context.storage) if reads else function
 
         return self.isolation.begin(self.described["id"], path, load)
 
     def _recorded_already(self) -> StepResult | None:
-        """Return the last result of a trial whose worker died between writing the record and reporting it.
+        """Return the last result of a trial that has its record, because its worker was lost before it reported that.
 
-        None for a trial without a record. A trial that trains in this actor already, or of which the storage is known
-        to have nothing, is not looked up.
+        None for a trial without a record.
         """
+        # The storage is not asked about a trial that trains in this actor already, or is known to have no files.
         if self.execution is not None or self.described["no_prior_state"]:
             return None
-        if (record := self.records.read_one(self.described["id"])) is None:
+        record = self.records.read_one(self.described["id"])
+        if record is None:
             return None
         return {"id": record.trial_id, "reports": [], "done": True, STATUS: record.status}
 
-    def _drop(self) -> None:
+    def _close(self) -> None:
+        """Close the present trial, if there is one."""
         if self.execution is not None and not self.execution.finished:
             self.execution.close()
         self.execution = None
