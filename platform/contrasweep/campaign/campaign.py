@@ -1,14 +1,16 @@
-"""A campaign: one incumbent, a stream of candidates, one metric, one level for the whole stream.
+"""A campaign: one incumbent, a stream of candidates, one metric, and one level for the whole stream.
 
-A candidate is screened, and confirmed on fresh seeds, each by ordinary studies of the storage:
+A candidate is first screened, and then confirmed on fresh seeds. Ordinary studies of the storage train both stages, so
+reports, logs and trackers show them as any study:
 
-    CAMPAIGN.incumbent-N    the incumbent (of entry N) on the seeds that candidates are screened on, trained once
+    CAMPAIGN.incumbent-N    the incumbent (of entry N) on the seeds of the screen, trained once for all candidates
     CAMPAIGN.N              the candidate of entry N on the same seeds
-    CAMPAIGN.N.confirm      both on fresh seeds; CAMPAIGN.N.confirm-M: against a later incumbent, of entry M. A simpler
-                            candidate is compared with the last one that was kept for being better too
+    CAMPAIGN.N.confirm      both on fresh seeds. A simpler candidate is also compared with the last candidate that was
+                            kept for being better, in the same study
+    CAMPAIGN.N.confirm-M    the same against a later incumbent, of entry M
 
-So reports, logs and trackers show them as any study. What a kill leaves is trained no second time: the same call finds
-its entry by the digest of the candidate, and its trials by their records.
+After an interruption the same call goes on: it finds its entry by the digest of the candidate, and its trials by their
+records.
 """
 
 import math
@@ -63,16 +65,17 @@ if TYPE_CHECKING:
     from contrasweep.running.prepare import Changed
 
 ENOUGH = 0.8
-"""The chance of a decision at which no more seeds are advised."""
+"""The advised number of seeds is the first that decides with this chance."""
 MOST_TIMES = 4
-"""How many times the seeds of a confirmation are advised at most."""
+"""The advised number of seeds is at most so many times that of the confirmation."""
 BETTER = f"{INCUMBENT}.better"
 """The arm of the last incumbent that was kept for being better, where a simpler one has followed it."""
 WAIT_S = 2.0
+"""Seconds between two attempts to run a study that another process runs."""
 
 
 class RunOptions(TypedDict, total=False):
-    """Arguments of `run` that a decision passes on, by the same names; those that are left out have their defaults."""
+    """Arguments that a decision passes on to `run`, by the same names and with the same defaults."""
 
     tracking: str | Sequence[str] | None
     changed: "Changed"
@@ -84,13 +87,13 @@ class RunOptions(TypedDict, total=False):
 class CampaignSeeds:
     """On how many seeds a candidate is judged.
 
-    It is screened at `first`, `first + step` and `first + 2 step` seeds. Then it is confirmed on fresh ones, of which
-    there are `first + step` at the first look, and `step` more at each later one.
+    A candidate is screened at `first`, `first + step` and `first + 2 step` seeds. Then it is confirmed on fresh seeds:
+    `first + step` at the first look, and `step` more at each later look.
 
     Args:
         first: Seeds of the first look at a candidate.
         step: Seeds that are added at a time.
-        most: Fresh seeds of a confirmation at most.
+        most: Fresh seeds of a confirmation, at most.
     """
 
     first: Positive = 4
@@ -100,28 +103,28 @@ class CampaignSeeds:
 
 @checked
 class Campaign:
-    """A stream of candidates, each kept or discarded against one incumbent, with the error held over the stream.
+    """A stream of candidates, each kept or discarded against one incumbent; one level bounds the errors of all.
 
     Args:
         name: Its name in the storage: letters, digits and `._-`, at most 60.
         incumbent: The method that candidates have to beat. A candidate that is kept is the next incumbent.
         data: The dataset, or several: a candidate is then judged by the mean over them.
-        metric: The reported metric by which it is judged.
+        metric: The reported metric by which candidates are judged.
         mode: Whether a larger (`max`) or a smaller (`min`) value is better.
         smallest_difference: The smallest difference of interest, in units of the metric. Needed for `equivalent`.
         alpha: The level of all decisions together.
-        error: What alpha bounds: the chance of any false keep (`family`), or the share of false ones of what is kept
-            (`fdr`).
+        error: What alpha bounds: the chance of any false keep (`family`), or the expected share of false ones among all
+            keeps (`fdr`).
         seeds: On how many seeds a candidate is judged.
-        folds: Folds that every seed trains; its value is their mean. Default: the test split alone.
-        size: A reported metric, such as `parameters` or `seconds`, by which a candidate is simpler where it is smaller.
-            A simpler one is kept where it is not worse by `smallest_difference` than the incumbent, and than the last
-            one that was kept for being better. A size that differs by seed is tested as the metric is.
-        noise: The file that `contrasweep noise --json` wrote of the incumbent. Where its A/A has failed nothing is
-            decided, and else a dry run says what can be detected.
+        folds: Folds that every seed trains; a seed's value is the mean over them. Default: the test split alone.
+        size: A reported metric, such as `parameters` or `seconds`; a candidate with a smaller value is simpler. A
+            simpler candidate is kept if it is not worse, by `smallest_difference`, than the incumbent and than the last
+            candidate that was kept for being better. A size that differs by seed is tested as the metric is.
+        noise: The file that `contrasweep noise --json` wrote for the incumbent. If its A/A test has failed, nothing is
+            decided. If not, a dry run says which gain can be detected.
         budget_trials: Trials of all decisions together.
         budget_gpu_hours: GPU-hours of all decisions together; where there is no GPU, hours of training.
-        description: What the campaign is after.
+        description: The aim of the campaign.
         type: The kind of file: `campaign`.
 
     Raises:
@@ -206,7 +209,7 @@ class Campaign:
 
     def declared(self) -> MutableConfig:
         """Return the fields that may not change while the campaign goes on: all but budgets, noise and description."""
-        # The incumbent's trainable is told by its path, so that a function and its path are one declaration.
+        # The incumbent's trainable is written as its path, so that a function and its path are the same declaration.
         fields = {
             k: v
             for k, v in to_plain(self).items()
@@ -227,12 +230,12 @@ class Campaign:
     ) -> Decision:
         """Train what is needed to decide on a candidate, and return the decision.
 
-        The same call goes on after an interruption. A candidate that was decided costs nothing. Ray goes on until this
-        process ends, for the next decision; in a `with contrasweep.session()` until that ends.
+        After an interruption the same call goes on. For a candidate that was decided before nothing is trained. Ray
+        runs on for the next decision, until this process or the `with contrasweep.session()` block around it ends.
 
         Args:
             candidate: The candidate, with all of its settings.
-            name: What it is called.
+            name: The candidate's name.
             storage: The folder or address where the ledger and the trials lie.
             by: Who asks: a person or an agent.
             why: Why it is tried.
@@ -240,11 +243,11 @@ class Campaign:
             options: `tracking`, `changed`, `max_concurrent` and `cluster`, as for `contrasweep.run`.
 
         Returns:
-            The verdict with the estimate of the fresh seeds.
+            The verdict, with the estimate from the fresh seeds.
 
         Raises:
-            ContrasweepError: The input is wrong or the budget does not suffice, and nothing was trained; or all trials
-                of the candidate failed, or did not read a setting, and nothing is decided.
+            ContrasweepError: Nothing is decided, because the input is wrong, the budget does not suffice, all trials of
+                the candidate failed, or they did not read one of its settings.
         """
         with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
@@ -252,21 +255,21 @@ class Campaign:
     def outlook(
         self, candidate: Arm, name: str, *, storage: str = STORAGE, more: int = 0
     ) -> Outlook:
-        """Return what a decision would take; nothing is trained or written.
+        """Return what a decision would cost, and its level; nothing is trained or written.
 
         Args:
             candidate: The candidate.
-            name: What it is called.
+            name: The candidate's name.
             storage: The folder or address where the ledger lies.
             more: As for `decide`.
 
         Raises:
-            ContrasweepError: The candidate cannot be planned or be kept, or the budget does not suffice.
+            ContrasweepError: The candidate cannot be planned, no result could keep it, or the budget does not suffice.
         """
         return Referee(self, storage, {}).outlook(candidate, name, more)
 
     def history(self, *, storage: str = STORAGE) -> History:
-        """Return what was decided so far: every candidate with its decision, and the incumbent and level of now.
+        """Return all candidates with their decisions, the present incumbent, and the level of the next confirmation.
 
         Args:
             storage: The folder or address where the ledger lies.
@@ -274,7 +277,7 @@ class Campaign:
         return history_of(Referee(self, storage, {}).ledger, self.metric, self.rule())
 
     def incumbent_now(self, *, storage: str = STORAGE) -> Arm:
-        """Return the incumbent of now: the last candidate that was kept, or the declared one.
+        """Return the present incumbent: the last candidate that was kept, or the declared one.
 
         Args:
             storage: The folder or address where the ledger lies.
@@ -294,9 +297,10 @@ def load_campaign(name: str) -> Campaign:
 
 
 def stored_history(name: str, storage: str) -> History:
-    """Return what the campaign of this name has decided so far, as its ledger declares it.
+    """Return the history of the campaign of this name, from its ledger alone.
 
-    `SpecError` where the storage has none of this name, `BrokenFileError` where its declaration breaks a rule.
+    Raises `SpecError` where the storage has no such campaign, and `BrokenFileError` where its stored declaration breaks
+    a rule.
     """
     ledger = Ledger(storage, name).read()
     if ledger.began is None:
@@ -318,9 +322,9 @@ def stored_history(name: str, storage: str) -> History:
 
 
 def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
-    """Return the arm at `module:NAME` or in a YAML file, with the fields changed that `sets` names (PATH=VALUE).
+    """Return the arm at `module:NAME` or in a YAML file, with changed fields.
 
-    Where `name` is the word `incumbent` it is the arm `incumbent`, that of now, that is changed.
+    If `name` is the word `incumbent`, the arm `incumbent` is changed instead. `sets` are the changes, as PATH=VALUE.
     """
     if name == INCUMBENT:
         return built(Arm, with_sets(plain_arm(incumbent), sets), name)
@@ -329,11 +333,12 @@ def load_candidate(name: str, incumbent: Arm, sets: Sequence[str] = ()) -> Arm:
 
 @dataclass
 class Referee:
-    """A campaign with its ledger in a storage, as it decides on one candidate.
+    """Decides on one candidate of a campaign, and keeps the ledger in the storage.
 
-    `options` are those of `run`. `candidate` is the arm that is decided on, once it is known. Candidates and incumbents
-    go by their numbers in the ledger, the declared incumbent by `FIRST`. `SpecError` where the storage has a campaign
-    of this name that was declared otherwise.
+    `options` are those of `run`. `candidate` is the arm that is decided on, once it is known. The methods take
+    candidates and incumbents by their numbers in the ledger; the declared incumbent has the number `FIRST`.
+
+    Raises `SpecError` where the storage has a campaign of this name that was declared otherwise.
     """
 
     campaign: Campaign
@@ -343,26 +348,26 @@ class Referee:
     candidate: Arm | None = None
 
     def __post_init__(self) -> None:
-        """Read the ledger, and compare what it declares, field by field, with the campaign."""
+        """Read the ledger, and compare its declaration with that of the campaign, field by field."""
         self.ledger = Ledger(self.storage, self.campaign.name).read()
         if self.ledger.began is None:
             return
-        there = self.ledger.began.declared
-        here = self.campaign.declared()
-        for name in {**there, **here}:
-            if not canonical.same(there.get(name), here.get(name)):
+        stored = self.ledger.began.declared
+        declared = self.campaign.declared()
+        for name in {**stored, **declared}:
+            if not canonical.same(stored.get(name), declared.get(name)):
                 raise SpecError(
                     "a campaign of this name is declared otherwise in this storage, and its level holds for that one",
                     place=name,
-                    value=here.get(name),
-                    hint=f"there it is {there.get(name)}; declare another campaign for another question",
+                    value=declared.get(name),
+                    hint=f"there it is {stored.get(name)}; declare another campaign for another question",
                 )
 
     def arm(self, number: int) -> Arm:
-        """Return the incumbent or candidate with this number, as an arm.
+        """Return the arm of the incumbent or candidate with this number.
 
-        `SpecError` where it names code that neither the declared incumbent nor the candidate names: a ledger may name
-        any.
+        A ledger is not trusted: raises `SpecError` where the arm names code that neither the declared incumbent nor the
+        candidate names.
         """
         if number == FIRST:
             return self.campaign.incumbent
@@ -374,9 +379,10 @@ class Referee:
         return validate(Arm, stored)  # type: ignore[no-any-return]
 
     def digest(self, name: str, arm: Arm) -> str:
-        """Return the digest of a candidate's settings and code, 16 hexadecimal digits: by it the ledger knows it again.
+        """Return the digest of a candidate's settings and code, 16 hexadecimal digits.
 
-        `name` is the name of the arm. Raises `SpecError` where it cannot be planned, or its function is in no module.
+        The ledger finds a candidate by its digest. `name` is the name of the arm. Raises `SpecError` where the
+        candidate cannot be planned, or its function is in no module.
         """
         if arm.path.startswith("__main__:") or "<" in arm.path:
             raise SpecError(
@@ -385,7 +391,7 @@ class Referee:
                 value=arm.path,
                 hint="put the function into a module, and import it where you call decide",
             )
-        # All trials of the arm have the same settings but for seed and fold: one of them says which.
+        # All trials of the arm have the same settings except for seed and fold, so the first one is used.
         planned = plan(self._study(self.campaign.name, {name: arm}, [0]), storage=self.storage)
         trial = planned.sample_trials[0]
         code = CurrentCode(planned.study.functions).of(trial.trainable, trial.config).version.digest
@@ -394,16 +400,18 @@ class Referee:
         )
 
     def outlook(self, candidate: Arm, name: str, more: int = 0) -> Outlook:
-        """Return what a decision on a candidate would cost, or `more` seeds of one that is undecided.
+        """Return what a decision on a candidate would cost, or `more` seeds for an undecided candidate.
 
-        Nothing is trained or written. Raises `SpecError` where the decision could keep nothing, or exceeds the budget.
+        Nothing is trained or written. Raises `SpecError` where no result could keep the candidate, and where the
+        decision exceeds the budget.
         """
-        noise = (
-            read_noise(self.campaign.noise, self.campaign.metric) if self.campaign.noise else None
-        )
+        noise = None
+        if self.campaign.noise:
+            noise = read_noise(self.campaign.noise, self.campaign.metric)
         self.candidate = candidate
-        # Raises where the incumbent's code is not one that the user names, before anything is trained.
+        # Raises, before anything is trained, where the incumbent's code is not named by the user.
         self.arm(self.ledger.incumbent)
+        # What the ledger says of the candidate already.
         rule = self.campaign.rule()
         most = rule.looks()[-1]
         ledger = self.ledger
@@ -412,23 +420,22 @@ class Referee:
         incumbent = ledger.incumbent
         decided = None if number is None else self._known(number)
         grant = None if number is None else ledger.granted(number, incumbent)
-        spent = ledger.spent
-        a_seed = len(self.campaign.datasets) * (
-            self.campaign.folds or 1
-        )  # trials of an arm on one seed
-        # More seeds for an undecided candidate belong to its confirmation; any other is screened before.
+        # How many trials it takes at most. More seeds for an undecided candidate belong to its confirmation.
+        trials_per_seed = self._trials_per_seed()
         if decided is not None and decided.verdict == "undecided" and more:
             decided = None
             screening = 0
-            confirmation = self._compared(incumbent) * self._rounded(more) * a_seed
+            confirmation = self._arm_count(incumbent) * self._rounded(more) * trials_per_seed
         else:
             # The incumbent is trained on the screening seeds once for all candidates.
             is_trained = any(
                 isinstance(e, Decided) and e.incumbent == incumbent for e in ledger.entries
             )
-            screening = rule.screens()[2] * a_seed * (1 if is_trained else 2)
-            confirmation = self._compared(incumbent) * most * a_seed
-        # Taken as if each trial spends what the campaign's trials have spent so far, on average.
+            *_, screening_seeds = rule.screens()
+            screening = screening_seeds * trials_per_seed * (1 if is_trained else 2)
+            confirmation = self._arm_count(incumbent) * most * trials_per_seed
+        # Each trial is expected to spend as much as the campaign's trials so far, on average.
+        spent = ledger.spent
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
         expected = Outlook(
@@ -444,72 +451,85 @@ class Referee:
             level=level,
             trials_left=self._left("trials"),
             gpu_hours_left=self._left("gpu_hours"),
-            # The level is one-sided, and `detectable` takes one of two sides; at worst, as runs that share nothing.
-            detects=noise.detectable(most, 2 * level)[1] if noise and level else None,
         )
+        # The level is one-sided, and `detectable` takes a two-sided one. Its second value is that of runs of one seed
+        # that have nothing in common, which is the worst case.
+        if noise and level:
+            _, detects = noise.detectable(most, 2 * level)
+            expected = replace(expected, detects=detects)
         if decided is None:
             self._check(expected, takes)
         return expected
 
-    def _compared(self, incumbent: int) -> int:
-        """Return how many arms a confirmation against this incumbent trains at most: the two, perhaps `BETTER` too."""
-        return 2 + (
-            self.campaign.size is not None
-            and self.ledger.better_than_all_before(incumbent) != incumbent
-        )
+    def _trials_per_seed(self) -> int:
+        """Return how many trials of an arm one seed takes."""
+        return len(self.campaign.datasets) * (self.campaign.folds or 1)
+
+    def _arm_count(self, incumbent: int) -> int:
+        """Return how many arms a confirmation against this incumbent trains at most: two, or three with `BETTER`."""
+        better_differs = self.ledger.better_than_all_before(incumbent) != incumbent
+        return 3 if self.campaign.size is not None and better_differs else 2
 
     def _rounded(self, more: int) -> int:
-        """Return how many seeds are added where `more` are asked for: whole steps, rounded up."""
+        """Return how many seeds are added when `more` are asked for: whole steps, rounded up."""
         step = self.campaign.seeds.step
         return math.ceil(more / step) * step
 
     def decide(self, candidate: Arm, name: str, by: str, why: str, more: int) -> Decision:
         """Decide on a candidate, or go on with a decision that was begun.
 
-        Arguments and errors as of `Campaign.decide`.
+        The arguments and errors are those of `Campaign.decide`.
         """
         expected = self.outlook(candidate, name, more)
         if expected.decided is not None:
             return replace(expected.decided, remembered=True)
         if self.ledger.began is None:
-            # Another process may have begun the campaign just now, otherwise declared: that is checked again.
             self.ledger.append(Began(self.campaign.declared(), self.campaign.rule().screens()[2]))
+            # Another process may have begun the campaign first, with other fields: compare them again.
             self.__post_init__()
-        # Another process may write an entry first; then this one reads it and tries again.
-        while (number := self.ledger.number_of(expected.digest)) is None:
+        # Another process may write an entry first, which `append` then reads. Then this process tries again.
+        number = self.ledger.number_of(expected.digest)
+        while number is None:
             self.ledger.append(
                 Asked(name, plain_arm(candidate), expected.digest, as_label(by), as_label(why))
             )
+            number = self.ledger.number_of(expected.digest)
+        # Training takes hours, in which another candidate may become the incumbent. Then this one is compared anew.
         while True:
-            incumbent = self.ledger.incumbent
-            # Training takes hours, in which another candidate may become the incumbent: then this one is compared anew.
             before = self.ledger.decision(number)
-            decided, advice = self._against(number, candidate, incumbent, more)
-            while True:
-                # A gain over the former incumbent says nothing of the present one; a loss to it stands.
-                if self.ledger.incumbent != incumbent and decided.verdict != "discard":
-                    decided = replace(decided, superseded=True, kept=False)
-                if self.ledger.append(decided):
-                    break  # else another entry was written meanwhile
-                if self.ledger.decision(number) != before:
-                    known = self._known(number)
-                    if known is not None:
-                        return known  # it was of this candidate, which somebody else asked too
-            if not decided.superseded:
-                found = self._known(number)
-                assert found is not None
-                return replace(found, more=advice)
+            decided, advice = self._against(number, candidate, self.ledger.incumbent, more)
+            is_written = self._write(decided, before)
+            known = self._known(number)
+            # The advice is that of the decision of this process.
+            if known is not None:
+                return replace(known, more=advice) if is_written else known
             now = called(self.ledger, self.ledger.incumbent)
             _say(f"{now} is the {INCUMBENT} by now: {name} is compared with it again")
             more = 0
 
+    def _write(self, decided: Decided, before: Decided | None) -> bool:
+        """Write a decision to the ledger; return False where another process has decided on the candidate meanwhile.
+
+        `before` is the decision that stood when this one was begun. Where the incumbent was replaced since, the written
+        entry is `superseded`, so that no decision on the candidate stands.
+        """
+        while True:
+            # A gain over the former incumbent says nothing about the present one. A loss to it stands.
+            if self.ledger.incumbent != decided.incumbent and decided.verdict != "discard":
+                decided = replace(decided, superseded=True, kept=False)
+            if self.ledger.append(decided):
+                return True
+            # Another entry came first. It may be a decision on the same candidate, for which somebody else asked too.
+            if self.ledger.decision(decided.asked) not in (None, before):
+                return False
+
     def _against(
         self, number: int, arm: Arm, incumbent: int, more: int
     ) -> tuple[Decided, More | None]:
-        """Screen and confirm a candidate against one incumbent. The verdict is returned, and not yet in the ledger.
+        """Screen and confirm a candidate against one incumbent; return the decision, which is not written yet.
 
         Args:
-            number: That of the candidate.
+            number: The number of the candidate.
             arm: The candidate.
             incumbent: The number of the incumbent.
             more: Fresh seeds to add to a confirmation that was granted before; 0: none.
@@ -517,36 +537,27 @@ class Referee:
         Returns:
             The entry for the ledger, and what would decide an undecided candidate (None for any other).
         """
-        # A confirmation that was granted has passed its screen before.
-        grant = self.ledger.granted(number, incumbent)
         rule = self.campaign.rule()
+        grant = self.ledger.granted(number, incumbent)
+        # Without a grant the candidate must pass the screen first.
         if grant is None:
-            seeds = self.ledger.screening_seeds(incumbent)
-            for count in rule.screens():
-                _say(
-                    f"{self.ledger.asked(number).candidate}: {plural(count, 'seed')} beside "
-                    f"{called(self.ledger, incumbent)}"
-                )
-                differences = self._screening(number, arm, incumbent, seeds[:count])
-                rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
-                if (outcome := rule.screen(differences)) != "more":
-                    break
+            outcome, differences = self._screen(number, arm, incumbent)
+            seeds = len(differences)
             if outcome != "pass":
-                decided = self._decided(number, incumbent, "discard", "screen", len(differences))
+                decided = self._decided(number, incumbent, "discard", "screen", seeds)
                 screened = _finite(float(np.mean(differences)))
-                fell = Gains(differences).fell
-                return replace(decided, screened=screened, fell=fell), None
-            # Another decision may be writing to the ledger: the level is that of the entry that came first.
-            while (grant := self.ledger.granted(number, incumbent)) is None:
-                # no level is spent on one that is no incumbent any more
+                return replace(decided, screened=screened, fell=Gains(differences).fell), None
+            # Another process may write a grant for this candidate first: the level is that of the first entry.
+            while grant is None:
+                # No level is spent on a comparison with an arm that is the incumbent no more.
                 if self.ledger.incumbent != incumbent:
-                    return self._decided(
-                        number, incumbent, "undecided", "screen", len(differences)
-                    ), None
+                    return self._decided(number, incumbent, "undecided", "screen", seeds), None
                 level = rule.granted(confirmations(self.ledger))
                 fresh = self.ledger.fresh_seeds(rule.looks()[-1])
                 self.ledger.append(Granted(number, incumbent, level, fresh))
+                grant = self.ledger.granted(number, incumbent)
         elif more:
+            # Fresh seeds depend on the entries before, so after another entry they are taken anew.
             count = self._rounded(more)
             while not self.ledger.append(
                 Granted(number, incumbent, grant.level, self.ledger.fresh_seeds(count))
@@ -555,147 +566,170 @@ class Referee:
             grant = self.ledger.granted(number, incumbent) or grant
         rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
         differences, ruling, is_kept = self._confirm(number, arm, incumbent, rule, grant)
+        # The entry. How deep seeds of the candidate collapsed is that of the fresh seeds or, if none did, of the
+        # screen.
         decided = self._decided(number, incumbent, ruling.verdict, "confirm", ruling.seeds)
-        estimate, low, high = map(_finite, (ruling.estimate, ruling.low, ruling.high))
+        fell = Gains(differences).fell or Gains(self._screened_differences(number, incumbent)).fell
         decided = replace(
             decided,
             kept=is_kept,
-            estimate=estimate,
-            low=low,
-            high=high,
+            estimate=_finite(ruling.estimate),
+            low=_finite(ruling.low),
+            high=_finite(ruling.high),
             confidence=ruling.confidence,
             p=ruling.p,
             reason=as_label(ruling.why),
-            # How deep seeds of the candidate collapsed: on fresh seeds or, where none did, in the screen.
-            fell=Gains(differences).fell
-            or Gains(self._screened_differences(number, incumbent)).fell,
+            fell=fell,
             allowed=(rule.simpler and rule.margin) or 0.0,
         )
         undecided = ruling.verdict == "undecided"
         return decided, self._advice(rule, grant, differences) if undecided else None
 
+    def _screen(self, number: int, arm: Arm, incumbent: int) -> tuple[str, list[float]]:
+        """Screen a candidate on more and more seeds, until the rule passes or stops it.
+
+        Return the outcome, `pass` or `stop`, and candidate minus incumbent for each seed that was trained.
+        """
+        seeds = self.ledger.screening_seeds(incumbent)
+        for count in self.campaign.rule().screens():
+            _say(
+                f"{self.ledger.asked(number).candidate}: {plural(count, 'seed')} beside "
+                f"{called(self.ledger, incumbent)}"
+            )
+            differences = self._train_screen(number, arm, incumbent, seeds[:count])
+            rule = self.campaign.rule(simpler=self._is_simpler(number, incumbent))
+            outcome = rule.screen(differences)
+            if outcome != "more":
+                break
+        return outcome, differences
+
     def _confirm(
         self, number: int, arm: Arm, incumbent: int, rule: Rule, grant: Granted
     ) -> tuple[list[float], Ruling, bool]:
-        """Train both on fresh seeds until a look decides, or all granted seeds are trained.
+        """Train candidate and incumbent on fresh seeds, until a look decides or all granted seeds are trained.
 
         Args:
-            number: That of the candidate.
+            number: The number of the candidate.
             arm: The candidate.
             incumbent: The number of the incumbent.
             rule: The rule, which says whether the candidate is simpler.
-            grant: The level and the seeds, of which each look takes more.
+            grant: The level and the seeds of the confirmation.
 
         Returns:
             Candidate minus incumbent for each seed of the last look, its ruling, and whether the candidate is kept.
         """
-        name = self.ledger.confirmation_study(number, incumbent)
+        # The arms of the study, which need different names. A simpler candidate is also compared with the last better
+        # one, because small losses to one incumbent after another would add up.
         candidate = self.ledger.asked(number).candidate
-        # A study has no two arms of one name.
-        candidate = f"{candidate}.candidate" if candidate in (INCUMBENT, BETTER) else candidate
-        # Seeds at each look; grants of more seeds make further looks, in the same steps.
-        counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
+        if candidate in (INCUMBENT, BETTER):
+            candidate = f"{candidate}.candidate"
         arms = {INCUMBENT: self.arm(incumbent), candidate: arm}
         better = self.ledger.better_than_all_before(incumbent)
         if rule.simpler and better != incumbent:
             arms[BETTER] = self.arm(better)
+        # What the screens have shown of collapses.
         screened = self._screened_differences(number, incumbent)
-        falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)] + [
-            Gains(screened).fell
-        ]
-        bounds = metric_range(self.campaign.metric)
-        best = self.campaign.mode == "max"
+        falls = [entry.fell for entry in self.ledger.entries if isinstance(entry, Decided)]
+        falls.append(Gains(screened).fell)
+        # The number of seeds at each look. A grant of more seeds adds looks, in the same steps.
+        counts = range(rule.looks()[0], len(grant.seeds) + 1, rule.step)
+        name = self.ledger.confirmation_study(number, incumbent)
         for look, count in enumerate(counts):
             _say(f"{candidate}: {count} of at most {counts[-1]} fresh seeds")
             seeds = grant.seeds[:count]
             results = self._train(self._study(name, arms, seeds))
             values = self._values(results, candidate)
-            other = self._values(results, INCUMBENT)
-            differences = self._differences(values, other, seeds)
-            scores = [values[seed] for seed in seeds if math.isfinite(values[seed])]
-            # How far a collapse, which no seed has shown, could fall: to the end of the metric's range.
-            depth = (
-                abs(float(np.mean(scores)) - bounds[0 if best else 1]) if bounds and scores else 0.0
-            )
+            differences = self._differences(values, self._values(results, INCUMBENT), seeds)
             confirm = partial(
                 rule.confirm,
                 level=grant.level,
                 look=look,
                 screened=screened,
                 falls=falls,
-                depth=depth,
+                depth=self._depth([values[seed] for seed in seeds]),
             )
             ruling = confirm(differences)
             is_kept = ruling.verdict == "keep"
-            why = ""  # a simpler candidate is not kept
-            # A simpler candidate is also held against the last better one: small losses would add up otherwise.
+            # A simpler candidate that is not worse is kept too, unless an objection stands.
             if ruling.verdict == "equivalent" and rule.simpler:
-                sizes = [
-                    self._values(results, which, self.campaign.size or "")
-                    for which in (INCUMBENT, candidate)
-                ]
-                # Its savings on the fresh seeds, tested at the level of this look.
-                if not smaller(
-                    [sizes[0][s] - sizes[1][s] for s in seeds], rule.look_level(grant.level, look)
-                ):
-                    why = f"its {self.campaign.size} is not surely smaller"
+                objection = ""
+                sizes = self._values(results, candidate, self.campaign.size or "")
+                incumbent_sizes = self._values(results, INCUMBENT, self.campaign.size or "")
+                savings = [incumbent_sizes[seed] - sizes[seed] for seed in seeds]
+                if not smaller(savings, rule.look_level(grant.level, look)):
+                    objection = f"its {self.campaign.size} is not surely smaller"
                 elif BETTER in arms:
-                    since = confirm(self._differences(values, self._values(results, BETTER), seeds))
-                    if since.verdict not in ("keep", "equivalent"):
+                    from_better = self._differences(values, self._values(results, BETTER), seeds)
+                    if confirm(from_better).verdict not in ("keep", "equivalent"):
                         last_better = called(self.ledger, better)
-                        why = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
-                is_kept = not why
-                # More seeds may show what is not sure yet; at the last look it stays equivalent, and is not kept.
-                if why:
+                        objection = f"it may be worse by {rule.margin:g} than {last_better}, the last better one"
+                is_kept = not objection
+                # More seeds may remove an objection. After the last look the candidate is equivalent, and not kept.
+                if objection:
+                    is_last = look == len(counts) - 1
                     ruling = replace(
-                        ruling, verdict="more" if look < len(counts) - 1 else "equivalent", why=why
+                        ruling, verdict="equivalent" if is_last else "more", why=objection
                     )
-            # The rule calls a look `undecided` at its last number of seeds; where more were granted, looks go on.
+            # The rule says `undecided` at the last of its own looks; a grant of more seeds has looks after it.
             if ruling.verdict not in ("more", "undecided"):
                 break
         return differences, ruling, is_kept
 
-    def _of_screen(
+    def _depth(self, values: Sequence[float]) -> float:
+        """Return how far a collapsed seed could fall below the mean of `values`: to the worst value of the metric.
+
+        0 where the range of the metric is not known, or all values are NaN.
+        """
+        bounds = metric_range(self.campaign.metric)
+        scores = [value for value in values if math.isfinite(value)]
+        if bounds is None or not scores:
+            return 0.0
+        worst = bounds[0] if self.campaign.mode == "max" else bounds[1]
+        return abs(float(np.mean(scores)) - worst)
+
+    def _screen_values(
         self, number: int, incumbent: int, metric: str = ""
     ) -> tuple[dict[int, float], dict[int, float]]:
-        """Return seed -> value, of a candidate and of the incumbent, for all screening seeds that each has trained.
+        """Return two mappings seed -> value, of a candidate and of the incumbent, of all trained screening seeds.
 
         `metric` "": the campaign's.
         """
-        study = self.ledger.candidate_study(number)
-        other = self.ledger.screening_study(incumbent)
-        values = self._values(
-            Results.load(study, self.storage), self.ledger.asked(number).candidate, metric
+        results = Results.load(self.ledger.candidate_study(number), self.storage)
+        incumbent_results = Results.load(self.ledger.screening_study(incumbent), self.storage)
+        return (
+            self._values(results, self.ledger.asked(number).candidate, metric),
+            self._values(incumbent_results, INCUMBENT, metric),
         )
-        return values, self._values(Results.load(other, self.storage), INCUMBENT, metric)
 
     def _screened_differences(self, number: int, incumbent: int) -> list[float]:
         """Return candidate minus incumbent, as `_differences`, on all screening seeds that both have trained."""
-        values, theirs = self._of_screen(number, incumbent)
+        values, incumbent_values = self._screen_values(number, incumbent)
         seeds = [
             seed
             for seed in self.ledger.screening_seeds(incumbent)
-            if seed in values and seed in theirs
+            if seed in values and seed in incumbent_values
         ]
-        return self._differences(values, theirs, seeds)
+        return self._differences(values, incumbent_values, seeds)
 
-    def _screening(
+    def _train_screen(
         self, number: int, arm: Arm, incumbent: int, seeds: Sequence[int]
     ) -> list[float]:
-        """Train both on these screening seeds, where they are not trained, and return candidate minus incumbent.
+        """Train candidate and incumbent on these screening seeds; return candidate minus incumbent for each seed.
 
-        `ContrasweepError` where all trials of either failed, `SpecError` where the candidate has a setting that no
-        trial reads.
+        Raises `ContrasweepError` where all trials of either failed, and `SpecError` where the candidate has a setting
+        that no trial reads.
         """
+        # The incumbent, which may have been trained for an earlier candidate.
         screening = self.ledger.screening_study(incumbent)
-        against = self._screened(
+        incumbent_results = self._train_with_retry(
             self._study(screening, {INCUMBENT: self.arm(incumbent)}, seeds),
             called(self.ledger, incumbent),
         )
         candidate = self.ledger.asked(number).candidate
         study = self._study(self.ledger.candidate_study(number), {candidate: arm}, seeds)
-        results = self._screened(study, f"the candidate {candidate}")
-        if unread := results.unused_settings:
+        results = self._train_with_retry(study, f"the candidate {candidate}")
+        unread = results.unused_settings
+        if unread:
             raise SpecError(
                 f"a candidate is judged by settings that its trials read: {unread[0]}",
                 place="CANDIDATE",
@@ -703,16 +737,18 @@ class Referee:
                 hint="mend the name of the setting, or leave it out; nothing is decided",
             )
         return self._differences(
-            self._values(results, candidate), self._values(against, INCUMBENT), seeds
+            self._values(results, candidate), self._values(incumbent_results, INCUMBENT), seeds
         )
 
-    def _screened(self, study: AblationGrid, who: str) -> Results:
-        """Train a study of screening seeds; `ContrasweepError` where all of its trials fail.
+    def _train_with_retry(self, study: AblationGrid, who: str) -> Results:
+        """Train a study of screening seeds; if all of its trials failed before, they run again.
 
-        Where all have failed before, they run again: somebody may have mended what was wrong. `who` is for the message.
+        Somebody may have mended the cause. Raises `ContrasweepError` where all trials fail, with `who` in its message:
+        the arm for people.
         """
         results = self._train(study, retry_failed=all(self._failures(study.name)))
-        if all(failures := self._failures(study.name)):
+        failures = self._failures(study.name)
+        if all(failures):
             raise ContrasweepError(
                 f"every trial of {who} failed, so nothing is decided and no level is spent; "
                 f"mend it, and the same command runs it again: {failures[0]}"
@@ -720,18 +756,16 @@ class Referee:
         return results
 
     def _study(self, name: str, arms: dict[str, Arm], seeds: Sequence[int]) -> AblationGrid:
-        """Return the study `name` of these arms on these seeds, and on those that it has trained before."""
-        # A candidate that meets a later incumbent begins with few seeds again; what it has trained stays declared.
+        """Return the study `name` of these arms on these seeds, and on the seeds that it has trained before."""
+        # A candidate begins with few seeds again if the incumbent was replaced. Its earlier seeds stay declared.
         document = StudyRecords(self.storage, name).document()
-        earlier = document.declared.get("seeds") if document is not None else None
-        return self.campaign.grid(
-            arms, [*seeds, *(seed for seed in earlier or () if seed not in seeds)], name
-        )
+        earlier = (document.declared.get("seeds") if document else None) or ()
+        return self.campaign.grid(arms, list(dict.fromkeys([*seeds, *earlier])), name)
 
     def _failures(self, study: str) -> list[str]:
-        """Return for each ended trial of a study the line on its failure, "" where it did not fail.
+        """Return, for each ended trial of a study, a line on its failure; "" where it did not fail.
 
-        [""] without trials, so that "all have failed" is false then.
+        Without trials it is [""], so that `all` of it is false: not all have failed.
         """
         try:
             records = Results.load(study, self.storage).trial_records.values()
@@ -742,17 +776,19 @@ class Referee:
         ] or [""]
 
     def _train(self, study: AblationGrid, *, retry_failed: bool = False) -> Results:
-        """Train a study within the budget, and once more what failed for a cause outside the method.
+        """Train a study within the budget; trials that failed for a cause outside the method run a second time.
 
-        With `retry_failed`, trials that failed before by their method run again too. `SpecError` where the budget is
-        used up, `ContrasweepError` where trials are missing after the second time too.
+        With `retry_failed`, trials that failed by their method in an earlier run are trained again too. Raises
+        `SpecError` where the budget is used up, and `ContrasweepError` where trials fail for a cause outside the method
+        again.
         """
         for _ in range(2):
-            # It stops where the campaign's GPU-hours end.
-            if (left := self._left("gpu_hours")) is not None:
-                # A study's own budget counts all that it has spent, also what the campaign has counted.
-                left += self.ledger.measured(study.name).gpu_hours
-                study = replace(study, budget_gpu_hours=max(1e-9, left))
+            # The study stops when the campaign's GPU-hours are used up. Its own budget also counts the hours that it
+            # has spent before, and that the campaign's rest does not have any more.
+            hours_left = self._left("gpu_hours")
+            if hours_left is not None:
+                hours_left += self.ledger.measured(study.name).gpu_hours
+                study = replace(study, budget_gpu_hours=max(1e-9, hours_left))
             results = self._run(study, retry_failed)
             if results.stopped:
                 raise SpecError(
@@ -761,7 +797,8 @@ class Referee:
                     value=self.campaign.budget_gpu_hours,
                     hint="raise it, and the same command goes on from here",
                 )
-            if not (missing := [r for r in results.trial_records.values() if r.missing]):
+            missing = [r for r in results.trial_records.values() if r.missing]
+            if not missing:
                 break
         else:
             raise ContrasweepError(
@@ -771,15 +808,15 @@ class Referee:
         return results
 
     def _left(self, budget: str) -> Any:
-        """Return what is left of a budget, of `trials` or `gpu_hours` (below 0 where more was spent).
+        """Return what is left of the budget `trials` or `gpu_hours`; None without a limit.
 
-        It is None without a limit.
+        It is below 0 where more was spent.
         """
         limit = getattr(self.campaign, f"budget_{budget}")
-        return limit and limit - getattr(self.ledger.spent, budget)
+        return None if limit is None else limit - getattr(self.ledger.spent, budget)
 
     def _run(self, study: AblationGrid, retry_failed: bool) -> Results:
-        """Run a study, or wait while another process that needs it too does so; return its results."""
+        """Run a study and return its results; while another process runs the same study, wait."""
         announced = False
         while True:
             try:
@@ -798,9 +835,7 @@ class Referee:
                 time.sleep(WAIT_S)
 
     def _values(self, results: Results, arm: str, metric: str = "") -> dict[int, float]:
-        """Return seed -> mean of an arm's metric over datasets and folds.
-
-        NaN where any of a seed's trials has no value.
+        """Return seed -> mean of an arm's metric over datasets and folds; NaN where a trial of the seed has no value.
 
         `metric` "": the campaign's.
         """
@@ -816,13 +851,13 @@ class Referee:
     ) -> list[float]:
         """Return candidate minus incumbent for each of `seeds`, as `Rule` takes them.
 
-        `first` and `other` are seed -> value of candidate and incumbent. The difference is NaN where the candidate
-        alone failed, infinitely good where the incumbent alone did, and 0 where both did.
+        `first` is seed -> value of the candidate, and `other` that of the incumbent. The difference is NaN where only
+        the candidate failed, infinitely good where only the incumbent failed, and 0 where both failed.
         """
         best = math.inf if self.campaign.mode == "max" else -math.inf
 
         def difference(candidate: float, incumbent: float) -> float:
-            """Return the difference of two values; NaN minus a number is NaN by itself."""
+            """Return the difference of two values. A NaN of the candidate alone makes it NaN."""
             if math.isnan(incumbent):
                 return 0.0 if math.isnan(candidate) else best
             return candidate - incumbent
@@ -830,15 +865,16 @@ class Referee:
         return [difference(first[seed], other[seed]) for seed in seeds]
 
     def _is_simpler(self, number: int, incumbent: int) -> bool:
-        """Return whether the candidate's size is surely smaller on the screening seeds; False without a `size`.
-
-        It is tested at the screen's level or, where so few seeds cannot reach that, at the least p of their number.
-        """
+        """Return whether the candidate's size is surely smaller on the screening seeds; False without a `size`."""
         if self.campaign.size is None:
             return False
-        sizes, theirs = self._of_screen(number, incumbent, self.campaign.size)
-        savings = [theirs[seed] - sizes[seed] for seed in sizes if seed in theirs]
-        return smaller(savings, max(self.campaign.rule().screen_level, 0.5 ** len(savings)))
+        sizes, incumbent_sizes = self._screen_values(number, incumbent, self.campaign.size)
+        savings = [
+            incumbent_sizes[seed] - size for seed, size in sizes.items() if seed in incumbent_sizes
+        ]
+        # The level of the screen or, where so few seeds cannot reach it, the smallest p that they can have.
+        level = max(self.campaign.rule().screen_level, 0.5 ** len(savings))
+        return smaller(savings, level)
 
     def _decided(
         self,
@@ -848,58 +884,57 @@ class Referee:
         stage: Any,
         seeds: int,
     ) -> Decided:
-        """Return the ledger's entry for a verdict at this stage, on so many seeds, with what the candidate has spent.
+        """Return a ledger entry for a verdict at this stage and number of seeds, with what the candidate has spent.
 
-        It keeps nothing; the caller sets what a confirmation adds.
+        The entry keeps nothing and has no estimate; the caller adds those of a confirmation.
         """
         spent = self.ledger.spent_on(number)
         return Decided(number, incumbent, verdict, stage, kept=False, seeds=seeds, **asdict(spent))
 
     def _known(self, number: int) -> Decision | None:
-        """Return the ledger's decision on a candidate; None while there is none."""
+        """Return the decision on a candidate in the ledger; None while there is none."""
         return decision_of(self.ledger, number, self.campaign.metric)
 
     def _advice(self, rule: Rule, grant: Granted, differences: Sequence[float]) -> More | None:
-        """Return the fewest seeds more that decide an undecided candidate with a chance of `ENOUGH`, and their cost.
+        """Return how many more seeds decide an undecided candidate with a chance of `ENOUGH`, and their cost.
 
-        Where no number up to `MOST_TIMES` the seeds so far does, it is the largest; None where there is none to try.
+        It is the smallest such number of whole steps, or else the largest up to `MOST_TIMES` the seeds so far. None
+        where a single step is more than that.
         """
-        a_seed = (
-            self._compared(grant.incumbent)
-            * len(self.campaign.datasets)
-            * (self.campaign.folds or 1)
-        )
+        trials_per_seed = self._arm_count(grant.incumbent) * self._trials_per_seed()
         spent = self.ledger.spent
         advice = None
         for seeds in range(rule.step, MOST_TIMES * len(differences) + 1, rule.step):
             chance = rule.chance(differences, grant.level, seeds)
-            takes = spent.of_trials(seeds * a_seed)
+            takes = spent.of_trials(seeds * trials_per_seed)
             advice = More(seeds, takes.trials, takes.gpu_hours, takes.cost, chance)
             if chance >= ENOUGH:
                 break
         return advice
 
     def _check(self, expected: Outlook, takes: Spent | None) -> None:
-        """Raise `SpecError` for the incumbent itself, or a decision that could keep nothing or exceeds the budget.
+        """Raise `SpecError` where a decision makes no sense.
 
-        `takes` is what it is expected to spend (None: not known, so that only trials are compared with the budget).
+        That is where the candidate is the incumbent itself, where no result could keep it, and where the decision
+        exceeds the budget. `takes` is what the decision is expected to spend; None: not known, so that only its trials
+        are compared with the budget.
         """
         incumbent = self.ledger.incumbent
-        now = (
-            self.ledger.asked(incumbent).digest
-            if incumbent != FIRST
-            else self.digest(INCUMBENT, self.arm(FIRST))
-        )
-        if now == expected.digest:
+        if incumbent == FIRST:
+            incumbent_digest = self.digest(INCUMBENT, self.arm(FIRST))
+        else:
+            incumbent_digest = self.ledger.asked(incumbent).digest
+        if incumbent_digest == expected.digest:
             raise SpecError(
                 "the candidate has the settings and the code of the incumbent",
                 place="CANDIDATE",
                 value=expected.candidate,
                 hint="change a setting, or put changed code into another file or function",
             )
+        # The smallest p of n seeds, where each shows a gain, is 1 / 2^n. It must reach the level of the last look.
         rule = self.campaign.rule()
-        *_, most = looks = rule.looks()
-        # The smallest p of n seeds, where each shows a gain, is 1 / 2^n.
+        looks = rule.looks()
+        most = looks[-1]
         if 0.5**most > rule.look_level(expected.level, len(looks) - 1):
             raise SpecError(
                 f"no result of {most} seeds reaches the level of the next confirmation, "
@@ -928,10 +963,10 @@ class Referee:
 
 
 def _finite(value: float) -> float | None:
-    """Return a number for the ledger, which has no infinite ones and no NaN: None in their place."""
+    """Return a number for the ledger, where None stands for infinity and NaN."""
     return value if math.isfinite(value) else None
 
 
 def _say(line: str) -> None:
-    """Tell whoever waits what goes on; the answer alone is on standard output."""
+    """Print a line on the progress to standard error, because only the answer goes to standard output."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What was decided of a candidate, and what a decision would take: in sentences, and as mappings for programs."""
+"""The decision on a candidate, and the cost of a future one: in sentences, and as mappings for programs."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -11,14 +11,15 @@ from contrasweep.statistics.referee import Confirmation
 from contrasweep.study.arm_budget import hours_text
 
 INCUMBENT = "incumbent"
-"""What the incumbent is called: as an arm, and as a candidate that `--set` changes."""
+"""The name of the incumbent: as an arm of studies, and as a candidate that `--set` changes."""
 
 
 @dataclass(frozen=True)
 class More:
-    """How many fresh `seeds` more would decide an undecided candidate, with which `chance` (0 to 1), and their price.
+    """More fresh seeds that would decide an undecided candidate.
 
-    `trials`, `gpu_hours` and `cost` (in the inventory's currency) are those of all arms on these seeds.
+    `seeds` is their number, and `chance` (0 to 1) the chance that they decide. `trials`, `gpu_hours` and `cost` (in the
+    inventory's currency) are those of all arms on these seeds.
     """
 
     seeds: int
@@ -30,18 +31,35 @@ class More:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided of a candidate.
+    """The decision on a candidate.
 
-    `number` is that of its entry in the ledger, `incumbent` what it was compared with. `screened` is the mean gain on
-    the screening seeds, by which it was chosen to be confirmed or not (None: it gave none). `kept`: the
-    candidate is the incumbent now, as its `verdict` says. `estimate` is the gain on fresh seeds alone, in the metric's
-    units (candidate minus incumbent), `low` to `high` its interval of coverage `confidence`, and `p` the one-sided p of
-    no gain; these four are None where the screen decided. A simpler candidate may lose `allowed`: its `p` is that of a
-    loss of as much. `level` is what the confirmation was granted (None: it was not confirmed). `seeds` are those
-    of the `stage` that decided: the screen, or the confirmation. `trials`, `gpu_hours` and `cost` are what was spent on
-    the candidate since the decision before. `reason` is a sentence on the verdict, "" where there is none.
-    `remembered`: the ledger had it, and nothing was trained. `more` is what would decide an undecided one (None: it is
-    decided, or that is not known).
+    Attributes:
+        campaign: The campaign.
+        candidate: The candidate's name.
+        number: The number of the candidate's entry in the ledger.
+        incumbent: The name of the arm that it was compared with.
+        metric: The campaign's metric.
+        verdict: `keep` (it is better), `equivalent` (it differs by less than the smallest difference), `discard` or
+            `undecided`.
+        kept: The candidate is the new incumbent.
+        stage: The stage that decided: the screen, or the confirmation.
+        screened: The mean gain on the screening seeds; None where it is not known.
+        estimate: The gain on the fresh seeds alone, candidate minus incumbent, in units of the metric. This field and
+        the
+            next four are None where the screen decided.
+        low: The lower end of the interval of the gain; None also where it is infinite.
+        high: The upper end.
+        confidence: The coverage of the interval.
+        p: The one-sided p of no gain, or of a loss of `allowed`.
+        level: The level of the confirmation; None where there was none.
+        seeds: The number of seeds of the stage that decided.
+        trials: Trials that were spent on the candidate since the decision before.
+        gpu_hours: Their GPU-hours.
+        cost: Their cost.
+        reason: A sentence on the verdict; "" where there is none.
+        allowed: How much a simpler candidate may lose; 0 for any other.
+        remembered: The ledger had the decision already, and nothing was trained.
+        more: What would decide an undecided candidate; None where it is decided, or this is not known.
     """
 
     campaign: str
@@ -78,11 +96,12 @@ class Decision:
         For example `ocl is better than the incumbent and is kept: accuracy +0.021 [+0.008, +0.034] on 12 fresh seeds,
         one-sided p of no gain = 0.004 at a level of 0.025`.
         """
+        equivalent = f"differs from {self.incumbent} by less than matters and is not kept"
+        if self.kept:
+            equivalent = f"is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, being simpler"
         words = {
             "keep": f"is better than {self.incumbent} and is kept",
-            "equivalent": f"is not worse than {self.incumbent} by more than {self.allowed:g} and is kept, being simpler"
-            if self.kept
-            else f"differs from {self.incumbent} by less than matters and is not kept",
+            "equivalent": equivalent,
             "discard": "is discarded",
             "undecided": "is undecided",
         }[self.verdict]
@@ -90,19 +109,14 @@ class Decision:
         if self.stage == "screen":
             text += f": on {self.seeds} seeds beside {self.incumbent} it shows no gain that is worth fresh seeds"
         else:
-            # A confirmation has a gain with its interval; an end that is not known is infinite.
-            ends = [
-                -math.inf if self.low is None else self.low,
-                math.inf if self.high is None else self.high,
-            ]
-            gain = (
-                "no number, for one of them failed,"
-                if self.estimate is None
-                else span(self.estimate, *ends)
-            )
+            # An end of the interval that is None is infinite.
+            gain = "no number, for one of them failed,"
+            if self.estimate is not None:
+                low = -math.inf if self.low is None else self.low
+                gain = span(self.estimate, low, math.inf if self.high is None else self.high)
             text += f": {self.metric} {gain} on {self.seeds} fresh seeds"
-            of = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
-            text += f", one-sided p of {of} = {self.p:.2g} at a level of {self.level:.2g}"
+            hypothesis = f"a loss of {self.allowed:g}" if self.allowed else "no gain"
+            text += f", one-sided p of {hypothesis} = {self.p:.2g} at a level of {self.level:.2g}"
         text += f"; {self.reason}" if self.reason else ""
         if self.more is not None:
             takes = amounts(self.more.trials, self.more.gpu_hours, self.more.cost)
@@ -117,12 +131,22 @@ class Decision:
 class Outlook:
     """What a decision on a candidate would cost, as `--dry-run` shows it.
 
-    `digest` is that of the candidate's settings and code, `incumbent` what it would be compared with. `decided` is the
-    decision that the ledger has already (None: none). `screening_trials` and `confirmation_trials` are the most that it
-    takes. `level` is what the confirmation would get. `trials_left` and `gpu_hours_left` are of the campaign's budget
-    (None: it has no limit). GPU-hours and cost are None before the campaign's first trials. A gain of `detects` is
-    confirmed with a chance of about 80 %, if runs of one seed have nothing in common (None: no file of noise is
-    declared).
+    Attributes:
+        campaign: The campaign.
+        candidate: The candidate's name.
+        digest: The digest of the candidate's settings and code.
+        incumbent: The name of the arm that it would be compared with.
+        decided: The decision that the ledger has already; None: there is none.
+        screening_trials: Trials that the screen takes, at most.
+        confirmation_trials: Trials that the confirmation takes, at most.
+        gpu_hours: GPU-hours of all these trials; None before the campaign's first trials.
+        cost: Their cost, in the inventory's currency; None likewise.
+        level: The level that the confirmation would get.
+        trials_left: Trials that are left of the campaign's budget; None: it has no limit.
+        gpu_hours_left: GPU-hours that are left of it; None likewise.
+        detects: The gain that is confirmed with a chance of about 80 %, if runs of one seed have nothing in common.
+        None
+            where the campaign has no file of noise.
     """
 
     campaign: str
@@ -144,7 +168,7 @@ class Outlook:
         return vars(self) | {"decided": self.decided and self.decided.to_dict()}
 
     def lines(self) -> list[str]:
-        """Return the outlook in words, a line each; the decision alone where there is one."""
+        """Return the outlook as lines of text; where there is a decision already, its sentence alone."""
         if self.decided is not None:
             return [self.decided.sentence()]
         takes = amounts(None, self.gpu_hours, self.cost)
@@ -168,7 +192,7 @@ def amounts(
 ) -> str:
     """Return amounts in words: `12 trials, 0.3 hours of a GPU or slot, a cost of 1.2 in the inventory's currency`.
 
-    What is None is left out, and so is what is 0, unless `zero`. "" where all are left out.
+    An amount that is None is left out, and without `zero` one of 0 too. "" where all are left out.
     """
     texts = (
         (trials, plural(trials or 0, "trial")),
@@ -179,10 +203,7 @@ def amounts(
 
 
 def called(ledger: Ledger, number: int) -> str:
-    """Return the name of the candidate with this number in sentences.
-
-    `the incumbent` for the declared one (`FIRST`).
-    """
+    """Return the name, in sentences, of the candidate with this number: `the incumbent` for the number `FIRST`."""
     return f"the {INCUMBENT}" if number == FIRST else ledger.asked(number).candidate
 
 
@@ -192,15 +213,15 @@ def confirmations(ledger: Ledger) -> list[Confirmation]:
 
 
 def decision_of(ledger: Ledger, number: int, metric: str) -> Decision | None:
-    """Return what a ledger, as it was last read, says of the candidate with this number; None while it is not decided.
+    """Return the decision on the candidate with this number from the ledger's entries; None while there is none.
 
-    `metric` is the campaign's.
+    The ledger is not read again. `metric` is the campaign's.
     """
     decided = ledger.decision(number)
     if decided is None:
         return None
     grant = ledger.granted(number, decided.incumbent)
-    # Most fields have the same name in both; the others are told below.
+    # Most fields are those of the same names in the ledger's entry; the others follow below.
     shared = {
         name: getattr(decided, name)
         for name in Decision.__dataclass_fields__

@@ -1,4 +1,4 @@
-"""What was decided so far: a campaign's decisions in order with their figure, and the comparisons of all studies."""
+"""All decisions of a campaign in order, with a figure, and all comparisons of a storage's studies."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -40,10 +40,17 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """One candidate: who asked (`by`), when (`asked`, ISO 8601 in UTC) and why, and the decision (None: not yet).
+    """One candidate of a campaign and its decision.
 
-    `number` is that of its entry in the ledger, `digest` that of its settings and code. `studies` are those that train
-    it, each with its address in MLflow; "" where it has none.
+    Attributes:
+        number: The number of its entry in the ledger.
+        candidate: Its name.
+        digest: The digest of its settings and code.
+        by: Who asked for it.
+        why: Why it is tried.
+        asked: When, as ISO 8601 in UTC.
+        decision: The decision; None: there is none yet.
+        studies: The names of the studies that train it -> their addresses in MLflow; "": not in MLflow.
     """
 
     number: int
@@ -60,10 +67,18 @@ class Line:
 class History:
     """The candidates and decisions of a campaign, for people and programs.
 
-    `alpha` bounds what `error` says: the chance of any false keep (`family`), or the share of false ones of what is
-    kept (`fdr`). `incumbent` is the present one's name, `next_level` what the next confirmation would get. `trials`,
-    `gpu_hours` and `cost` (in the inventory's currency) are spent so far. `rows` are the candidates in the order in
-    which they were asked.
+    Attributes:
+        campaign: The campaign.
+        metric: Its metric.
+        alpha: Its level.
+        error: What alpha bounds: the chance of any false keep (`family`), or the expected share of false ones among all
+            keeps (`fdr`).
+        incumbent: The name of the present incumbent.
+        next_level: The level that the next confirmation would get.
+        trials: Trials that were spent so far.
+        gpu_hours: GPU-hours that were spent so far.
+        cost: Their cost, in the inventory's currency.
+        rows: The candidates, in the order in which they were asked for.
     """
 
     campaign: str
@@ -86,52 +101,52 @@ class History:
 
     @property
     def summary(self) -> str:
-        """The campaign in a line: its candidates and keeps, its incumbent, what is spent, and its level.
+        """The campaign as one line: candidates, keeps, incumbent, what was spent, and level.
 
         For example `speed: 3 candidates, 1 kept; ocl is the incumbent; 36 trials, 0.4 hours of a GPU or slot; alpha
         0.05 holds for any false keep, 0.025 for the next confirmation`.
         """
         keeps = sum(bool(row.decision and row.decision.kept) for row in self.rows)
-        held = "any false keep" if self.error == "family" else "false ones of what is kept"
+        bounded = "any false keep" if self.error == "family" else "false ones of what is kept"
         return (
             f"{self.campaign}: {plural(len(self.rows), 'candidate')}, {keeps} kept; {self.incumbent} is the {INCUMBENT}"
             f"; {amounts(self.trials, self.gpu_hours, self.cost)}; "
-            f"alpha {self.alpha:g} holds for {held}, {self.next_level:.2g} for the next confirmation"
+            f"alpha {self.alpha:g} holds for {bounded}, {self.next_level:.2g} for the next confirmation"
         )
 
     @cached_property
     def table(self) -> list[list[str]]:
-        """The head (of `HEAD`), then a row for each candidate, as texts.
+        """The table as texts: the head, and a row for each candidate.
 
-        A column that is empty in all rows is left out.
+        The columns are those of `HEAD`, without columns that are empty in all rows.
         """
         rows = list(map(_texts, self.rows))
         columns = [name for name in HEAD if any(row.get(name) for row in rows)]
         return [columns, *([row.get(name, "") for name in columns] for row in rows)]
 
     def lines(self, width: int) -> list[str]:
-        """Return the summary and the table for a terminal of so many columns."""
+        """Return the lines of the summary and the table, for a terminal of `width` columns."""
         return [self.summary, "", *text_table(self.table, rule=True, width=width)]
 
     def to_html(self) -> bytes:
-        """Return an HTML page with the figure and the table, whose studies are links where they are in MLflow."""
-        # Name of a study -> its page. The texts of the table are escaped by the template, the links are not.
+        """Return an HTML page with the figure and the table; names of studies are links where MLflow has them."""
+        # name of a study -> its page in MLflow
         links = {name: url for row in self.rows for name, url in row.studies.items() if url}
+        # The template escapes the texts of the table, but no `Markup`, which escapes its arguments itself.
         link = Markup('<a href="{}">{}</a>')
-        rows = [list[str](row) for row in self.table[1:]]
-        # Names of studies become links where MLflow has them.
+        head, *rows = map(list[str], self.table)
+        column = head.index("studies")
         for row in rows:
-            at = self.table[0].index("studies")
-            names = row[at].split(", ")
-            row[at] = Markup(", ").join(
-                link.format(links[name], name) if name in links else name for name in names
+            row[column] = Markup(", ").join(
+                link.format(links[name], name) if name in links else name
+                for name in row[column].split(", ")
             )
         page = render_template(
             "campaign.html",
             name=self.campaign,
             summary=self.summary,
             figure=draw(self.figure),
-            head=self.table[0],
+            head=head,
             rows=rows,
         )
         return page.encode()
@@ -140,17 +155,16 @@ class History:
     def figure(self) -> Lines:
         """The gain of the incumbents over the first one, as a line of steps, with the interval of each step as a band.
 
-        Candidates are points at their own gain, from left to right in the order in which they were asked. Gains are
-        added up: a candidate's is drawn above the incumbent that it was compared with. One without a number is left
-        out.
+        Candidates are points, from left to right in the order in which they were asked for. The height of a candidate
+        is its gain plus the height of the incumbent that it was compared with. One without a gain is left out.
         """
-        # The line so far, from left to right, and the ends of its band.
-        at = [0.0]
+        # The line so far, from left to right, and the lower and upper end of its band.
+        x = [0.0]
+        y = [0.0]
         low = [0.0]
         high = [0.0]
-        x = [0.0]
-        levels = {f"the {INCUMBENT}": 0.0}  # name of an incumbent -> its height
-        points = []
+        heights = {f"the {INCUMBENT}": 0.0}  # of incumbents, by name
+        points = []  # (x, y, decision) of each candidate
         for i, row in enumerate(self.rows, 1):
             decision = row.decision
             if decision is None:
@@ -158,40 +172,35 @@ class History:
             gain = decision.screened if decision.estimate is None else decision.estimate
             if gain is None:
                 continue
-            base = levels.get(decision.incumbent, 0.0)
+            base = heights.get(decision.incumbent, 0.0)
             points.append((float(i), base + gain, decision))
+            # A step of the line takes two points: the former height, and the new one. An unknown end has the gain.
             if decision.kept:
-                levels[row.candidate] = base + gain
-                ends = [
-                    base + (gain if end is None else end) for end in (decision.low, decision.high)
-                ]
-                # twice, so that the band has steps too
-                x = [*x, float(i), float(i)]
-                at = [*at, at[-1], base + gain]
-                low = [*low, low[-1], ends[0]]
-                high = [*high, high[-1], ends[1]]
+                heights[row.candidate] = base + gain
+                x += [float(i), float(i)]
+                y += [y[-1], base + gain]
+                low += [low[-1], base + (gain if decision.low is None else decision.low)]
+                high += [high[-1], base + (gain if decision.high is None else decision.high)]
         end = float(len(self.rows) + 1)
-        line = Series(INCUMBENT, 0, [*x, end], [*at, at[-1]], [*low, low[-1]], [*high, high[-1]])
+        line = Series(INCUMBENT, 0, [*x, end], [*y, y[-1]], [*low, low[-1]], [*high, high[-1]])
 
         def dots(name: str, colour: int, kept: bool) -> Dots:
             """Return the candidates that were kept, or were not, as points, each with its sentence."""
             chosen = [point for point in points if point[2].kept == kept]
-            x = [point[0] for point in chosen]
-            y = [point[1] for point in chosen]
-            return Dots(name, colour, x, y, [str(point[2]) for point in chosen])
+            x, y, decisions = zip(*chosen, strict=True) if chosen else ((), (), ())
+            return Dots(name, colour, x, y, [str(decision) for decision in decisions])
 
-        label = f"gain in {self.metric}"
         return Lines(
             [line],
             [dots("kept", 0, True), dots("not kept", 1, False)],
             "candidates in order",
-            label,
+            f"gain in {self.metric}",
             whole_x=True,
         )
 
 
 def _texts(row: Line) -> dict[str, str]:
-    """Return the texts of a row by column of `HEAD`; a column without a text is left out or ""."""
+    """Return column of `HEAD` -> text, for the row of a candidate; a missing column or "" is an empty cell."""
     texts = {
         "number": str(row.number),
         "candidate": row.candidate,
@@ -219,7 +228,10 @@ def _texts(row: Line) -> dict[str, str]:
 
 
 def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
-    """Return what a ledger, as it was last read, says of a campaign that decides by this metric and rule."""
+    """Return the history of a campaign from the entries of its ledger, which is not read again.
+
+    `metric` and `rule` are those by which the campaign decides.
+    """
     rows = [
         Line(
             number=i,
@@ -255,9 +267,9 @@ def history_of(ledger: Ledger, metric: str, rule: Rule) -> History:
 class ComparisonLine:
     """A verdict of a study, on arm `a` against arm `b`.
 
-    `at` is the day (UTC) on which the study ended, `context` the cells that it is of ("": all). `p` counts the study's
-    own family and looks. `level` is what the comparison gets where all studies share one alpha (see `Comparisons`), and
-    `remains` says whether the verdict would still be given then.
+    `at` is the day (UTC) on which the study ended. `context` names the cells that are compared ("": all). `p` is
+    adjusted for the comparisons and looks of its own study. `level` is what the comparison gets if all studies share
+    one alpha (see `Comparisons`), and `remains` says whether the verdict stands at this level.
     """
 
     study: str
@@ -276,14 +288,14 @@ class ComparisonLine:
 class Comparisons:
     """All verdicts of a storage's studies, in the order in which the studies ended.
 
-    Each is also judged as if all verdicts were one sequence of tests, with a false discovery rate of .05 (LORD++).
+    Each verdict is also judged as one test of a single sequence of tests, with a false discovery rate of .05 (LORD++).
     """
 
     comparisons: tuple[ComparisonLine, ...]
     skipped: tuple[str, ...] = ()  # a sentence for each study that is left out
 
     def lines(self, width: int) -> list[str]:
-        """Return the table for a terminal of so many columns, with what it says in a line, and what is left out."""
+        """Return the lines of the table for a terminal of `width` columns, a summary, and the skipped studies."""
         decided = [row for row in self.comparisons if row.verdict != "undecided"]
         head = ("study", "ended", "comparison", "verdict", "p", "level", "remains")
         rows = [
@@ -307,28 +319,28 @@ class Comparisons:
 
 
 def comparisons_of(storage: str) -> Comparisons:
-    """Return the comparisons that have verdicts, of all studies of a storage, in the order in which the studies ended.
+    """Return the comparisons with a verdict of all studies of a storage, in the order in which the studies ended.
 
-    Studies of campaigns are left out: they stand in their own ledgers. A study that cannot be read is named as skipped.
+    Studies of campaigns are left out, because a campaign's ledger counts its own. A study that cannot be read is named
+    in `Comparisons.skipped`.
     """
     campaigns = campaign_names(storage)
-    lines: list[tuple[float, Results]] = []
+    studies: list[tuple[float, Results]] = []  # (when it ended, results)
     skipped = []
     for name in study_names(storage):
-        # Studies of a campaign: its own ledger counts them.
         if any(name.startswith(f"{campaign}.") for campaign in campaigns):
             continue
         try:
             results = Results.load(name, storage)
             ended = max((record.ended for record in results.trial_records.values()), default=0.0)
-            lines.append((ended, results))
+            studies.append((ended, results))
         except ContrasweepError as error:
             skipped.append(f"{name} is not counted: {error}")
-    # All verdicts in their order, as if they were one stream with a false discovery rate of alpha.
+    # Judge all verdicts in their order, as one stream with a false discovery rate of alpha.
     rule = Rule(error="fdr")
     past = list[Confirmation]()
     rows = list[ComparisonLine]()
-    for ended, results in sorted(lines, key=lambda entry: entry[0]):
+    for ended, results in sorted(studies, key=lambda study: study[0]):
         try:
             pairs = [pair for pair in results.answer.pairs if pair.judged and pair.comparison.n > 1]
         except ContrasweepError as error:
@@ -336,7 +348,7 @@ def comparisons_of(storage: str) -> Comparisons:
             continue
         for pair in pairs:
             comparison = pair.comparison
-            # The level follows from the comparisons before; whether p is below it counts for those that follow.
+            # The level follows from the earlier comparisons, and whether p reaches it counts for the later ones.
             level = rule.granted(past)
             assert comparison.judgement is not None
             p = comparison.judgement.looked_p

@@ -1,4 +1,4 @@
-"""A/A of a study's arm or a campaign's incumbent: it is trained twice on the same seeds, by ordinary studies."""
+"""An A/A test of a study's arm or a campaign's incumbent: ordinary studies train it twice on the same seeds."""
 
 from collections.abc import Sequence
 
@@ -24,35 +24,35 @@ def train_twice(
     storage: str,
     max_concurrent: int | None = None,
 ) -> Noise:
-    """Train an arm twice on the seeds 0 to `seeds` - 1; what this code has trained already is not trained again.
+    """Train an arm twice on the seeds 0 to `seeds` - 1, and return the values of both halves.
 
-    The studies are `NAME.noise-1` and `NAME.noise-2`, with the axes and folds of the declared one, over which a seed's
-    value is the mean.
+    The studies are `NAME.noise-1` and `NAME.noise-2`, with the axes and folds of the declared study. A seed's value is
+    the mean over these. Trials that this code has trained already are not trained again.
 
     Args:
-        name: `module:NAME` or a YAML file, of a grid or of a campaign, whose incumbent is then trained.
-        arm: The arm of a grid; "": its reference, or the only one.
+        name: `module:NAME` or a YAML file, of a grid or a campaign.
+        arm: The arm of a grid, or `incumbent` of a campaign; "": the reference, or the only arm.
         seeds: How many seeds.
         sets: Changed fields, as `PATH=VALUE`.
         storage: The folder or address of the storage.
         max_concurrent: Trials at once, at most.
 
     Raises:
-        ContrasweepError: As of `run`, and where a run has no value.
+        ContrasweepError: As `run` raises, and where a trial has no value of the metric.
     """
     declared: AblationGrid | Campaign = load_declared(name, KINDS, _built, "SOURCE", sets)
-    # Of a campaign its incumbent is trained.
+    # A campaign is a grid with its incumbent alone.
     grid = (
         declared.grid({INCUMBENT: declared.incumbent}, [0])
         if isinstance(declared, Campaign)
         else declared
     )
-    # "" is no arm's name, so that several arms without a reference are an error that lists them.
+    # Where no arm is named, and several arms have no reference, the check raises: "" is no arm's name.
     arm = arm or grid.reference or (next(iter(grid.arms)) if len(grid.arms) == 1 else "")
     check_known(arm, "arms", grid.arms, "an arm runs twice", place="--same")
     values: list[tuple[float, ...]] = []
     with session():
-        # Two studies of the same seeds: what differs between them is noise that the seed does not fix.
+        # Two studies of the same seeds. A difference between them is noise that the seed does not fix.
         for half in "12":
             study = AblationGrid(
                 f"{grid.name}.noise-{half}",
@@ -82,7 +82,8 @@ def train_twice(
                     hint=command_line("status", study.name),
                 )
             values.append(tuple(frame.groupby("seed")[grid.metric].mean().tolist()))
-    return Noise(grid.name, (arm, arm), grid.metric, values[0], values[1])
+    first, second = values
+    return Noise(grid.name, (arm, arm), grid.metric, first, second)
 
 
 def _built(fields: MutableConfig, file: str) -> AblationGrid | Campaign:
