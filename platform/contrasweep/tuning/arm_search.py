@@ -1,11 +1,11 @@
-"""The search of one arm: what is tried next, when a trial is stopped, what its searcher learns, and what it costs.
+"""The search of one arm: which configurations it tries, when a trial stops, what its searcher learns, what it costs.
 
-Knowledge lies in the storage alone. A candidate is written before it runs, one small file each:
+The state of a search is in the storage alone. Each candidate is written before it runs, as one small file:
 
     <study>/search/<digest of the arm's search>/<number>.json      the searched settings
 
-so that an interrupted search goes on with the same candidates, from their checkpoints, and its searcher learns of
-every finished one again, in order of number.
+An interrupted search goes on with the same candidates, from their checkpoints. Its searcher is told the outcome of
+every finished candidate again, in the order of their numbers.
 """
 
 import math
@@ -32,16 +32,15 @@ from contrasweep.tuning.source import Next
 
 @dataclass
 class Candidate:
-    """One configuration of a search, its trials (one a fold) and the records of those that have ended.
+    """One configuration of a search, with a trial for each search fold."""
 
-    `number` counts the configurations of the arm from 0, in the order of asking. `records` is trial id -> record.
-    """
-
-    number: int
+    number: int  # among the arm's configurations, from 0, in the order of asking
     config: MutableConfig  # the searched settings
     trials: list[Trial]
-    records: dict[str, Record] = field(default_factory=dict)
-    learned: bool = False  # whether the searcher has had its outcome
+    records: dict[str, Record] = field(
+        default_factory=dict
+    )  # of trials that have ended, by trial id
+    learned: bool = False  # whether the searcher was told the outcome
 
     def value(self, metric: str) -> float:
         """Return the mean of the metric over the trials that have ended; NaN where one lacks it, or none has."""
@@ -50,23 +49,23 @@ class Candidate:
 
     @property
     def whole(self) -> bool:
-        """Whether each of its trials has ended, early or not."""
+        """Return whether each trial has ended, early or not."""
         return len(self.records) == len(self.trials)
 
     @property
     def counts(self) -> bool:
-        """Whether each of its trials was trained to its end."""
+        """Return whether each trial was trained to its end."""
         return self.whole and all(record.status.counts for record in self.records.values())
 
     @property
     def trained(self) -> bool:
-        """Whether each of its trials was trained to its end, or until a pruner stopped it."""
+        """Return whether each trial was trained to its end, or until a pruner stopped it."""
         return self.whole and all(record.status.trained for record in self.records.values())
 
 
 @stored
 class CandidateSettings:
-    """The content of a candidate's file: `config` is dotted setting -> value, of the searched settings."""
+    """The content of a candidate's file: `config` has the searched settings, dotted name -> value."""
 
     config: Config
 
@@ -77,10 +76,10 @@ CANDIDATE_FILE = JsonFile(CandidateSettings, 2, _REMEDY)
 
 
 def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConfig:
-    """Return the searched settings in the file `key` of the storage, by dotted name.
+    """Return the searched settings in a candidate's file, dotted name -> value; `key` is its key in the storage.
 
-    Raises `BrokenFileError` where the file is broken, or has a setting that `space` lacks or a value outside its range.
-    Whether conditional settings (`when`) go together is not checked.
+    Raises `BrokenFileError` where the file is broken, or has a setting that is not in `space`, or a value outside its
+    range. Whether conditional settings (`when`) fit together is not checked.
     """
     remedy = records.remedy(_REMEDY)
     config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
@@ -97,12 +96,14 @@ def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConf
 class ArmSearch:
     """The search of one arm, within its budget.
 
-    `plan` has the study, and makes the searcher and the pruner. `records` are those of the study, with its storage.
-    `infeasible` are ids of trials whose record says that they fitted no host. They run again, as far as the budget
-    goes.
+    A new object continues the search that is in the storage. `next` then hands out trials, and `keep_going` and `done`
+    receive their reports and records.
 
-    An object of this class takes up the search where the storage has it; then `next` hands out trials, and
-    `keep_going` and `done` are told what becomes of them.
+    Args:
+        plan: The design of the study, which makes the searcher and the pruner.
+        arm: The arm.
+        records: The study in the storage.
+        infeasible: Ids of trials whose record says that they fitted no host. They run again, if the budget has room.
     """
 
     def __init__(
@@ -120,24 +121,20 @@ class ArmSearch:
         self.candidates: list[Candidate] = []
         self.of: dict[str, Candidate] = {}  # trial id -> its candidate
         self.waiting: deque[Trial] = deque()  # to be handed out, the next one first
-        self.infeasible = set(infeasible)  # of these, the ones that are to run again
-        self.folder = (
-            f"{records.study}/search/{plan.search_digest(arm)}/"  # of its candidates' files
-        )
-        self.stopped: set[str] = set()  # trials without a record whose reports stop them
-        self.closed = False  # there will be no more candidates
-        self.starts = study.arms[arm].start_points or []  # tried before the searcher is asked
+        self.infeasible = set(infeasible)  # ids of trials that are to run again
+        self.folder = f"{records.study}/search/{plan.search_digest(arm)}/"  # of candidates' files
+        self.stopped: set[str] = set()  # ids of trials without a record whose reports stop them
+        self.closed = False  # whether there will be no more candidates
+        self.start_points = study.arms[arm].start_points or []  # tried before the searcher is asked
         self._restore()
 
     def next(self) -> Next | None:
-        """Return a trial to start now.
-
-        None where no trial can start now; `over` tells whether another one may follow later.
-        """
+        """Return a trial to start now; None where none can. `over` says whether another one may follow later."""
         self._promote()
-        # One request may give no trial to run: all of the candidate's trials may have a record already.
+        # A new candidate may bring no trial, because all of its trials have a record already. At the end of asking, the
+        # pruner may resume trials.
         while not self.waiting and not self.closed and self._ask_more():
-            self._promote()  # the end of asking may have let trials go on
+            self._promote()
         if not self.waiting:
             return None
         trial = self.waiting.popleft()
@@ -147,10 +144,10 @@ class ArmSearch:
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
         """Count the reported steps as spent; return whether the trial goes on.
 
-        It does not from the first report on at which the pruner pauses or stops it; the pruner is not told of later
+        The first report at which the pruner pauses or stops the trial decides, and the pruner does not receive later
         ones. A report without the study's metric decides nothing.
         """
-        # All steps count, because all were trained, whatever the pruner says of an earlier one.
+        # All steps were trained, so all of them count as spent.
         for row in reports:
             self.spending.report(trial_id, step_of(row))
         metric = self.study.metric
@@ -161,27 +158,26 @@ class ArmSearch:
         )
 
     def done(self, record: Record) -> None:
-        """Take the record of a trial that has ended, and tell the searcher of candidates that are complete with it.
+        """Take the record of a trial that has ended; tell the searcher the outcome if its candidate is complete now.
 
-        The search is closed where the budget is spent by now.
+        The search closes if its budget is spent now.
         """
         self._take(record)
         self._tell()
         self._settle()
 
     def retry(self, trial_id: str) -> bool:
-        """Count a trial that ended as infeasible as running again; return whether it may run.
+        """Let a trial that ended as infeasible run again, which the caller then starts; return whether it may run.
 
-        False where the search is over, its budget has no room, or the trial has no record. The candidate stays as it
-        is; the searcher is told its outcome anew once the trial has ended. The trial is not put among those that wait:
-        the caller starts it.
+        False where the search is over, its budget has no room, or the trial has no record. The searcher is told the new
+        outcome of its candidate once the trial has ended.
         """
         candidate = self.of[trial_id]
         if self.over or trial_id not in candidate.records or not self._room_again(candidate):
             return False
         del candidate.records[trial_id]
         self.spending.reopen(trial_id)
-        # The searcher has heard that this candidate failed: it is asked for once more, to be told another outcome.
+        # The searcher was told that this candidate failed. It counts as asked for again, to be told another outcome.
         if candidate.learned:
             candidate.learned = False
             self.searcher.replay(candidate.config)
@@ -190,22 +186,27 @@ class ArmSearch:
 
     @property
     def over(self) -> bool:
-        """Whether there will be no more candidates and each has ended."""
+        """Return whether there will be no more candidates and each has ended."""
         return self.closed and all(candidate.learned for candidate in self.candidates)
 
     def best(self) -> Candidate | None:
-        """Return the best configuration by its mean over the folds, the first of equals.
+        """Return the candidate with the best mean over the folds, the first of equals; None where there is none.
 
-        Only those count that were trained to their end on all folds, with a finite mean; None where there is none.
+        Only candidates count that were trained to their end on all folds, and whose mean is finite.
         """
         sign = 1 if self.study.mode == "max" else -1  # so that the largest is the best
-        values = {c.number: sign * c.value(self.study.metric) for c in self.candidates if c.counts}
-        finite = {number: value for number, value in values.items() if math.isfinite(value)}
-        return self.candidates[max(finite, key=finite.__getitem__)] if finite else None
+        best = None
+        best_value = -math.inf
+        for candidate in self.candidates:
+            value = sign * candidate.value(self.study.metric) if candidate.counts else math.nan
+            if math.isfinite(value) and value > best_value:
+                best = candidate
+                best_value = value
+        return best
 
     @property
     def _running(self) -> list[str]:
-        """The ids of the candidates' trials that have not ended, whether they train or wait to be handed out."""
+        """Return the ids of the trials that have not ended, whether they train or wait to be handed out."""
         return [
             trial.id
             for candidate in self.candidates
@@ -215,11 +216,9 @@ class ArmSearch:
         ]
 
     def _ask_more(self) -> bool:
-        """Add one more candidate, or close the search where the searcher has none left; return whether it did either.
+        """Add a candidate, or close the search where the searcher has none left; return whether it did either.
 
-        False where the budget has no room, or where earlier candidates must end first (see `_due`). The candidate is
-        written to the storage before its trials wait. Those that have a record already are not run again, whoever ran
-        them: the same trial has the same result.
+        False where the budget has no room, or where earlier candidates must end first (see `_due`).
         """
         if not self.spending.room(len(self.candidates), self._running):
             return False
@@ -229,13 +228,13 @@ class ArmSearch:
         if config is None:
             self._close()
             return True
-        # Written before it runs, so that an interrupted search goes on with the same candidate.
+        # The candidate is written before it runs, so that an interrupted search goes on with the same one.
         content = {"config": canonical.Config(config)}
         CANDIDATE_FILE.write(
             self.records.store, f"{self.folder}{len(self.candidates):06d}.json", content
         )
         candidate = self._add(config)
-        # What has a record is taken over from it, and leaves the trials that wait.
+        # A trial that has a record already, whoever ran it, is not run again: the same trial has the same result.
         recorded = self._recorded([candidate])
         self.waiting = deque(trial for trial in self.waiting if trial.id not in recorded)
         for record in recorded.values():
@@ -245,96 +244,89 @@ class ArmSearch:
         return True
 
     def _settle(self) -> None:
-        """Close the search where its budget has no room for another candidate, and never will have.
-
-        While trials run, a budget of epochs or hours may get room again, because they may take less than was reckoned
-        for them. A budget of configurations that are all asked for gets none.
-        """
+        """Close the search where its budget has no room for another candidate, and never will have."""
+        # While trials run, a budget of epochs or hours may get room again: they may take less than was assumed. A
+        # budget of configurations gets no room once all are asked for.
         running = self._running
         is_final = not running or len(self.candidates) == self.study.arm_budget.trials
         if is_final and not self.closed and not self.spending.room(len(self.candidates), running):
             self._close()
 
     def _ask(self) -> MutableConfig | None:
-        """Return the next configuration: the declared start points first, then the searcher's; None where it has none.
-
-        A start point is replayed to the searcher, so that it counts as asked for and its outcome can be told.
-        """
-        if len(self.candidates) < len(self.starts):
-            config = dict(self.starts[len(self.candidates)])
+        """Return the next configuration; None where the searcher has no more. The declared start points come first."""
+        # A start point is replayed to the searcher: it counts as asked for, so that its outcome can be told.
+        if len(self.candidates) < len(self.start_points):
+            config = dict(self.start_points[len(self.candidates)])
             self.searcher.replay(config)
             return config
         return self.searcher.ask()
 
     def _restore(self) -> None:
-        """Take up the candidates and their outcomes from the storage; trials without a record wait to run again.
+        """Continue from the candidates and records in the storage; trials without a record wait to run again.
 
-        The searcher gets the candidates and outcomes in the order of number. With declared slots an outcome comes
-        between the same two candidates as in the first run, because the next one was chosen by it; else all candidates
-        come before the first outcome.
+        The searcher gets the candidates, and then their outcomes, in the order of their numbers. With declared slots an
+        outcome is told before the candidate that was chosen by it in the first run.
         """
         in_order = self.study.slots is not None
         for key in sorted(self.records.store.list(self.folder))[: self.study.arm_budget.trials]:
             config = read_candidate(self.records, key, self.study.arms[self.arm].space)
-            # What the searcher knew when it chose this candidate.
+            # The outcomes that the searcher knew when it chose this candidate.
             if in_order:
                 self._tell()
             self.searcher.replay(config)
             candidate = self._add(config)
             if in_order:
-                self._hear_again([candidate])
-        # Pruners hear of all trials before they hear of any report, as where trials ran side by side.
+                self._replay_trials([candidate])
+        # Trials may have run side by side, so the pruner gets all trials before the first report.
         if not in_order:
-            self._hear_again(self.candidates)
+            self._replay_trials(self.candidates)
         self._leave_infeasible()
         self._tell()
         self._settle()
 
-    def _hear_again(self, candidates: list[Candidate]) -> None:
-        """Pass the stored reports of these candidates' trials to the pruner, and take over their records.
+    def _replay_trials(self, candidates: list[Candidate]) -> None:
+        """Pass the stored reports of these candidates' trials to the pruner, and take their records.
 
-        A trial without a record whose last report stops it goes to `stopped`. These trials are handed out first, to be
-        given the record that an earlier driver died before it wrote.
+        An earlier driver may have been lost before it wrote the record of a trial that its pruner had stopped. Such
+        trials go to `stopped`, and are handed out first, to get their record.
         """
         recorded = self._recorded(candidates)
         for candidate in candidates:
             for trial in candidate.trials:
-                # Without a pruner, reports are read only to count the steps that no record says.
-                rows = (
-                    self.records.metrics(trial.id)
-                    if self.study.pruner or trial.id not in recorded
-                    else []
-                )
-                # One by one: a trial that was paused and resumed has reports after the one that paused it.
-                going = [self.keep_going(trial.id, [row]) for row in rows]
+                # Without a pruner, only reports of trials without a record are read, to count their steps.
+                rows: list[Row] = []
+                if self.study.pruner or trial.id not in recorded:
+                    rows = self.records.metrics(trial.id)
+                # The last report decides: a trial that was paused and resumed has reports after the pause.
+                goes_on = True
+                for row in rows:
+                    goes_on = self.keep_going(trial.id, [row])
                 if trial.id in recorded:
                     self._take(recorded[trial.id])
-                elif going and not going[-1]:
+                elif not goes_on:
                     self.stopped.add(trial.id)
-        # False sorts before True, so stopped trials come first; the others keep their order.
-        still_waiting = (trial for trial in self.waiting if trial.id not in recorded)
-        self.waiting = deque(sorted(still_waiting, key=lambda trial: trial.id not in self.stopped))
+        # Stopped trials come first, and the others keep their order.
+        waiting = [trial for trial in self.waiting if trial.id not in recorded]
+        self.waiting = deque(trial for trial in waiting if trial.id in self.stopped)
+        self.waiting.extend(trial for trial in waiting if trial.id not in self.stopped)
 
     def _recorded(self, candidates: Iterable[Candidate]) -> dict[str, Record]:
-        """Return trial id -> record of these candidates' trials, without those of infeasible trials that run again."""
+        """Return trial id -> record of these candidates' trials, without infeasible trials that are to run again."""
         ids = {trial.id for candidate in candidates for trial in candidate.trials}
         return self.records.read(ids - self.infeasible)
 
     def _room_again(self, candidate: Candidate) -> bool:
-        """Whether the budget has room for a candidate that there is already, as if it were asked for only now."""
-        # So it counts neither among the candidates nor among what runs.
+        """Return whether the budget has room for an existing candidate, as if it were asked for only now."""
+        # The candidate itself counts neither among the candidates nor among the running trials.
         trial_ids = {trial.id for trial in candidate.trials}
         return self.spending.room(
             len(self.candidates) - 1, [i for i in self._running if i not in trial_ids]
         )
 
     def _leave_infeasible(self) -> None:
-        """Keep the records of infeasible trials for which the budget has no room: later candidates have spent it.
-
-        They do not run again, and leave the trials that wait.
-        """
+        """Keep the records of infeasible trials if later candidates have spent the budget, so that they do not run."""
         for candidate in self.candidates:
-            # `_take` drops a trial from `infeasible`, so these are the ones that would run again.
+            # Trials that would run again: `_take` removes all others from `infeasible`.
             again = [trial.id for trial in candidate.trials if trial.id in self.infeasible]
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
@@ -344,13 +336,10 @@ class ArmSearch:
         )
 
     def _add(self, config: MutableConfig) -> Candidate:
-        """Return the candidate of the searched settings `config`, entered as the newest: its trials wait from now."""
+        """Add and return the candidate with the searched settings `config`; its trials wait from now on."""
         number = len(self.candidates)
-        candidate = Candidate(
-            number,
-            config,
-            self.plan.search_trials(self.arm, dotted.merge(self.fixed, dotted.expand(config))),
-        )
+        whole_config = dotted.merge(self.fixed, dotted.expand(config))
+        candidate = Candidate(number, config, self.plan.search_trials(self.arm, whole_config))
         self.candidates.append(candidate)
         for trial in candidate.trials:
             self.of[trial.id] = candidate
@@ -359,13 +348,13 @@ class ArmSearch:
         return candidate
 
     def _add_to_pruner(self, trial: Trial, number: int) -> None:
-        """Tell the pruner of a trial of candidate `number`; where a study has no folds, its trials are of fold 0."""
+        """Tell the pruner of a trial of candidate `number`; a trial without a fold counts as one of fold 0."""
         self.pruner.add(trial.id, number, trial.fold if trial.fold is not None else 0)
 
     def _take(self, record: Record) -> None:
-        """Enter the record of a trial into its candidate, the spending and the pruner.
+        """Pass the record of a trial to its candidate, the spending and the pruner.
 
-        The searcher is not told: `_tell` does that once the whole candidate has ended.
+        The searcher is told by `_tell`, once the whole candidate has ended.
         """
         self.infeasible.discard(record.trial_id)
         self.stopped.discard(record.trial_id)
@@ -378,13 +367,11 @@ class ArmSearch:
             self.pruner.on_end(record.trial_id, failed=not record.status.counts)
 
     def _promote(self) -> None:
-        """Let stopped trials that the pruner resumes wait again; they go on from their checkpoints.
-
-        Their records are deleted from the storage too: without a record, a trial is not finished.
-        """
+        """Let the stopped trials that the pruner resumes wait again, to go on from their checkpoints."""
         for trial_id in self.pruner.resumable():
             candidate = self.of[trial_id]
-            # A trial without a record waits or trains already.
+            # A trial without a record waits or trains already. The record is deleted, also in the storage, because a
+            # trial with a record is finished.
             if candidate.records.pop(trial_id, None) is not None:
                 self.spending.reopen(trial_id)
                 self.records.reopen(trial_id)
@@ -393,25 +380,25 @@ class ArmSearch:
 
     @property
     def _due(self) -> int:
-        """Return how many candidates, from the first on, must have ended before the next one is asked for.
+        """Return how many of the first candidates must have ended before the next one is asked for.
 
-        0 without declared slots. With `slots` of them the next candidate, number n from 1, waits for the first
-        n - slots, and its choice rests on these alone, whatever else has ended.
+        0 without declared slots. With slots, the n-th candidate (from 1) waits for the first n - slots candidates, and
+        is chosen by the outcomes of these alone, whichever others have ended.
         """
         slots = self.study.slots
         return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)
 
     def _tell(self) -> None:
-        """Tell the searcher of each candidate that is complete and that it has not heard of.
+        """Tell the searcher the outcome of each complete candidate, once.
 
-        With declared slots it hears, in the order of asking, of those alone on which the next choice may rest (see
-        `_due`); once the search is closed there is no further choice, and it hears of all.
+        With declared slots these are, in the order of asking, only the candidates by which the next one is chosen (see
+        `_due`). Once the search is closed no other is chosen, and all outcomes are told.
         """
         in_order = self.study.slots is not None and not self.closed
         for candidate in self.candidates[: self._due] if in_order else self.candidates:
             if candidate.learned:
                 continue
-            # Not complete: a trial has no record, or was paused and may still be resumed.
+            # A candidate is incomplete while a trial has no record, or is paused and may still be resumed.
             if not candidate.whole or any(
                 self.pruner.is_paused(trial.id) for trial in candidate.trials
             ):
@@ -420,15 +407,15 @@ class ArmSearch:
                 continue
             candidate.learned = True
             value = candidate.value(self.study.metric)
-            # A candidate with a stopped trial counts as pruned at the step of the first one; None: no trial was.
-            pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
             usable = candidate.trained and math.isfinite(value)
+            # If trials were stopped early, the candidate counts as pruned at the smallest of their steps.
+            pruned = [r.step for r in candidate.records.values() if r.status.stopped_early]
             self.searcher.tell(
                 candidate.config, value if usable else None, min(pruned) if pruned else None
             )
 
     def _close(self) -> None:
-        """End the asking: candidates that there are train on, and the pruner decides what waited for further ones."""
+        """Ask for no more candidates; the pruner decides on trials that waited for more, and the others train on."""
         self.closed = True
         self.pruner.on_search_end(len(self.candidates))
         self._tell()

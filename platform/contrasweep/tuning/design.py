@@ -1,4 +1,4 @@
-"""The design of a Sweep: what each arm's search may try and sees, and what its confirmation trains."""
+"""The design of a Sweep: what each arm's search tries and on which data, and what its confirmation trains."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from contrasweep.trial import Trial
 from contrasweep.tuning import pruners, searchers
 
 DEV_SPLITS = ("dev", "validation")
-"""Splits of a dataset that a search without folds looks at."""
+"""Splits of a dataset on which a search without folds scores its trials; the first one with rows is used."""
 SEARCH_FIELDS = (
     "searcher",
     "searcher_options",
@@ -32,13 +32,13 @@ SEARCH_FIELDS = (
 
 @dataclass(frozen=True)
 class SweepDesign:
-    """The trials that a Sweep may run.
+    """The trials that a Sweep may run, and the searchers and pruners of its arms.
 
     Args:
         study: The declared sweep.
         data: Its dataset, with its folds.
         best: Arm -> the whole config of its best candidate, for the arms whose search is over.
-        seeds: How many of the confirmation's seeds are granted, the first ones; None: all.
+        seeds: How many seeds of the confirmation may run, from the first on; None: all.
         settings: The settings of the arms, which complete the config of each trial.
     """
 
@@ -50,14 +50,14 @@ class SweepDesign:
 
     @property
     def search_folds(self) -> list[int | None]:
-        """Return the folds of the search: fold 0 unless the study names others; [None] means the dataset's splits."""
+        """Return the folds of the search: fold 0 unless the study names others; [None] for the dataset's own splits."""
         return [None] if self.study.folds is None else list(self.study.search_folds or [0])
 
     @cached_property
     def search_data(self) -> Manifest:
-        """Return the dataset of the search, without its test split, so that the search never uses it.
+        """Return the dataset of the search, which lacks the test split.
 
-        Without folds, a trial finds the dev split in its place: the first of `DEV_SPLITS` with rows. A plan has checked
+        Without folds, the first of `DEV_SPLITS` with rows takes the place of the test split. The planner has checked
         that there is one.
         """
         splits = {name: shards for name, shards in self.data.splits.items() if name != "test"}
@@ -67,9 +67,9 @@ class SweepDesign:
 
     @property
     def replicates(self) -> list[tuple[int | None, int]]:
-        """Return (fold, seed) of each confirmation trial of an arm, seed by seed; it is the same list for every arm.
+        """Return (fold, seed) of each confirmation trial of an arm, seed by seed; the list is the same for every arm.
 
-        A fold of None means the dataset's own test split. Only the granted `seeds` are in it.
+        A fold of None means the dataset's own test split. Only the first `seeds` seeds are used.
         """
         return [
             (fold, seed)
@@ -79,9 +79,9 @@ class SweepDesign:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Return the trials of the confirmation, of the arms in `best` alone: the others' configs are not known yet.
+        """Return the confirmation's trials of the arms in `best`; the configs of other arms are not known yet.
 
-        One replicate of every arm comes before the next one of any.
+        The first replicate of all arms comes first, then the second of all, and so on.
         """
         return tuple(
             self.trial(arm, config, fold, seed)
@@ -100,8 +100,8 @@ class SweepDesign:
     def search_digest(self, arm: str) -> str:
         """Return the digest of one arm's search, 12 hexadecimal digits, by which its candidates are stored.
 
-        It has all that decides which candidates are tried and what they score, and the arm's name, as its trials' ids
-        do. The budget is no part: a larger one goes on with the same search.
+        It is made of the arm's name and of all that decides which candidates are tried and what they score. The budget
+        is not part of it, so that a larger budget continues the same search.
         """
         parts = [
             arm,
@@ -113,7 +113,7 @@ class SweepDesign:
             self.search_folds,
             self.search_data.digest,
         ]
-        # Added only where they are declared, so that the digest of a search without them stays what it was.
+        # Start points are a part only where they are declared, so that digests of earlier versions stay the same.
         if self.study.arms[arm].start_points:
             parts.append(self.study.arms[arm].start_points)
         return canonical.digest(parts, length=12)
@@ -123,9 +123,9 @@ class SweepDesign:
         return self._trial(arm, config, self.data, fold, seed)
 
     def search_trials(self, arm: str, config: Config) -> list[Trial]:
-        """Return the trials of one configuration of the search, one for each search fold, all of the search's seed.
+        """Return the trials of one configuration of the search, one for each search fold, all with the search's seed.
 
-        `config` is nested, and has the fixed settings and the searched ones.
+        `config` is nested, and has both the fixed and the searched settings.
         """
         return [
             self._trial(arm, config, self.search_data, fold, self.study.search_seed)
@@ -133,9 +133,9 @@ class SweepDesign:
         ]
 
     def samples(self, arm: str) -> list[Trial]:
-        """Return three trials, at the lower ends, the middles and the upper ends of all ranges of an arm's space.
+        """Return three example trials of an arm's search, on its first fold.
 
-        They are examples of what its search may try, on its first fold; no search runs them as such.
+        Their settings are at the lower ends, the middles and the upper ends of all ranges of the arm's space.
         """
         points = (point(self.study, arm, u) for u in (0.0, 0.5, 1.0))
         return [
@@ -143,9 +143,10 @@ class SweepDesign:
         ]
 
     def searcher(self, arm: str, fixed: Config) -> searchers.Searcher:
-        """Return a new searcher for `arm`, whose settings that are not searched are `fixed`, a nested config.
+        """Return a new searcher for `arm`, which was asked and told nothing yet.
 
-        It has been asked and told nothing. Raises `SpecError` where the study's searcher or its options are wrong.
+        `fixed` is the nested config of the settings that are not searched. Raises `SpecError` where the study's
+        searcher or its options are wrong.
         """
         study = self.study
         return searchers.build(
@@ -159,9 +160,10 @@ class SweepDesign:
         )
 
     def pruner(self) -> pruners.Pruner:
-        """Return a new rule for early stopping, as the study declares it; without one, a rule that stops nothing.
+        """Return a new rule for early stopping, as the study declares it, which knows no trial yet.
 
-        It has heard of no trial. Raises `SpecError` where the study's pruner or its options are wrong.
+        Without a declared pruner it stops nothing. Raises `SpecError` where the study's pruner or its options are
+        wrong.
         """
         study = self.study
         if study.pruner is None:
@@ -183,9 +185,10 @@ class SweepDesign:
 
 
 def point(study: Sweep, name: str, u: float) -> MutableConfig:
-    """Return the nested config of the arm `name`, fixed settings and searched ones.
+    """Return the nested config of the arm `name`, with its fixed and its searched settings.
 
-    Every searched setting has the value at the relative place `u` of its range, from 0, the lower end, to 1, the upper.
+    Every searched setting has the value at the relative position `u` in its range, from 0 (the lower end) to 1 (the
+    upper end).
     """
     arm = study.arms[name]
     fixed = dotted.merge(arm.config)

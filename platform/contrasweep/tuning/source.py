@@ -1,4 +1,4 @@
-"""What hands out trials to the engine: a plain list (`planning.grid`) or searches (`tuning.sweep_source`)."""
+"""The interface of sources, which hand out trials to the engine: lists of trials, and searches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -13,8 +13,8 @@ from contrasweep.trial import Trial
 class Next:
     """A trial to run now, and notes for its record.
 
-    `stopped`: its reports have stopped it already, and it is to end as `pruned`; an earlier driver died before it did
-    that.
+    `stopped` says that its pruner has stopped it already, so that it only needs its record: an earlier driver was lost
+    before it wrote the record.
     """
 
     trial: Trial
@@ -27,9 +27,9 @@ class Finished:
 
 
 class Source(ABC):
-    """Hands out trials. All calls come from the driver's one thread.
+    """Hands out trials. All methods are called from the driver's main thread.
 
-    `adaptive`: the next trial depends on results, so that few should wait for a place.
+    `adaptive` says that the next trial depends on results, so that few trials should wait for a place.
     """
 
     adaptive = False
@@ -37,29 +37,29 @@ class Source(ABC):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether every trial has been handed out."""
+        """Return whether every trial has been handed out."""
 
     @abstractmethod
     def next(self, paused_arms: Collection[str] = ()) -> Next | Finished | None:
         """Return the next trial; None: there is none before the next result; `Finished`: there will be no other one.
 
-        Of `paused_arms` nothing new is suggested, because enough candidates of each of these arms wait for a host.
+        The arms in `paused_arms` suggest nothing new, because enough of their candidates wait for a host.
         """
 
     def retry(self, trial_id: str) -> bool:
-        """Whether a trial that has ended as infeasible and fits a host by now is to run after all.
+        """Return whether a trial that ended as infeasible, but fits a host now, runs after all.
 
-        False where the source has gone on without it.
+        False where the source has gone on without the trial.
         """
         return True
 
     def keep_going(self, trial_id: str, reports: list[Row]) -> bool:
-        """Whether a trial that has made these new reports goes on; else it ends as `pruned`."""
+        """Return whether a trial goes on after these new reports; otherwise it ends as `pruned`."""
         return True
 
     def done(self, record: Record) -> None:  # noqa: B027  # most sources need not know
         """Receive the record of a trial that has ended."""
 
     def warnings(self) -> list[str]:
-        """Return lines that a person should read when all trials have ended; by default none."""
+        """Return lines for people when all trials have ended; by default none."""
         return []

@@ -1,4 +1,4 @@
-"""A searcher or a pruner that the user wrote: its methods are called, and their errors name it and its line."""
+"""A searcher or a pruner that the user wrote, in a wrapper that names it in the errors of its methods."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from contrasweep.imports import errors_named
 
 
 class UsersPart:
-    """Wraps the object `part` that was built from a dotted path.
+    """Wraps an object of the user's class.
 
-    `kind` is what it is, `searcher` or `pruner`, which is the place of errors; `name` is its path.
+    `part` is the object, and `name` the dotted path of its class. `kind` is `searcher` or `pruner`, which is shown as
+    the place of errors.
     """
 
     def __init__(self, kind: str, name: str, part: Any) -> None:
@@ -17,15 +18,17 @@ class UsersPart:
         self.part = part
 
     def __getattr__(self, method: str) -> Any:
-        """Return a method of the part whose errors are `SpecError`, with the part's name and the line that failed.
+        """Return the method of this name of the user's object, which raises its errors as `SpecError`.
 
-        Python calls this only for names that the wrapper itself lacks.
+        The error has the name of the class and the line that failed. Python calls this only for names that the wrapper
+        itself lacks.
         """
-        # Through __dict__: `self.part` would call this again while there is no part yet, as when it is copied.
-        called = getattr(self.__dict__["part"], method)
+        # While the wrapper is copied it has no `part` yet, and `self.part` would call this method again without end.
+        users_method = getattr(self.__dict__["part"], method)
 
         def call(*args: object, **options: object) -> Any:
+            """Call the user's method."""
             with errors_named(f"{self.name} fails in {method}", self.kind):
-                return called(*args, **options)
+                return users_method(*args, **options)
 
         return call
