@@ -118,7 +118,7 @@ def redeclare(
     )
     if spend:
         _check_spend(plan, changed_verdict)
-    # With another cell the arms' means change. Who had a whole table before it has had a look at the results.
+    # Another cell changes the arms' means. If the table was whole before, the user has had a look at the results.
     planned_ids = {row["trial_id"] for row in planned}
     cell_added = isinstance(plan, GridPlan) and any(
         cell.arm in earlier.arms and planned_ids.isdisjoint(trial.id for trial in cell.trials)

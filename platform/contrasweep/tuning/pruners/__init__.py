@@ -1,12 +1,12 @@
-"""When to stop a trial early. Pure rules: each report of a trial gets a decision, CONTINUE, PAUSE or STOP.
+"""Pruners: rules that stop trials early. Each report of a trial gets a decision, CONTINUE, PAUSE or STOP.
 
-pruner = build("asha", mode="max", budget=40)
-pruner.add(trial, config=0, fold=0)
-pruner.on_report(trial, step=1, value=0.3)     # CONTINUE, PAUSE or STOP
+    pruner = build("asha", mode="max", budget=40)
+    pruner.add(trial, config=0, fold=0)
+    pruner.on_report(trial, step=1, value=0.3)     # CONTINUE, PAUSE or STOP
 
-A rule that is not in the table is named by its dotted path, `package.module:Class`: a `Pruner` whose constructor takes
-the mode, the number of configurations (None: not known) and its options as keywords. `StoppingRule` has all but
-`should_continue`.
+A rule that is not in `PRUNERS` is named by its dotted path, `package.module:Class`: a `Pruner` whose constructor takes
+the mode, the number of configurations (None: not known) and its options as keywords. `StoppingRule` is a base class
+that lacks only `should_continue`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ PRUNERS: dict[str, Callable[..., Pruner]] = {"asha": Asha, "median": Median, "ha
 
 
 def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **options: Any) -> Pruner:
-    """Return the rule of this name, or at this dotted path, for an arm.
+    """Return a new rule for the trials of one arm.
 
     Args:
         pruner: A name of `PRUNERS`, or `package.module:Class`.
@@ -49,11 +49,12 @@ def build(pruner: str, *, mode: str, budget: int | None, folds: int = 1, **optio
         SpecError: There is no such rule, it does not take these options, or it lacks a method.
     """
     if ":" in pruner:
+        # The wrapper passes all methods of a pruner on to the user's object.
         users = OwnPruner(pruner, import_path(pruner, "pruner", "pruner"), mode, budget, options)
-        return cast(Pruner, users)  # it passes on all methods of the user's object
+        return cast(Pruner, users)
     names = [*PRUNERS, "package.module:Class"]
     check_known(pruner, "pruners", names, "there is no such pruner", place="pruner")
-    # Halving alone judges a configuration by all of its folds together.
+    # Only halving judges a configuration by all of its folds together.
     if pruner == "halving":
         options = {**options, "folds": folds}
     rule: Pruner = build_part("pruner", pruner, PRUNERS[pruner], mode, budget, options=options)

@@ -1,4 +1,4 @@
-"""Successive halving over whole configurations, whose trials wait for their peers."""
+"""Successive halving over whole configurations, whose trials pause until the others of their bracket have reported."""
 
 import math
 import statistics
@@ -18,12 +18,12 @@ from contrasweep.tuning.pruners.pruner import (
 class FoldHalving:
     """Synchronous successive halving (Jamieson & Talwalkar 2016) over configurations.
 
-    Each configuration counts by the mean over its folds, so that none lives or dies by one lucky fold.
+    A configuration is judged by the mean over its folds, so that a single lucky fold does not decide.
 
-    Configurations are taken in brackets of `bracket` (default: reduction squared), in their order. At each rung, steps
-    min_step * reduction^k, all trials of a bracket stop; once each of them has reported there, or ended, the best
-    1/reduction of the configurations go on from their checkpoints. So what is decided does not depend on the order of
-    reports. Brackets wait for nothing of each other, and a trial that waits holds no place.
+    Configurations form brackets of `bracket` (default: reduction squared), in their order. The rungs are the steps
+    min_step * reduction^k. All trials of a bracket pause at a rung, where they hold no place. Once each has reported
+    there, or ended, the best 1/reduction of the configurations go on from their checkpoints. So the decision does not
+    depend on the order of reports. Brackets do not wait for each other.
 
     Args:
         mode: `max` or `min`: whether a larger or a smaller value is better.
@@ -64,17 +64,17 @@ class FoldHalving:
         self.stopped: set[str] = set()  # trials that stopped at a rung and were not resumed
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Note the configuration of `trial`; a trial that goes on keeps its own, and has not ended."""
+        """Note the configuration of `trial`. A trial that runs again keeps it, and counts as not ended."""
         self.ended.pop(trial, None)
         if trial not in self.config_of:
             self.config_of[trial] = config
             self.trials[config].append(trial)
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` below the next rung; at it `PAUSE` while the configuration may go on, else `STOP`.
+        """Return `CONTINUE` below the next rung. At the rung return `PAUSE` while it is undecided, else the decision.
 
-        The last of its bracket to report may get `CONTINUE` there, because its report decides the rung. A value that is
-        not finite is the worst.
+        The last trial of a bracket to report at a rung decides it, and goes on at once if its configuration does. A
+        configuration that is left out gets `STOP`. A value that is not finite counts as the worst.
         """
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         self._advance(self._bracket(trial))
@@ -89,24 +89,24 @@ class FoldHalving:
         self.stopped.add(trial)
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """Note that `trial` has ended, and decide the rungs of its bracket that only waited for it.
+        """Note that `trial` has ended, and decide the rungs of its bracket that waited only for it.
 
-        It has its last value at the rungs that it did not reach; a failed trial is the worst at all of them.
+        At rungs that it did not reach its last value counts; a failed trial counts as the worst at all rungs.
         """
         self.ended[trial] = failed
         self.stopped.discard(trial)
         self._advance(self._bracket(trial))
 
     def on_search_end(self, configs: int) -> None:
-        """Decide the rungs of the last bracket, which `configs` configurations in all leave partly filled."""
+        """Note that there are `configs` configurations in all, and decide the last bracket, which may not be full."""
         self.configs = configs
         for bracket in {self._bracket(t) for t in self.config_of}:
             self._advance(bracket)
 
     def resumable(self) -> list[str]:
-        """Return the stopped trials whose configuration passed its rung, ordered by configuration and fold.
+        """Return the paused trials whose configuration has passed its rung, ordered by configuration and fold.
 
-        Each is returned once: it counts as stopped no more.
+        Each is returned once, and does not count as stopped from then on.
         """
         promoted = sorted(
             (t for t in self.stopped if self._goes_on(t)),
@@ -116,25 +116,27 @@ class FoldHalving:
         return promoted
 
     def is_paused(self, trial: str) -> bool:
-        """Whether `trial` stopped at a rung and its configuration may still go on."""
+        """Return whether `trial` stopped at a rung, and its configuration may still go on."""
         return trial in self.stopped and self.config_of[trial] in self._alive(self._bracket(trial))
 
     def _bracket(self, trial: str) -> int:
-        """Return the number of a trial's bracket: `size` configurations after each other make one."""
+        """Return the number of a trial's bracket, which is `size` consecutive configurations."""
         return self.config_of[trial] // self.size
 
     def _alive(self, bracket: int) -> list[int]:
-        """Return the configurations of a bracket that may go on: before its first rung all, asked for yet or not."""
+        """Return the configurations of a bracket that may go on.
+
+        Before its first rung is decided these are all, also those that were not asked for yet.
+        """
         if bracket not in self.alive:
-            return list(
-                range(bracket * self.size, int(min(self.configs, (bracket + 1) * self.size)))
-            )
+            end = int(min(self.configs, (bracket + 1) * self.size))
+            return list(range(bracket * self.size, end))
         return self.alive[bracket]
 
     def _goes_on(self, trial: str) -> bool:
-        """Whether a trial trains on: its configuration is alive, and the trial is below the next rung.
+        """Return whether a trial trains on: its configuration is alive, and the trial has not reached the next rung.
 
-        The only configuration that is left of a bracket has no more rungs, because there is none to compare it with.
+        The last configuration of a bracket has no more rungs, because there is none to compare it with.
         """
         bracket = self._bracket(trial)
         alive = self._alive(bracket)
@@ -142,37 +144,35 @@ class FoldHalving:
         return self.config_of[trial] in alive and (len(alive) == 1 or not reached)
 
     def _rung(self, bracket: int) -> int:
-        """Return the step at which a bracket is reduced next."""
+        """Return the step of the next rung of a bracket."""
         rung: int = self.min_step * self.reduction ** self.level[bracket]
         return rung
 
     def _advance(self, bracket: int) -> None:
-        """Decide every rung of a bracket that all of its configurations have reached.
-
-        Nothing is decided while one of them has no value there, or once all of their trials have ended: there is
-        nothing left to stop.
-        """
-        while len(alive := self._alive(bracket)) > 1:
+        """Decide every rung of a bracket at which all of its configurations have a value."""
+        while True:
+            alive = self._alive(bracket)
             values = {config: self._value(config, self._rung(bracket)) for config in alive}
-            if any(v is None for v in values.values()) or all(
-                t in self.ended for c in alive for t in self.trials[c]
-            ):
+            # A single configuration has no rungs, and where all trials have ended there is none to stop.
+            all_ended = all(trial in self.ended for c in alive for trial in self.trials[c])
+            if len(alive) <= 1 or None in values.values() or all_ended:
                 return
-            # The best first; of equals the one that was asked for first.
+            # The best come first; of equals the one that was asked for first.
             ranked = sorted(alive, key=lambda c: (-(values[c] or 0.0), c))
             self.alive[bracket] = sorted(ranked[: max(1, len(alive) // self.reduction)])
             self.level[bracket] += 1
 
     def _value(self, config: int, rung: float) -> float | None:
-        """Return a configuration's mean over the folds of the values at `rung`; None while a fold has none there."""
-        values = [v for trial in self.trials[config] if (v := self._at(trial, rung)) is not None]
+        """Return the mean over the folds of a configuration's values at `rung`; None while a fold has no value there."""
+        at_rung = [self._at(trial, rung) for trial in self.trials[config]]
+        values = [value for value in at_rung if value is not None]
         return statistics.fmean(values) if len(values) == self.folds else None
 
     def _at(self, trial: str, rung: float) -> float | None:
-        """Return a trial's value at `rung`, its first report at that step or later; None where it may still come.
+        """Return a trial's value at `rung`: that of its first report at this step or later; None: there is none yet.
 
-        It is -inf for a trial that failed, and the last value of one that ended before the rung. A trial that ended
-        without any report and did not fail has None.
+        A trial that ended before the rung has its last value there, or None if it never reported. A failed trial has
+        -inf.
         """
         history = self.histories[trial]
         if self.ended.get(trial):

@@ -14,7 +14,7 @@ History = dict[int, float]
 
 
 class Decision(Enum):
-    """What a trial does after a report. With `PAUSE` it stops, and may be resumed once its peers have reported."""
+    """What a trial does after a report. With `PAUSE` it stops, and may be resumed after reports of other trials."""
 
     CONTINUE = "continue"
     PAUSE = "pause"
@@ -26,60 +26,55 @@ CONTINUE, PAUSE, STOP = Decision
 
 @runtime_checkable
 class Pruner(Protocol):
-    """A rule for early stopping within one arm; trials of one arm never stop those of another.
+    """A rule for early stopping among the trials of one arm.
 
-    `trial` is a trial's id. `config` numbers the arm's configurations from 0; each has one trial a fold. All calls come
-    from one thread. After a restart the reports of all trials come again, in the order of the configurations.
+    In its methods, `trial` is a trial's id, and `config` the number of a configuration of the arm, from 0. Each
+    configuration has one trial for each fold. All methods are called from one thread. After a restart the reports of
+    all trials come again, in the order of the configurations.
     """
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Take note that `trial` is about to start, of configuration `config` and on `fold` (0 without folds).
+        """Note that a trial of configuration `config` on `fold` (0 without folds) is about to start.
 
-        It is called again for one that runs again. By default do nothing.
+        It is called again for a trial that runs again. By default do nothing.
         """
         return
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return what `trial`, which has reported `value` of the study's metric at `step`, does next."""
+        """Return what `trial` does after it has reported `value` of the study's metric at `step`."""
 
     def on_pause(self, trial: str) -> None:
-        """Take note that `trial` has stopped as decided, now or before an interruption; by default do nothing."""
+        """Note that `trial` has stopped by this rule, now or before an interruption. By default do nothing."""
         return
 
     def on_end(self, trial: str, failed: bool = False) -> None:
-        """Take note that `trial` has ended by itself, not by this rule, and reports no more. By default do nothing.
+        """Note that `trial` has ended by itself, not by this rule, and reports no more. By default do nothing.
 
-        `failed`: it was not trained to its end.
+        `failed` says that it was not trained to its end.
         """
         return
 
     def on_search_end(self, configs: int) -> None:
-        """Take note that the search has asked for its last configuration; there are `configs` in all.
-
-        By default do nothing.
-        """
+        """Note that there will be no more configurations than `configs`. By default do nothing."""
         return
 
     def resumable(self) -> list[str]:
-        """Return the ids of paused trials that may go on from their checkpoints, each once; by default none."""
+        """Return the ids of paused trials that are to resume from their checkpoints, each once. By default none."""
         return []
 
     def is_paused(self, trial: str) -> bool:
-        """Whether `trial` has stopped and may still be resumed; by default it has not."""
+        """Return whether `trial` has stopped and may still be resumed; by default False."""
         return False
 
 
 def first_from(history: History, rung: float) -> float | None:
-    """Return the value at the first step that is not below `rung`; None where no step is that late.
-
-    `history` is step -> value.
-    """
+    """Return the value of `history` at its first step that is not below `rung`; None where there is no such step."""
     steps = [step for step in history if step >= rung]
     return history[min(steps)] if steps else None
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """Raise `SpecError` where the pruner's option `name` is no whole number, or below `least`."""
+    """Raise `SpecError` where the value of the pruner's option `name` is no whole number, or below `least`."""
     if not isinstance(value, int) or value < least:
         raise SpecError(
             f"{name} must be a whole number of at least {least}",
@@ -89,10 +84,12 @@ def at_least(name: str, value: int, least: int) -> None:
 
 
 class OwnPruner(UsersPart):
-    """A pruner that the user names by its dotted path `name`, built as `target(mode, budget, **options)`.
+    """A pruner of the user's class, with a check that each report gets a `Decision`.
 
-    Each report must get a decision. An error names the pruner and the line of its code that failed. `SpecError` where
-    it does not take the options, fails, or lacks a method of `Pruner`.
+    `name` is the dotted path of the class, and `target` the class itself. The pruner is built as
+    `target(mode, budget, **options)`. An error names the pruner and the line of its code that failed.
+
+    Raises `SpecError` where it does not take the options, fails, or lacks a method of `Pruner`.
     """
 
     def __init__(
@@ -110,9 +107,9 @@ class OwnPruner(UsersPart):
             )
 
     def try_out(self) -> None:
-        """Take one trial through the pruner, so that a plan finds its errors; the pruner is not to be used afterwards.
+        """Call each method of the pruner for one trial, so that a plan finds its errors.
 
-        Raises `SpecError` where one of its methods fails, or gives no `Decision` for a report.
+        The pruner must not be used afterwards. Raises `SpecError` where a method fails, or gives no `Decision`.
         """
         self.add("trial", 0, 0)
         self.on_report("trial", 1, 0.5)
@@ -123,7 +120,7 @@ class OwnPruner(UsersPart):
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
         """Return what `trial` does next. Raises `SpecError` where the pruner gives no `Decision`."""
-        # The method of the user's object; `self.on_report` is this one.
+        # `__getattr__` returns the method of the user's object; `self.on_report` would be this method.
         decision = self.__getattr__("on_report")(trial, step, value)
         if not isinstance(decision, Decision):
             rule = (

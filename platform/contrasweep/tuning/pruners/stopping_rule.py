@@ -1,4 +1,4 @@
-"""Rules that decide at each report, once and for all: ASHA and median stopping."""
+"""Rules that stop a trial for good at a report: ASHA and median stopping."""
 
 import math
 import statistics
@@ -17,9 +17,9 @@ from contrasweep.tuning.pruners.pruner import (
 
 
 class StoppingRule(Pruner):
-    """Base of rules that stop a trial for good, by a comparison with trials of the same fold.
+    """Base class of rules that stop a trial for good, after a comparison with other trials of its fold.
 
-    A rule of its own has `should_continue`. `mode` is `max` or `min`: whether a larger or a smaller value is better.
+    A subclass implements `should_continue`. `mode` is `max` or `min`: whether a larger or a smaller value is better.
     """
 
     def __init__(self, mode: str) -> None:
@@ -29,13 +29,14 @@ class StoppingRule(Pruner):
         self.histories: dict[str, History] = defaultdict(dict)
 
     def add(self, trial: str, config: int, fold: int) -> None:
-        """Note the fold of `trial`, because it is compared with trials of its fold only."""
+        """Note the fold of `trial`, because it is compared only with trials of its fold."""
         self.folds[trial] = fold
 
     def on_report(self, trial: str, step: int, value: float) -> Decision:
-        """Return `CONTINUE` or `STOP`, by the rule's comparison with the reports of its fold.
+        """Return `CONTINUE` or `STOP`, as `should_continue` says.
 
-        Ended and stopped trials of the fold are compared with too. A value that is not finite is the worst.
+        The trial is compared with all others of its fold, ended and stopped ones too. A value that is not finite counts
+        as the worst.
         """
         self.histories[trial][step] = self.sign * value if math.isfinite(value) else -math.inf
         peers = {
@@ -47,10 +48,10 @@ class StoppingRule(Pruner):
 
     @abstractmethod
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
-        """Whether a trial goes on past `step`.
+        """Return whether a trial goes on after its report at `step`.
 
-        `values` is step -> value of the trial, with the one that it has just reported at `step`; `peers` is trial ->
-        step -> value of the others of its fold that have reported. Larger is better, whatever the study's mode.
+        `values` are the trial's own values, step -> value, with the latest one. `peers` are those of the other trials
+        of its fold, trial -> step -> value. In both larger is better, whatever the study's mode.
         """
 
 
@@ -65,9 +66,9 @@ class NoPruner(Pruner):
 class Asha(StoppingRule):
     """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
 
-    At steps min_step * reduction^k a trial goes on if it is in the best 1/reduction of those of its fold that were
-    there so far, so the order of arrival counts. The first `reduction` - 1 trials at a step always go on. `budget`, the
-    number of configurations, is not used.
+    The rungs are the steps min_step * reduction^k. At a rung a trial goes on if it is among the best 1/reduction of the
+    trials of its fold that have reached the rung so far. So the order of their arrival counts, and the first
+    `reduction` - 1 trials always go on. `budget`, the number of configurations, is not used.
     """
 
     def __init__(
@@ -80,17 +81,18 @@ class Asha(StoppingRule):
         self.min_step = min_step
 
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
-        """Return False where `step` is the trial's first at or past a rung and it is not in the best 1/reduction there.
+        """Return False where the trial reaches a rung with this report, and is not among the best 1/reduction there.
 
         Of n trials at a rung the best n // reduction go on. With n below `reduction` none stops.
         """
         rung = self.min_step
         while rung <= step:
             at_or_past = [s for s in values if s >= rung]
-            # Only the first report at or past a rung decides at it.
+            # A trial is judged once at a rung: by its first report at or past it.
             if min(at_or_past) == step:
-                there = (first_from(history, rung) for history in peers.values())
-                at_rung = sorted([values[step], *(v for v in there if v is not None)], reverse=True)
+                peer_values = (first_from(history, rung) for history in peers.values())
+                at_rung = [values[step], *(v for v in peer_values if v is not None)]
+                at_rung.sort(reverse=True)
                 if (
                     len(at_rung) >= self.reduction
                     and values[step] < at_rung[len(at_rung) // self.reduction - 1]
@@ -103,8 +105,9 @@ class Asha(StoppingRule):
 class Median(StoppingRule):
     """Median stopping (Golovin et al. 2017).
 
-    A trial whose best so far is below the median of the others' running means at that step stops; not before the step
-    `grace_steps`, nor with fewer than `min_trials` others. `budget`, the number of configurations, is not used.
+    A trial stops where its best value so far is below the median of the other trials' running means at that step. It
+    does not stop before the step `grace_steps`, nor with fewer than `min_trials` other trials. `budget`, the number of
+    configurations, is not used.
     """
 
     def __init__(
@@ -116,11 +119,12 @@ class Median(StoppingRule):
         self.min_trials = min_trials
 
     def should_continue(self, values: History, step: int, peers: dict[str, History]) -> bool:
-        """Whether the trial's best value so far reaches the median of the others' running means.
+        """Return whether the trial's best value so far reaches the median of the other trials' running means.
 
-        A running mean is over a trial's values up to `step`. True as well before `grace_steps`, and where fewer than
-        `min_trials` others have reports both up to `step` and from it on.
+        A running mean is the mean of a trial's values up to `step`. Before `grace_steps`, and with fewer than
+        `min_trials` such means, the answer is True.
         """
+        # Only trials count that have reports both up to this step and from it on.
         means = [
             statistics.fmean(v for s, v in h.items() if s <= step)
             for h in peers.values()

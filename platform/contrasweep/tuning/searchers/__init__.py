@@ -1,9 +1,10 @@
-"""What to try next: searchers that suggest and learn, and know nothing of processes. The only user of Optuna.
+"""Searchers, which suggest the next configuration and learn from results. Only this package uses Optuna.
 
     searcher = build("tpe", space, seed=0, mode="max", budget=40)
     while (config := searcher.ask()) is not None: searcher.tell(config, train(config))
 
-What is asked depends on the seed, the number of the ask and what was told, and no configuration is asked twice.
+A suggestion depends on the seed, on how many were asked for before, and on the results that were told. No configuration
+is suggested twice.
 """
 
 from contrasweep.tuning.searchers.named import SEARCHERS, build

@@ -15,7 +15,7 @@ from contrasweep.tuning.searchers.searcher import ListSearcher, OwnSearcher, Pro
 
 
 def _random(problem: Problem) -> Searcher:
-    """Return the searcher of independent points, each parameter uniform on its own scale (log where it says so)."""
+    """Return the searcher of independent random points; each parameter is uniform on its own scale, linear or log."""
     generator = np.random.default_rng(problem.seed)
     return _listed(problem, (generator.random(len(problem.space)) for _ in itertools.count()))
 
@@ -25,8 +25,9 @@ def _quasi_random(problem: Problem) -> Searcher:
     from scipy.stats import qmc
 
     def points() -> Iterator[Any]:
+        """Yield points of the unit cube without end."""
         sobol = qmc.Sobol(max(1, len(problem.space)), rng=np.random.default_rng(problem.seed))
-        # Sobol points are balanced at powers of two: 2^6 to begin with, then each time as many as there were.
+        # Sobol points are balanced at powers of two: first 2^6 points, and then each time as many as before.
         yield from sobol.random_base2(6)
         while True:
             yield from sobol.random(sobol.num_generated)
@@ -35,18 +36,19 @@ def _quasi_random(problem: Problem) -> Searcher:
 
 
 def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) -> Searcher:
-    """Return the searcher of every combination of levels, the values that each setting takes.
+    """Return the searcher of all combinations of some values (levels) of each setting.
 
-    `levels` is their number for every setting, or setting -> number (2 for one that it does not name); a choice takes
-    all its options. By default they are as many as the budget pays for, at most 64.
+    `levels` is the number of levels of each setting, or setting -> number, which is 2 for a setting that is not named.
+    By default it is the largest number for which the grid fits the budget, at most 64. A choice has all its options as
+    levels.
 
-    Raises `SpecError` where the grid is larger than the budget, or where neither `levels` nor the budget says its size.
+    Raises `SpecError` where the grid is larger than the budget, and where neither `levels` nor the budget gives a size.
     """
     space = problem.space
     budget = problem.budget
 
     def grid(count: int | Mapping[str, int]) -> dict[str, MutableConfig]:
-        """Return the grid's configurations, by their canonical text."""
+        """Return the configurations of a grid with `count` levels, by their canonical text."""
         size = count if isinstance(count, Mapping) else dict.fromkeys(space, count)
         return product(
             space, problem.fixed, {name: space[name].grid(size.get(name, 2)) for name in space}
@@ -59,11 +61,11 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
                 place="searcher_options.levels",
                 hint="set it, or budget.trials",
             )
+        # The finest grid that fits the budget.
         levels = 1
-        # The finest grid that the budget pays for.
         while levels < budget and levels < 64 and len(grid(levels + 1)) <= budget:
             levels += 1
-        # One level of a range searches nothing: with two, the error below says that the budget is too small.
+        # A single level of a range searches nothing. With two levels the check below says that the budget is too small.
         if levels == 1 and any(
             not isinstance(p, Choice) and p.grid(2) != p.grid(1) for p in space.values()
         ):
@@ -82,10 +84,10 @@ def _grid(problem: Problem, *, levels: int | Mapping[str, int] | None = None) ->
 def _tpe(problem: Problem, **options: Any) -> Searcher:
     """Return the searcher of the tree-structured Parzen estimator (Bergstra et al. 2011).
 
-    It is multivariate (Falkner et al. 2018), and takes trials that still run for bad ones (constant liar), so that
-    parallel asks differ. `options` are those of Optuna's `TPESampler`, and win over these.
+    It is multivariate (Falkner et al. 2018). It assumes bad results for trials that still run (constant liar), so that
+    parallel suggestions differ. `options` are options of Optuna's `TPESampler`, and override these choices.
     """
-    # Grouped where settings are conditional: then not every configuration has all of them.
+    # With conditional settings not every configuration has all settings, so that they are grouped.
     joint = {"multivariate": True, "group": any(p.when for p in problem.space.values())}
     return optuna_searcher(
         "TPESampler",
@@ -95,14 +97,14 @@ def _tpe(problem: Problem, **options: Any) -> Searcher:
 
 
 def _cmaes(problem: Problem, **options: Any) -> Searcher:
-    """Return the searcher of CMA-ES (Hansen & Ostermeier 2001) on the numbers; choices are drawn at random."""
+    """Return the searcher of CMA-ES (Hansen & Ostermeier 2001) for numbers; choices are drawn at random."""
     return optuna_searcher("CmaEsSampler", problem, {"warn_independent_sampling": False, **options})
 
 
 def _gp(problem: Problem, **options: Any) -> Searcher:
     """Return the searcher of a Gaussian process with log expected improvement (Ament et al. 2023).
 
-    It pays off at tens of trials.
+    It is useful from tens of trials on.
     """
     return optuna_searcher(
         "GPSampler",
@@ -114,8 +116,8 @@ def _gp(problem: Problem, **options: Any) -> Searcher:
 def _nsga2(problem: Problem, **options: Any) -> Searcher:
     """Return the searcher of the genetic algorithm of NSGA-II (Deb et al. 2002).
 
-    By default about as many generations as members: a population of the root of the budget, 4 to 50; 12 where the
-    budget counts no configurations.
+    The population is the square root of the budget, 4 to 50, so that there are about as many generations as members. It
+    is 12 where the budget counts no configurations.
     """
     size = 12 if problem.budget is None else max(4, min(50, round(problem.budget**0.5)))
     return optuna_searcher("NSGAIISampler", problem, {"population_size": size, **options})
@@ -130,7 +132,7 @@ SEARCHERS: dict[str, Callable[..., Searcher]] = {
     "gp": _gp,
     "nsga2": _nsga2,
 }
-"""Searchers by name; another, or an Optuna sampler, is `package.module:Class`: a `Searcher` that is built as
+"""Searchers by name. Any other is named by `package.module:Class`: a class of Optuna's samplers, or a `Searcher`, built as
 `Class(problem, **options)`."""
 
 
@@ -144,21 +146,21 @@ def build(
     budget: int | None = 100,
     **options: Any,
 ) -> Searcher:
-    """Return the searcher of this name, or one with the Optuna sampler at this dotted path.
+    """Return a new searcher for a space.
 
-    `searcher` is a name of `SEARCHERS` or `package.module:Class`. `fixed`, `seed`, `mode` and `budget` are those of
-    `Problem`, `options` those of the searcher. Raises `SpecError` on an unknown name or option, and for a class that is
-    neither a searcher nor a sampler.
+    `searcher` is a name of `SEARCHERS`, or the path `package.module:Class` of a searcher or an Optuna sampler. `fixed`,
+    `seed`, `mode` and `budget` are those of `Problem`, and `options` the options of the searcher.
+
+    Raises `SpecError` for an unknown name or option, and for a class that is neither a searcher nor a sampler.
     """
     problem = Problem(space, fixed or {}, seed, mode, budget)
     if ":" in searcher:
         target = import_path(searcher, "searcher", "searcher")
-        # A sampler of Optuna; it may have a state of its own, so one is kept for the whole search.
+        # A sampler of Optuna may have a state of its own, so one sampler is used for the whole search.
         if hasattr(target, "sample_relative"):
             return optuna_searcher(target, problem, options, fresh=False)
-        return cast(
-            Searcher, OwnSearcher(searcher, target, problem, options)
-        )  # it passes on methods
+        # The wrapper has the methods of a searcher, which it passes on to the user's object.
+        return cast(Searcher, OwnSearcher(searcher, target, problem, options))
     names = [*SEARCHERS, "package.module:Class"]
     check_known(searcher, "searchers", names, "there is no such searcher", place="searcher")
     try:
@@ -173,11 +175,11 @@ def build(
 
 
 def _startup(problem: Problem) -> int:
-    """Return how many configurations are drawn at random first: a quarter of the budget, 3 to 10 (10 without one)."""
+    """Return how many first configurations are drawn at random: a quarter of the budget, 3 to 10; 10 without one."""
     return 10 if problem.budget is None else max(3, min(10, problem.budget // 4))
 
 
 def _listed(problem: Problem, points: Iterator[Any]) -> ListSearcher:
-    """Return the searcher of the configurations at these points of the unit cube, one coordinate a parameter."""
+    """Return the searcher of the configurations at `points` of the unit cube, with a coordinate for each parameter."""
     configs = (sample(problem.space, list(map(float, point)), problem.fixed) for point in points)
     return ListSearcher(problem.space, problem.fixed, configs)

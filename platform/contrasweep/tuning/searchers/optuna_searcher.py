@@ -1,4 +1,4 @@
-"""Optuna's samplers with ask and tell, and search spaces as Optuna's distributions."""
+"""A searcher that asks an Optuna sampler, and search spaces as Optuna's distributions."""
 
 import importlib
 import math
@@ -18,12 +18,12 @@ from contrasweep.tuning.searchers.searcher import Problem
 def distribution(parameter: Float | Int | Choice) -> Any:
     """Return Optuna's distribution of a parameter.
 
-    A choice is one over the indices of its options, which may be any value; a range with a step is one over the number
-    of steps from `low`, 0 to the last. Every other range is one over its values.
+    For a choice it is over the indices of the options. For a range with a step it is over the numbers of steps from
+    `low`, and for any other range over the values themselves.
     """
     from optuna import distributions
 
-    # Optuna keeps options as they are given, and takes only numbers, texts, truth values and None.
+    # Options may be any values, but Optuna takes only numbers, texts, booleans and None: therefore indices.
     if isinstance(parameter, Choice):
         return distributions.CategoricalDistribution(list(range(len(parameter.options))))
     if parameter.step is not None:
@@ -37,22 +37,21 @@ def distribution(parameter: Float | Int | Choice) -> Any:
 
 
 def suggest(trial: Any, name: str, parameter: Float | Int | Choice) -> Any:
-    """Return the value of a parameter that an Optuna trial suggests: an option, or a number of the declared range."""
+    """Return the value that an Optuna trial suggests for the parameter `name`: an option, or a number of its range."""
     form = distribution(parameter)
     if isinstance(parameter, Choice):
         return parameter.options[trial.suggest_categorical(name, form.choices)]
-    is_discrete = isinstance(parameter, Int) or parameter.step is not None
-    # Of a range with a step it is the number of steps.
-    value = (trial.suggest_int if is_discrete else trial.suggest_float)(
-        name, form.low, form.high, log=form.log
-    )
-    return parameter.value(value) if parameter.step is not None else value
+    # For a range with a step Optuna suggests the number of steps.
+    if parameter.step is not None:
+        return parameter.value(trial.suggest_int(name, form.low, form.high, log=form.log))
+    draw = trial.suggest_int if isinstance(parameter, Int) else trial.suggest_float
+    return draw(name, form.low, form.high, log=form.log)
 
 
 def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
-    """Return a parameter's value as Optuna keeps it: an index of a choice or of a step, else the number itself.
+    """Return a parameter's value as Optuna stores it: the index of an option or of a step, else the number itself.
 
-    It is what `distribution` is over, so `suggest` gives the value back.
+    It is a value of `distribution`. `suggest` converts it back.
     """
     if isinstance(parameter, Choice) or parameter.step is not None:
         return parameter.index(value)
@@ -62,15 +61,17 @@ def coordinate(parameter: Float | Int | Choice, value: Any) -> Any:
 Sampler = Callable[[int], Any]
 """Seed -> Optuna sampler."""
 
-MAX_ATTEMPTS = 5  # suggestions that a sampler may repeat before one is drawn at random
+MAX_ATTEMPTS = 5
+"""Suggestions in a row that a sampler may repeat, before a configuration is drawn at random."""
 
 
 class OptunaSearcher:
-    """Any Optuna sampler by ask and tell.
+    """A searcher that asks an Optuna sampler.
 
-    A fresh sampler for each ask, seeded by the ask's number, makes a resumed search go on as it would have gone
-    uninterrupted, for samplers that look at values alone. Those that mark their own trials (CMA-ES, NSGA-II) learn
-    nothing from replayed ones. `fresh=False` keeps one sampler, for samplers with a state of their own.
+    With `fresh`, each ask makes a new sampler, whose seed follows from the number of the ask. A resumed search then
+    goes on as if it was never interrupted, if the sampler looks only at the values of trials. Samplers that mark their
+    own trials (CMA-ES, NSGA-II) learn nothing from trials that are replayed. Without `fresh` one sampler is used all
+    the time, for samplers with a state of their own.
     """
 
     def __init__(self, problem: Problem, sampler: Sampler, *, fresh: bool = True) -> None:
@@ -84,11 +85,11 @@ class OptunaSearcher:
         self.fresh = fresh
         direction = "maximize" if problem.mode == "max" else "minimize"
         self.study = optuna.create_study(direction=direction, sampler=sampler(self.seed))
-        # Canonical text -> configuration, of all that there are; None for an infinite space.
+        # canonical text -> configuration, of the whole space; None for an infinite space
         self.finite = configurations(self.space, self.fixed)
         self.random = np.random.default_rng([self.seed, 1])
-        self.seen: set[str] = set()  # canonical texts of what was asked for
-        # canonical text -> Optuna's trial, of what was asked for and not told
+        self.seen: set[str] = set()  # canonical texts of configurations that were asked for
+        # canonical text -> Optuna's trial, of configurations that were asked for and not told
         self.open: dict[str, optuna.trial.Trial] = {}
         self.ask_count = 0
 
@@ -102,9 +103,10 @@ class OptunaSearcher:
             return None
         for _ in range(MAX_ATTEMPTS):
             trial, config = self._ask()
-            if (text := canonical.dumps(config)) not in self.seen:
+            text = canonical.dumps(config)
+            if text not in self.seen:
                 return self._open(text, trial, config)
-            # Optuna is not to wait for the outcome of a repeated suggestion.
+            # Optuna must not wait for the outcome of a repeated suggestion.
             self._fail(trial)
         unseen = self._unseen()
         return None if unseen is None else self._enqueue(unseen)
@@ -112,14 +114,14 @@ class OptunaSearcher:
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """Tell Optuna the value of `config`, which it was asked for and not told yet.
+        """Tell Optuna the value of `config`; None and a value that is not finite mean that it failed.
 
-        None and what is not finite count as failed. With `pruned_at` the value is that at this step, where the trial
-        was pruned. Raises `KeyError` for a configuration that is not open.
+        With `pruned_at`, the configuration was pruned at this step with this value. Raises `KeyError` for a
+        configuration that was not asked for, or was told already.
         """
         import optuna
 
-        # A trial of Optuna is told once, so it is open no more.
+        # Each trial of Optuna is told once.
         trial = self.open.pop(canonical.dumps(config))
         if value is None or not math.isfinite(value):
             self._fail(trial)
@@ -135,7 +137,7 @@ class OptunaSearcher:
 
     def _ask(self) -> tuple[Any, MutableConfig]:
         """Return a trial of Optuna and the configuration that it suggests."""
-        # The seed follows from how often was asked, so a resumed search draws as it would have drawn uninterrupted.
+        # The seed follows from the number of asks, so that a resumed search draws the same configurations.
         if self.fresh:
             number = [self.seed, self.ask_count, len(self.study.get_trials(deepcopy=False))]
             self.study.sampler = self.sampler(
@@ -147,7 +149,7 @@ class OptunaSearcher:
         )
 
     def _enqueue(self, config: MutableConfig) -> MutableConfig:
-        """Return `config` itself, asked for and open: Optuna suggests it next, because it was enqueued."""
+        """Make Optuna suggest `config` next, so that its outcome can be told; return `config`."""
         self.study.enqueue_trial(
             {name: coordinate(self.space[name], value) for name, value in config.items()}
         )
@@ -155,7 +157,7 @@ class OptunaSearcher:
         return self._open(canonical.dumps(config), trial, config)
 
     def _open(self, text: str, trial: Any, config: MutableConfig) -> MutableConfig:
-        """Return `config`, of this canonical `text`, once it is noted as asked for, with Optuna's `trial` to tell."""
+        """Note that `config`, with the canonical `text`, was asked for as Optuna's `trial`; return `config`."""
         self.seen.add(text)
         self.open[text] = trial
         self.ask_count += 1
@@ -168,14 +170,15 @@ class OptunaSearcher:
         self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
     def _unseen(self) -> MutableConfig | None:
-        """Return a configuration that was not asked for before, at random; of an infinite space the first of 1,000.
+        """Return a random configuration that was not asked for before.
 
-        None where all of these 1,000 were asked for. Of a finite space one is left, as `ask` has seen.
+        None where all of 1,000 draws from an infinite space were asked for before.
         """
+        # `ask` has checked that a finite space has such a configuration.
         if self.finite is not None:
             unseen = [config for text, config in self.finite.items() if text not in self.seen]
             return unseen[self.random.integers(len(unseen))]
-        # NumPy draws at least one coordinate, for a space without parameters too, which does not use it.
+        # A space without parameters does not use the one coordinate that is drawn for it.
         drawn = (
             sample(self.space, point, self.fixed)
             for point in self.random.random((1000, max(1, len(self.space))))
@@ -188,10 +191,10 @@ def optuna_searcher(
 ) -> OptunaSearcher:
     """Return a searcher that asks an Optuna sampler; `kind` is the sampler's class, or its name in `optuna.samplers`.
 
-    `options` are arguments of the class; `SpecError` where it does not take them. With `fresh`, each ask builds a
-    sampler of its own; see `OptunaSearcher`.
+    `options` are arguments of the class. `fresh` is that of `OptunaSearcher`. Raises `SpecError` where the class does
+    not take the options.
     """
-    of_class = (
+    sampler_class = (
         getattr(importlib.import_module("optuna.samplers"), kind) if isinstance(kind, str) else kind
     )
 
@@ -202,7 +205,7 @@ def optuna_searcher(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
-                return of_class(seed=seed, **options)
+                return sampler_class(seed=seed, **options)
             except (TypeError, ValueError) as error:
                 raise SpecError(
                     "the sampler does not take these options",

@@ -1,4 +1,4 @@
-"""The importance of settings by PED-ANOVA, beside the level that scores without any effect reach."""
+"""The importance of settings by PED-ANOVA, beside the importance that a setting without any effect reaches."""
 
 import math
 import warnings
@@ -13,9 +13,10 @@ from contrasweep.study.space import Space
 from contrasweep.tuning.searchers.optuna_searcher import coordinate, distribution
 
 MIN_CONFIGURATIONS = 4
-"""Of fewer, nothing is said."""
+"""Fewer configurations give no importance."""
 SHUFFLES = 39
-"""Scores shuffled so often; with the scores as they are 40 orders, of which 2 (5 %) reach the second largest."""
+"""How often scores are shuffled. With the scores as they are these are 40 orders; 2 of them (5 %) reach the second
+largest share."""
 ABOVE = 2
 """The noise of a setting is the second largest of its shares under shuffled scores."""
 
@@ -24,9 +25,12 @@ ABOVE = 2
 class Importance:
     """The importance of each setting of an arm; both mappings are empty where there are too few results.
 
-    `shares` is the share of each setting in what tells the best tenth apart, most important first. `noise` is the share
-    that it would reach by noise alone: in 5 % of the orders in which the scores could stand beside the configurations
-    it reaches more. `configurations` is how many were usable.
+    Attributes:
+        configurations: How many configurations were used.
+        shares: Setting -> its share of the difference between the best tenth and all configurations, largest first.
+        noise: Setting -> the share that it reaches by noise alone. If the scores were shuffled, it would be larger in 5
+        %
+            of the orders.
     """
 
     configurations: int
@@ -39,24 +43,36 @@ def importance(
 ) -> Importance:
     """Return the importance of each searched setting, from (config, value) pairs.
 
-    PED-ANOVA (Watanabe et al. 2023) says how far a setting's values among the best tenth differ from those of all;
-    the shares are these divergences over their sum. The noise of a setting is the divergence of the same
-    configurations under shuffled scores, as a share of the same sum (at most 1), so that a setting is compared with
-    itself whatever the others do. This is a permutation test where configurations were drawn independently of the
-    scores; for an adaptive searcher it is approximate.
+    PED-ANOVA (Watanabe et al. 2023) measures how far a setting's values in the best tenth of the configurations diverge
+    from its values in all. The shares are these divergences, divided by their sum. The noise of a setting is its
+    divergence under shuffled scores, divided by the same sum (at most 1), so that a setting is compared with itself.
+    This is a permutation test if the configurations were drawn independently of the scores; for an adaptive searcher it
+    is approximate.
 
-    Configurations count whose value is finite and whose settings lie in `space`; `mode` says whether a larger (`max`)
-    or a smaller value is better, `seed` how the scores are shuffled. The shares are empty without four such
-    configurations and two different values, and where nothing tells the best apart. A conditional setting counts where
-    it exists.
+    Args:
+        configs: Pairs of a config and its value of the metric. Only finite values are used, and only configs whose
+            settings lie in `space`. A conditional setting may be missing.
+        space: The searched settings.
+        mode: Whether a larger (`max`) or a smaller (`min`) value is better.
+        seed: The seed by which scores are shuffled.
+
+    Returns:
+        The importance. Its shares are empty with fewer than four usable configurations or two different values, and
+        where no setting diverges.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    usable = [({n: c[n] for n in space if n in c}, v) for c, v in configs if math.isfinite(v)]
-    usable = [(c, v) for c, v in usable if all(space[n].holds(value) for n, value in c.items())]
-    if len(usable) < MIN_CONFIGURATIONS or len({v for _, v in usable}) < 2:
+    # The searched settings and the value of each usable configuration.
+    usable = []
+    for config, value in configs:
+        searched = {name: config[name] for name in space if name in config}
+        in_space = all(space[name].holds(setting) for name, setting in searched.items())
+        if math.isfinite(value) and in_space:
+            usable.append((searched, value))
+    if len(usable) < MIN_CONFIGURATIONS or len({value for _, value in usable}) < 2:
         return Importance(len(usable))
+    # The evaluator takes a study of Optuna with these trials.
     study = optuna.create_study()
     for config, value in usable:
         trial = optuna.trial.create_trial(
@@ -66,26 +82,29 @@ def importance(
         )
         study.add_trial(trial)
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    # It takes the smallest values for the best.
     losses = np.array([value for _, value in usable]) * (-1 if mode == "max" else 1)
 
     def divergences(order: Any) -> dict[str, float]:
-        """Return each setting's divergence where trial i has loss number `order[i]`.
+        """Return setting -> divergence where trial i has the loss with the index `order[i]`.
 
-        The order 0, 1, ... is the losses as they are; any other one shuffles them.
+        The order 0, 1, ... leaves the losses as they are; any other order shuffles them.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            warnings.simplefilter("ignore", UserWarning)  # that a target is given, and is minimised
+            # Optuna warns that a target is given, and is minimised.
+            warnings.simplefilter("ignore", UserWarning)
             return dict(
                 evaluator.evaluate(study, target=lambda trial: float(losses[order[trial.number]]))
             )
 
-    shares = divergences(np.arange(len(losses)))  # divided by their sum below
-    rng = np.random.default_rng(seed)
-    total = sum(shares.values())
+    measured = divergences(np.arange(len(losses)))
+    total = sum(measured.values())
     if not total > 0:
         return Importance(len(usable))
+    rng = np.random.default_rng(seed)
     shuffled = [divergences(rng.permutation(len(losses))) for _ in range(SHUFFLES)]
-    names = sorted(shares, key=lambda name: -shares[name])
+    names = sorted(measured, key=lambda name: -measured[name])
+    shares = {name: float(measured[name] / total) for name in names}
     noise = {name: min(1.0, sorted(d[name] for d in shuffled)[-ABOVE] / total) for name in names}
-    return Importance(len(usable), {name: float(shares[name] / total) for name in names}, noise)
+    return Importance(len(usable), shares, noise)

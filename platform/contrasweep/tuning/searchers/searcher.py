@@ -14,76 +14,76 @@ from contrasweep.tuning.users_part import UsersPart
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem that a searcher is built for: its space, seed, mode and budget.
-
-    `fixed` are the config's other keys, nested, for conditions on them. `mode` is `max` or `min`: whether a larger or a
-    smaller value of the metric is better. `budget` is how often it will be asked (None: not known).
-    """
+    """The problem that a searcher is built for."""
 
     space: Space
-    fixed: Config
+    fixed: Config  # the nested config of the settings that are not searched; conditions may depend on them
     seed: int
-    mode: str
-    budget: int | None
+    mode: str  # `max` or `min`: whether a larger or a smaller value of the metric is better
+    budget: int | None  # how often the searcher will be asked; None: not known
 
 
 @runtime_checkable
 class Searcher(Protocol):
-    """Suggests configurations of a space and learns what became of them. One is dotted setting -> value."""
+    """Suggests configurations of a space, and learns their results. A configuration is dotted setting -> value."""
 
     def ask(self) -> MutableConfig | None:
-        """Return a configuration that was not asked before; None when there is none left."""
+        """Return a configuration that was not asked for before; None where there is none left."""
 
     def tell(
         self, config: MutableConfig, value: float | None, pruned_at: int | None = None
     ) -> None:
-        """Learn what came of `config`, asked for or replayed before: its `value` of the metric, or None if it failed.
+        """Learn the result of `config`, which was asked for or replayed before. By default do nothing.
 
-        With `pruned_at` it was stopped at that step, and `value` is the one that it had there. By default do nothing.
+        `value` is its value of the metric; None: it failed. With `pruned_at` it was stopped at that step, where it had
+        the value.
         """
         return
 
     def replay(self, config: MutableConfig) -> None:
-        """Count `config` as asked for already, by an earlier process or as a start point.
+        """Count `config` as asked for: an earlier process has asked for it, or it is a start point.
 
-        Its outcome may be told afterwards. One that was told is replayed too where it runs again.
+        Its result may be told afterwards. A configuration that runs again is replayed although its result was told.
         """
 
 
 class ListSearcher(Searcher):
-    """Suggests the configurations of a list, which may be endless, each once. It learns nothing from results."""
+    """Suggests each configuration of a list, which may be endless, once. It learns nothing from results."""
 
     def __init__(self, space: Space, fixed: Config, configs: Iterator[MutableConfig]) -> None:
         self.configs = configs
-        # Canonical text -> configuration, of all that there are; None for an infinite space.
+        # canonical text -> configuration, of the whole space; None for an infinite space
         self.finite = configurations(space, fixed)
-        self.seen: set[str] = set()  # canonical texts of what was asked for
+        self.seen: set[str] = set()  # canonical texts of configurations that were asked for
 
     def ask(self) -> MutableConfig | None:
-        """Return the next configuration of the list that was not asked yet.
+        """Return the next configuration of the list that was not asked for yet.
 
-        None at the end of the list or of the space.
+        None at the end of the list, and where all configurations of the space were asked for.
         """
-        # An endless list never gives anything new once a finite space is used up.
+        # An endless list gives nothing new once a finite space is used up, so this must end then.
         while self.finite is None or len(self.seen & self.finite.keys()) < len(self.finite):
             config = next(self.configs, None)
             if config is None:
                 return None
-            if (text := canonical.dumps(config)) not in self.seen:
+            text = canonical.dumps(config)
+            if text not in self.seen:
                 self.seen.add(text)
                 return config
         return None
 
     def replay(self, config: MutableConfig) -> None:
-        """Mark `config` as asked, so that the list does not give it again."""
+        """Count `config` as asked for, so that it is not suggested again."""
         self.seen.add(canonical.dumps(config))
 
 
 class OwnSearcher(UsersPart):
-    """A searcher that the user names by its dotted path `name`, built as `target(problem, **options)`.
+    """A searcher of the user's class, with a check that its suggestions lie in the space.
 
-    What it suggests must lie in the space. An error names the searcher and the line of its code that failed.
-    `SpecError` where it does not take the options, fails, or lacks a method of `Searcher`.
+    `name` is the dotted path of the class, and `target` the class itself. The searcher is built as
+    `target(problem, **options)`. An error names the searcher and the line of its code that failed.
+
+    Raises `SpecError` where it does not take the options, fails, or lacks a method of `Searcher`.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class OwnSearcher(UsersPart):
             )
 
     def ask(self) -> MutableConfig | None:
-        """Return the next configuration; None when the searcher has no more.
+        """Return the next configuration; None where the searcher has no more.
 
-        Raises `SpecError` where it suggests something that does not lie in the space.
+        Raises `SpecError` where the suggestion does not lie in the space.
         """
-        # The method of the user's object; `self.ask` is this one.
+        # `__getattr__` returns the method of the user's object; `self.ask` would be this method.
         config = self.__getattr__("ask")()
         if config is None:
             return None
@@ -115,7 +115,7 @@ class OwnSearcher(UsersPart):
         return dict(config)
 
     def _check(self, config: Any) -> None:
-        """Raise `SpecError` where `config` is no mapping, has other settings than exist, or a value out of range."""
+        """Raise `SpecError` where `config` is no mapping, has the wrong settings, or a value outside its range."""
         rule = f"{self.name}.ask gives a setting for each parameter of the space"
         if not isinstance(config, Mapping):
             raise SpecError(
@@ -126,7 +126,7 @@ class OwnSearcher(UsersPart):
             )
         space = self.problem.space
         fixed = self.problem.fixed
-        # A conditional setting exists by the values of the others in this very configuration.
+        # Whether a conditional setting exists depends on the other values of the same configuration.
         needed = {key for key in space if exists(space, key, fixed, dict(config))}
         if config.keys() != needed:
             raise SpecError(

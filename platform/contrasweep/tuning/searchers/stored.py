@@ -1,4 +1,4 @@
-"""The trials of a study that Optuna has stored, as rows. The storage is opened to be read alone."""
+"""The trials of a study in a storage of Optuna, as rows of a table. The storage is only read."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +13,17 @@ SQLITE = "sqlite:///"
 
 
 def trials_of(address: str, study: str) -> "pd.DataFrame":
-    """Return a row for each complete trial, the others are left out.
+    """Return a table with a row for each complete trial of a study.
 
-    Its columns are `trial` (its number), `value`, and one of each parameter and of each of its user's attributes, by
-    their names in Optuna.
+    The columns are `trial` (its number), `value`, and one for each parameter and each user attribute, with the name
+    that it has in Optuna.
 
     Args:
         address: `sqlite:///FILE`, or the file of a journal.
         study: The name of the study.
 
     Raises:
-        SpecError: Without such a file.
+        SpecError: There is no such file.
         KeyError: The file has no study of this name.
     """
     import optuna
@@ -39,14 +39,14 @@ def trials_of(address: str, study: str) -> "pd.DataFrame":
             hint="sqlite:///FILE or a journal",
         )
     if address.startswith(SQLITE):
-        # SQLite itself refuses to write, and Optuna does not bring the tables up to its own version.
-        only_read = f"{SQLITE}file:{quote(str(path.resolve()))}?mode=ro&uri=true"
-        storage: RDBStorage | JournalStorage = RDBStorage(only_read, skip_table_creation=True)
+        # With mode=ro SQLite refuses to write. Optuna must not create or upgrade tables then.
+        read_only = f"{SQLITE}file:{quote(str(path.resolve()))}?mode=ro&uri=true"
+        storage: RDBStorage | JournalStorage = RDBStorage(read_only, skip_table_creation=True)
     else:
         storage = JournalStorage(JournalFileBackend(str(path)))
-    # Optuna's table has `params_lr` for a parameter `lr`, and `user_attrs_host` for a note `host`.
-    kept = ("number", "value", "params", "user_attrs", "state")
-    trials = optuna.load_study(study_name=study, storage=storage).trials_dataframe(attrs=kept)
+    # Optuna's table has the column `params_lr` for a parameter `lr`, and `user_attrs_host` for an attribute `host`.
+    fields = ("number", "value", "params", "user_attrs", "state")
+    trials = optuna.load_study(study_name=study, storage=storage).trials_dataframe(attrs=fields)
     done: pd.DataFrame = trials[trials.pop("state") == "COMPLETE"].rename(
         columns={"number": "trial"}
     )
