@@ -327,8 +327,8 @@ MUTANTS = (
         f"{TESTS}/running/engine/test_overdue.py",
         (
             "the time to a first report counts as an interval",
-            "mean = (self._intervals if clock.reports else self._firsts)[clock.arm]",
-            "mean = self._intervals[clock.arm]",
+            "mean = (self._intervals if clock.reports else self._firsts)[clock.arm]\n        mean.total",
+            "mean = self._intervals[clock.arm]\n        mean.total",
         ),
     ),
     *_mutants(

@@ -118,8 +118,9 @@ class Campaign:
         seeds: On how many seeds a candidate is judged.
         folds: Folds that every seed trains; a seed's value is the mean over them. Default: the test split alone.
         size: A reported metric, such as `parameters` or `seconds`; a candidate with a smaller value is simpler. A
-            simpler candidate is kept if it is not worse, by `smallest_difference`, than the incumbent and than the last
-            candidate that was kept for being better. A size that differs by seed is tested as the metric is.
+            simpler candidate is kept if it is not worse by `smallest_difference`. It is compared with the incumbent,
+            and with the last candidate that was kept for being better. A size that differs by seed is tested as the
+            metric is.
         noise: The file that `contrasweep noise --json` wrote for the incumbent. If its A/A test has failed, nothing is
             decided. If not, a dry run says which gain can be detected.
         budget_trials: Trials of all decisions together.
@@ -246,8 +247,9 @@ class Campaign:
             The verdict, with the estimate from the fresh seeds.
 
         Raises:
-            ContrasweepError: Nothing is decided, because the input is wrong, the budget does not suffice, all trials of
-                the candidate failed, or they did not read one of its settings.
+            ContrasweepError: Nothing is decided. The input is wrong, or the budget does not suffice; or all trials of
+            the
+                candidate failed, or did not read one of its settings.
         """
         with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
@@ -438,6 +440,11 @@ class Referee:
         spent = ledger.spent
         takes = spent.of_trials(screening + confirmation) if spent.trials else None
         level = grant.level if grant else rule.granted(confirmations(ledger))
+        # The level is one-sided, and `detectable` takes a two-sided one. Its second value is that of runs of one seed
+        # that have nothing in common, which is the worst case.
+        detects = None
+        if noise and level:
+            _, detects = noise.detectable(most, 2 * level)
         expected = Outlook(
             campaign=self.campaign.name,
             candidate=name,
@@ -451,12 +458,8 @@ class Referee:
             level=level,
             trials_left=self._left("trials"),
             gpu_hours_left=self._left("gpu_hours"),
+            detects=detects,
         )
-        # The level is one-sided, and `detectable` takes a two-sided one. Its second value is that of runs of one seed
-        # that have nothing in common, which is the worst case.
-        if noise and level:
-            _, detects = noise.detectable(most, 2 * level)
-            expected = replace(expected, detects=detects)
         if decided is None:
             self._check(expected, takes)
         return expected

@@ -326,13 +326,13 @@ def _check_present(
         stay = {trial.id for trial in plan.trials}
         ended = set(recorded)
     # Rows that would leave, with their arms.
-    gone = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
+    leaving = {key: row["arm"] for key, row in zip(keys, planned, strict=True) if key not in stay}
     # Where an earlier declaration is restored, the rows that leave were added after it.
     restored = any(
         entry.spec is not None and compared(entry.spec, FREE) == now for entry in known.log
     )
-    if gone and not (restored and ended.isdisjoint(gone)):
-        count = Counter(gone.values())
+    if leaving and not (restored and ended.isdisjoint(leaving)):
+        count = Counter(leaving.values())
         raise SpecError(
             "ended replicates stay in the table, and so do those that were declared with them",
             place="arms, axes, folds, seeds",
@@ -349,18 +349,18 @@ def _change_texts(name: str, before: Any, now: Any) -> list[str]:
     """
     if isinstance(before, list | None) and isinstance(now, list | None) and (before or now):
         added = [entry for entry in now or [] if entry not in (before or [])]
-        gone = [entry for entry in before or [] if entry not in (now or [])]
+        removed = [entry for entry in before or [] if entry not in (now or [])]
         parts = [
             f"{sign} {_short(', '.join(map(str, entries)))}"
-            for sign, entries in (("+", added), ("-", gone))
+            for sign, entries in (("+", added), ("-", removed))
             if entries
         ]
         return [f"{name} {' '.join(parts) or 'in another order'}"]
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         added = [key for key in now if key not in before]
-        gone = [key for key in before if key not in now]
+        removed = [key for key in before if key not in now]
         changed = [key for key in now if key in before and before[key] != now[key]]
-        forms = [(added, "+ {}"), (gone, "- {}"), (changed, "{} changed")]
+        forms = [(added, "+ {}"), (removed, "- {}"), (changed, "{} changed")]
         return [
             f"{name} {form.format(_short(', '.join(map(str, keys))))}"
             for keys, form in forms

@@ -204,8 +204,8 @@ def evaluate(
     been evaluated is not evaluated again, unless its network or the code has changed.
 
     Args:
-        study: The study, `module:NAME` or a YAML file. Its name in the storage is enough if the study uses no code of
-            your own, because code that only a storage names is not imported.
+        study: The study, `module:NAME` or a YAML file. If it uses no code of your own, its name in the storage is
+            enough; code that only a storage names is not imported.
         on: Names of staged datasets of images with labels.
         function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It may
             return a second mapping, score -> one value per test item.

@@ -173,7 +173,7 @@ def _finished(results: Results) -> list[Record]:
 
 
 def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
-    """Whether every finished trial of the table has scores of the evaluation."""
+    """Return whether every finished trial of the table has scores of the evaluation."""
     return all(
         any(evaluation.gives(name, prefix) for name in record.metrics)
         for record in _finished(results)
@@ -184,8 +184,8 @@ def is_evaluated(results: Results, evaluation: Evaluation) -> bool:
 def _evaluable(results: Results, named: Sequence[object]) -> list[tuple[Record, str]]:
     """Return the finished trials of the table that have a checkpoint, as pairs (record, digest of the checkpoint).
 
-    Raises `SpecError` where there is none, where the study is an evaluation itself, and where the code of a network is
-    neither shipped nor in `named`.
+    Raises `SpecError` where there is none, and where the study is an evaluation itself. The same holds for a network
+    whose code is neither shipped nor in `named`.
     """
     if results.document.evaluates:
         raise SpecError(

@@ -270,10 +270,10 @@ def decide(
     selected: set[str] = set()
     if rerun:
         selected = selected_trials(plan, recorded, rerun) & {*recorded, *records.begun()}
-    others = {i: record for i, record in recorded.items() if i not in selected}
+    not_selected = {i: record for i, record in recorded.items() if i not in selected}
     # Failed trials run again by request, or because the cause was outside their method.
-    failed = run_again(plan.study.metric, others, current, retry_failed)
-    comparison, notes = compare_plan(plan, records, current, others, selected)
+    failed = run_again(plan.study.metric, not_selected, current, retry_failed)
+    comparison, notes = compare_plan(plan, records, current, not_selected, selected)
     line = comparison.line()
     if line and changed == "stop":
         raise CodeChanged(
@@ -281,7 +281,7 @@ def decide(
             f"keep them (every table says so); see {command_line('code', records.study, storage=records.storage)}"
         )
     # Failed trials of other code start from the beginning, those of the same code from their checkpoints.
-    restarted = {i for i in failed if changed != "accept" and is_other(others[i], current)}
+    restarted = {i for i in failed if changed != "accept" and is_other(not_selected[i], current)}
     anew = new_searches(
         plan, recorded, current, selected, comparison if changed == "rerun" else None
     )
@@ -298,7 +298,7 @@ def decide(
         notes=tuple(notes),
         anew=anew,
         anew_trials=frozenset(i for i, record in recorded.items() if record.arm in anew),
-        infeasible={i: record for i, record in others.items() if record.status.infeasible},
+        infeasible={i: record for i, record in not_selected.items() if record.status.infeasible},
     )
 
 

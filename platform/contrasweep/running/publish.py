@@ -208,8 +208,8 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
     folder = f"{results.name}/trials/"
     sizes: dict[str, dict[str, int]] = {}
     for key, size in records.store.sizes(folder).items():
-        trial_id, _, rest = key.removeprefix(folder).partition("/")
-        if rest.startswith("checkpoint/"):
+        trial_id, _, path = key.removeprefix(folder).partition("/")
+        if path.startswith("checkpoint/"):
             sizes.setdefault(trial_id, {})[key] = size
     # Trials whose checkpoints stay: with "none" nobody's.
     stay: set[str] = set()
@@ -228,16 +228,23 @@ def plan_cleaning(results: Results, keep: KeptCheckpoints) -> Cleaning:
         for i, r in recorded.items()
         if r.status.trained and r.arm not in searched and i in sizes
     }
-    gone = sorted(finished.keys() - stay)
+    deleted = finished.keys() - stay
     # The marker latest.json is deleted first, because it says that its checkpoint is whole.
     keys = [
         key
-        for trial in gone
+        for trial in sorted(deleted)
         for key in sorted(sizes[trial], key=lambda k: not k.endswith("/latest.json"))
     ]
-    gib = sum(sum(sizes[trial].values()) for trial in gone) / GIB
-    lost = (*_impossible(finished, gone), *_broken_starts(results, set(gone)))
-    return Cleaning(results.name, len(finished) - len(gone), tuple(gone), tuple(keys), gib, lost)
+    gib = sum(sum(sizes[trial].values()) for trial in deleted) / GIB
+    lost = (*_impossible(finished, deleted), *_broken_starts(results, deleted))
+    return Cleaning(
+        results.name,
+        kept=len(finished) - len(deleted),
+        trials=tuple(sorted(deleted)),
+        keys=tuple(keys),
+        gib=gib,
+        lost=lost,
+    )
 
 
 def clean(results: Results, cleaning: Cleaning) -> None:
@@ -246,13 +253,14 @@ def clean(results: Results, cleaning: Cleaning) -> None:
         results.records.store.delete(key)
 
 
-def _broken_starts(results: Results, gone: set[str]) -> Iterable[str]:
-    """Yield a sentence for each other study whose arms start from this study's networks, of which those in `gone` go.
+def _broken_starts(results: Results, deleted: set[str]) -> Iterable[str]:
+    """Yield a sentence for each other study that cannot be trained again without the checkpoints of `deleted`.
 
-    `gone` are ids of trials of this study; nothing is yielded where it is empty.
+    Its arms start from networks of this study, whose trials have the ids `deleted`. Nothing is yielded where `deleted`
+    is empty.
     """
     storage = results.records.storage
-    if gone:
+    if deleted:
         for name in study_names(storage):
             records = StudyRecords(storage, name)
             document = records.document()
@@ -264,28 +272,27 @@ def _broken_starts(results: Results, gone: set[str]) -> Iterable[str]:
             begun = (record.start for record in other_records.values())
             sources = {
                 start.trial for start in begun if start and start.study == results.name
-            } & gone
+            } & deleted
             # Trials of its plan without a record could not begin without these networks.
             not_ended = len({*read_planned(records)["trial_id"]} - other_records.keys())
             unfinished = f", and {not_ended} of its trials have not ended" if not_ended else ""
             yield f"start: {name} cannot be trained again: it starts from {len(sources)} of these networks{unfinished}"
 
 
-def _impossible(finished: Mapping[str, Record], gone: Iterable[str]) -> Iterable[str]:
-    """Yield sentences on what is impossible once the checkpoints of the trials `gone` are deleted.
+def _impossible(finished: Mapping[str, Record], deleted: set[str]) -> Iterable[str]:
+    """Yield sentences on what is impossible once the checkpoints of the trials `deleted` are deleted.
 
     `finished` has the records, by trial id, of the trained trials that have a checkpoint now. Nothing is yielded where
-    `gone` is empty.
+    `deleted` is empty.
     """
-    gone = set(gone)
-    if not gone:
+    if not deleted:
         return
     # Arms without any checkpoint afterwards.
     arms = sorted(
         {record.arm for record in finished.values()}
-        - {r.arm for i, r in finished.items() if i not in gone}
+        - {r.arm for i, r in finished.items() if i not in deleted}
     )
-    yield f"evaluate: {len(gone)} of {len(finished)} networks cannot be evaluated any more"
+    yield f"evaluate: {len(deleted)} of {len(finished)} networks cannot be evaluated any more"
     if arms:
         yield f"load_model, a model in MLflow: no network is left of {', '.join(arms)}"
     yield "resume: nothing changes; what has not finished, and what failed, keeps its checkpoint"

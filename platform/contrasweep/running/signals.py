@@ -129,9 +129,9 @@ def _interrupt(number: int, frame: Any) -> None:
 def _attend(numbers: int) -> None:
     """Wait for signals, and end the process where the main thread does not.
 
-    That is at a second signal, where the main thread does not come to its handler within `STUCK_S` of the first one,
-    and where it has not ended the process within `UNDO_S`. `numbers` is the file descriptor from which the numbers of
-    signals are read.
+    There are three such cases: a second signal comes; the main thread does not run its handler within `STUCK_S` of the
+    first signal; or it has not ended the process within `UNDO_S`. `numbers` is the file descriptor from which the
+    numbers of signals are read.
     """
     first = 0.0  # when the first signal came; 0: none has come
     while True:

@@ -248,8 +248,8 @@ def _send(
     # Tasks unpickle files of this folder, which nobody else may therefore write to. A link is checked itself.
     folder = Path(FOLDER)
     folder.mkdir(mode=0o700, exist_ok=True)
-    about = folder.lstat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o022:
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         hint = f"chmod go-w {FOLDER}, or run the command elsewhere"
         raise SpecError(
             "tasks run what lies in a folder that you alone may write to",

@@ -125,4 +125,4 @@ def frames_of(stack: str) -> list[re.Match[str]]:
     that names the main thread, all frames are returned.
     """
     main = stack.partition('"MainThread"')[2] or stack
-    return [match for line in main.splitlines() if (match := FRAME.match(line))]
+    return [match for match in map(FRAME.match, main.splitlines()) if match]

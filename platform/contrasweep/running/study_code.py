@@ -42,16 +42,16 @@ def checked_packages(storage: str, study: str, digest: str) -> Mapping[str, str]
     version = read_version(StudyRecords(storage, study), digest) if digest else None
     if version is None:
         return {}
-    if differing := differing_modules(version.modules):
+    differing = differing_modules(version.modules)
+    if differing:
         first = differing[0]
         raise OtherCodeHere(
             f"the worker on {socket.gethostname()} imports other code than the study runs: module {first} has digest "
             f"{_digest(first)}, the study's has {version.modules[first]}{_more(differing)}; give all hosts the same "
             f"code (contrasweep submit sends it), and do not edit it while the study runs"
         )
-    return {
-        name: installed for name in version.distributions if (installed := installed_version(name))
-    }
+    versions = {name: installed_version(name) for name in version.distributions}
+    return {name: installed for name, installed in versions.items() if installed}
 
 
 def checked_function(

@@ -48,10 +48,12 @@ def submit(
 ) -> Job:
     """Send a study to a Ray cluster as a job, with the code in `working_dir`.
 
-    The study travels as a file of its resolved fields, so what runs is what was read here. The job stops before it
-    spends anything if its code is not the code here. Checked before anything is queued: the study, its datasets and its
-    name in `storage`, the address, the token, versions, that the cluster reaches `storage` and `tracking`, and that no
-    other job is running the study there.
+    The job gets a file with the resolved fields of the study, so that it runs the study as it was read here. If its
+    code is not the code here, it stops before it spends anything.
+
+    Before anything is queued, the study is checked, with its datasets and its name in `storage`. So are the address,
+    the token and the versions. The cluster must reach `storage` and `tracking`, and must not be running the study
+    already.
 
     Args:
         study: The study, its name (`module:NAME`), a YAML file, or a mapping of its fields.
@@ -108,7 +110,7 @@ def submit(
     uris = {"storage": storage}
     if not trackers.store.is_none:
         uris["tracking"] = store_address
-    parts = (other.partition(":") for other in trackers.others)
+    parts = (tracker.partition(":") for tracker in trackers.others)
     uris |= {f"tracking {kind}": folder for kind, _, folder in parts if kind in FOLDERS}
     # The job's command, which finds its files beside the sent code.
     words = [
@@ -122,8 +124,8 @@ def submit(
         "--tracking",
         str(trackers),
     ]
-    again = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun}
-    words += ["--submitted-code", CODE_FILE, *run_flags(changed, max_concurrent, again)]
+    options = {"extend": extend, "spend": spend, "retry_failed": retry_failed, "rerun": rerun}
+    words += ["--submitted-code", CODE_FILE, *run_flags(changed, max_concurrent, options)]
     words += ["--cluster", HOSTS_FILE] if cluster else []
     with tempfile.TemporaryDirectory(prefix="contrasweep-") as folder:
         return submission.submit(

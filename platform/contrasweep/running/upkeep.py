@@ -128,7 +128,7 @@ class Finding:
     """A broken file.
 
     `file` is its key in the storage, `problem` its defect, and `repair` its remedy. `of` is the id of the trial, or the
-    arm of the search, that it belongs to; "" for a file of the study itself.
+    digest of the search, that it belongs to; "" for a file of the study itself.
     """
 
     file: str
@@ -219,8 +219,8 @@ def _examine(records: StudyRecords) -> Verification:
     with ThreadPoolExecutor(THREADS) as pool:
         findings = [
             finding
-            for found in pool.map(functools.partial(_check_trial, records), sorted(trials))
-            for finding in found
+            for of_trial in pool.map(functools.partial(_check_trial, records), sorted(trials))
+            for finding in of_trial
         ]
     findings += [finding for key in keys for finding in _check_file(records, key)]
     # The next run writes the study and its plan again.
@@ -270,7 +270,7 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         ("metrics.parquet", "trial", check_metrics),
         ("items.parquet", "trial", lambda: records.items(trial_id, record.items if record else ())),
     ]
-    found = [
+    findings = [
         finding
         for name, repair, read in checks
         for finding in _try_read(records.key(trial_id, name), read, repair, trial_id)
@@ -279,7 +279,8 @@ def _check_trial(records: StudyRecords, trial_id: str) -> list[Finding]:
         records.key(trial_id, f"artifacts/{name}") for name in (record.artifacts if record else ())
     ]
     missing = [artifact for artifact in artifacts if not records.store.exists(artifact)]
-    return found + [Finding(artifact, "it is missing", "trial", trial_id) for artifact in missing]
+    findings += [Finding(artifact, "it is missing", "trial", trial_id) for artifact in missing]
+    return findings
 
 
 def _check_file(records: StudyRecords, key: str) -> list[Finding]:
@@ -292,9 +293,10 @@ def _check_file(records: StudyRecords, key: str) -> list[Finding]:
     # JSON files of a pattern.
     for pattern, file, repair in FILES:
         if pattern.count("/") == key.count("/") and fnmatch.fnmatchcase(key, pattern):
-            of = levels[1] if repair == "search" else ""
+            # The key of a search's file is search/<digest>/<number>.json.
+            search = levels[1] if repair == "search" else ""
             read = functools.partial(file.read, records.store, full_key)
-            return _try_read(full_key, read, repair, of)
+            return _try_read(full_key, read, repair, search)
     # Parts of compact/.
     kind = kind_of(key)
     if kind is not None:

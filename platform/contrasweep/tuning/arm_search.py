@@ -83,12 +83,12 @@ def read_candidate(records: StudyRecords, key: str, space: Space) -> MutableConf
     """
     remedy = records.remedy(_REMEDY)
     config = dict(CANDIDATE_FILE.read(records.store, key, remedy).config)
-    wrong = [
+    outside = [
         name for name, value in config.items() if name not in space or not space[name].holds(value)
     ]
-    if wrong:
+    if outside:
         raise BrokenFileError(
-            f"{records.store.uri}/{key}", f"{wrong[0]} is not in the arm's space", remedy
+            f"{records.store.uri}/{key}", f"{outside[0]} is not in the arm's space", remedy
         )
     return config
 
@@ -382,8 +382,8 @@ class ArmSearch:
     def _due(self) -> int:
         """Return how many of the first candidates must have ended before the next one is asked for.
 
-        0 without declared slots. With slots, the n-th candidate (from 1) waits for the first n - slots candidates, and
-        is chosen by the outcomes of these alone, whichever others have ended.
+        0 without declared slots. With slots, the n-th candidate (from 1) waits for the first n - slots candidates. It
+        is chosen by their outcomes alone, whichever others have ended.
         """
         slots = self.study.slots
         return 0 if slots is None else max(0, len(self.candidates) + 1 - slots)

@@ -29,14 +29,10 @@ LOOK_S = 15.0
 
 @dataclass
 class _Mean:
-    """A mean of seconds that grows value by value."""
+    """A mean of seconds, as the sum of the values and their number."""
 
     total: float = 0.0
     count: int = 0
-
-    def value(self) -> float | None:
-        """Return the mean; None before the first value."""
-        return self.total / self.count if self.count else None
 
 
 @dataclass
@@ -151,7 +147,8 @@ class Overdue:
         interval = clock.interval()
         if interval is not None:
             return interval
-        return (self._intervals if clock.reports else self._firsts)[clock.arm].value()
+        mean = (self._intervals if clock.reports else self._firsts)[clock.arm]
+        return mean.total / mean.count if mean.count else None
 
 
 MAX_HOSTS_LOST = 20

@@ -309,8 +309,8 @@ class TrialLoop:
     def _end(self, record: Record) -> None:
         """End a trial by its record, and stop the run where it makes no sense to go on.
 
-        That is where the trial ended without the study's metric and no trial has reported the metric yet, and where
-        many trials, of all arms, failed before they reported anything.
+        There are two such cases. The trial ended without the study's metric, and no trial has reported the metric yet.
+        Or many trials, of all arms, have failed before they reported anything.
         """
         if not self.accounts.end(record):
             return

@@ -399,9 +399,9 @@ def actor_of(trial: Any) -> Any:
 def forget(trial: Any) -> None:
     """Free the memory that Tune holds for a trial that has ended.
 
-    Tune keeps every trial to the end of a run, with statistics of each number in its results and the answer of the
-    worker's first call. The answer holds 25 kB in Ray. Nothing needs either. Where this Ray has other attributes, the
-    memory is not freed.
+    Tune keeps every trial to the end of a run, with statistics of its results and the answer of the worker's first
+    call. The answer holds 25 kB in Ray. Nothing needs either. Where this Ray has other attributes, the memory is not
+    freed.
     """
     with contextlib.suppress(AttributeError):
         metadata = trial.run_metadata

@@ -364,8 +364,8 @@ def cluster_hosts(
 def _restore(auth_mode: str | None) -> None:
     """Restore the value `auth_mode` of RAY_AUTH_MODE, if it was not set (None).
 
-    Ray sets the variable to `token` when it starts on this machine. With it, no actor would begin on a cluster that
-    asks for no token, in the next run of this process or in its child processes.
+    Ray sets the variable to `token` when it starts on this machine. With that value, no actor would begin on a cluster
+    that asks for no token. This holds for the next run of this process, and for its child processes.
     """
     if auth_mode is None and os.environ.pop(AUTH_MODE, None) is not None:
         ray_internals.forget_authentication()

@@ -29,9 +29,9 @@ class Infeasible:
 class TrialQueue:
     """The trials of a source, in the order in which they run.
 
-    A trial that fits no host waits as long as a larger host may join, and is then infeasible. When a larger host has
-    joined, infeasible trials of this run and of earlier ones run after all, unless their search has gone on without
-    them. The queue changes no records, except that it removes the record of a trial that runs again.
+    A trial that fits no host waits as long as a larger host may join, and is then infeasible. If a larger host joins
+    later, infeasible trials run after all, those of earlier runs too, unless their search has gone on without them. The
+    queue changes no records, except that it removes the record of a trial that runs again.
     """
 
     def __init__(

@@ -63,8 +63,8 @@ class TrialAttempt:
     ) -> None:
         """Claim the trial, and fetch its newest checkpoint into the folder `scratch`.
 
-        The trial starts over where it has no checkpoint, where the reports up to its checkpoint are broken, and where
-        the network that it started from was trained again since.
+        The trial starts over where it has no checkpoint, or the reports up to its checkpoint are broken. It also does
+        where the network that it started from was trained again since.
 
         Args:
             trial: The trial.

@@ -2,9 +2,9 @@
 
 A forked child has copies of the worker's sockets. While it lives, Ray sees no connection close, takes a killed worker
 for alive, and keeps its slot. So the worker leads a process group, and the keeper in that group waits for the worker to
-end. It then kills every process that was forked from the worker, in whatever session, and the rest of the group, such
-as data loaders and subprocesses. Only a daemon that has left the group and executed another program stays, because it
-holds no socket of the worker.
+end. It then kills every process that was forked from the worker, in whatever session. At last it kills the rest of the
+group, such as data loaders and subprocesses. Only a daemon that has left the group and executed another program stays,
+because it holds no socket of the worker.
 
 `guard_children` runs this file as a script. Its arguments are the worker's process id, the time when that process
 began, and the name of a pipe that it holds:

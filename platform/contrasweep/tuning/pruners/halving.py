@@ -163,7 +163,7 @@ class FoldHalving:
             self.level[bracket] += 1
 
     def _value(self, config: int, rung: float) -> float | None:
-        """Return the mean over the folds of a configuration's values at `rung`; None while a fold has no value there."""
+        """Return a configuration's mean value at `rung` over its folds; None while a fold has no value there."""
         at_rung = [self._at(trial, rung) for trial in self.trials[config]]
         values = [value for value in at_rung if value is not None]
         return statistics.fmean(values) if len(values) == self.folds else None

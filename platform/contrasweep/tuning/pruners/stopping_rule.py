@@ -66,9 +66,9 @@ class NoPruner(Pruner):
 class Asha(StoppingRule):
     """Asynchronous successive halving (Li et al. 2020), in its variant without pauses.
 
-    The rungs are the steps min_step * reduction^k. At a rung a trial goes on if it is among the best 1/reduction of the
-    trials of its fold that have reached the rung so far. So the order of their arrival counts, and the first
-    `reduction` - 1 trials always go on. `budget`, the number of configurations, is not used.
+    The rungs are the steps min_step * reduction^k. At a rung a trial is compared with the trials of its fold that have
+    reached it so far. It goes on if it is among the best 1/reduction of them. So the order of arrival counts, and the
+    first `reduction` - 1 trials always go on. `budget`, the number of configurations, is not used.
     """
 
     def __init__(

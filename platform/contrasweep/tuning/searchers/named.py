@@ -132,7 +132,7 @@ SEARCHERS: dict[str, Callable[..., Searcher]] = {
     "gp": _gp,
     "nsga2": _nsga2,
 }
-"""Searchers by name. Any other is named by `package.module:Class`: a class of Optuna's samplers, or a `Searcher`, built as
+"""Searchers by name. Any other one is named by `package.module:Class`: an Optuna sampler, or a `Searcher`, built as
 `Class(problem, **options)`."""
 
 

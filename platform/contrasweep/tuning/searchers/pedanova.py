@@ -44,10 +44,11 @@ def importance(
     """Return the importance of each searched setting, from (config, value) pairs.
 
     PED-ANOVA (Watanabe et al. 2023) measures how far a setting's values in the best tenth of the configurations diverge
-    from its values in all. The shares are these divergences, divided by their sum. The noise of a setting is its
-    divergence under shuffled scores, divided by the same sum (at most 1), so that a setting is compared with itself.
-    This is a permutation test if the configurations were drawn independently of the scores; for an adaptive searcher it
-    is approximate.
+    from its values in all. The shares are these divergences, divided by their sum.
+
+    The noise of a setting is its divergence under shuffled scores, divided by the same sum (at most 1). So a setting is
+    compared with itself. This is a permutation test if the configurations were drawn independently of the scores; for
+    an adaptive searcher it is approximate.
 
     Args:
         configs: Pairs of a config and its value of the metric. Only finite values are used, and only configs whose
