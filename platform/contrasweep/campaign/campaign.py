@@ -248,8 +248,7 @@ class Campaign:
 
         Raises:
             ContrasweepError: Nothing is decided. The input is wrong, or the budget does not suffice; or all trials of
-            the
-                candidate failed, or did not read one of its settings.
+                the candidate failed, or did not read one of its settings.
         """
         with session(of_process=True):
             return Referee(self, storage, options).decide(candidate, name, by, why, more)
