@@ -764,8 +764,8 @@ MUTANTS = (
         VERDICTS,
         (
             "an arm that is worse than the reference is marked as best",
-            "against = [best] if reference is None else list(members)",
-            "against = [best]",
+            "against = {best} if reference is None else set(places)",
+            "against = {best}",
             f"{TESTS}/reporting/test_report.py",
         ),
         (
@@ -776,8 +776,8 @@ MUTANTS = (
         ),
         (
             "pairs are by position",
-            ("            first = sides[a][in_both]\n            second = sides[b][in_both]\n"),
-            "            first, second = (np.sort(at[at >= 0])[: len(in_both)] for at in (sides[a], sides[b]))\n",
+            ("            first = places[a][in_both]\n            second = places[b][in_both]\n"),
+            "            first, second = (np.sort(at[at >= 0])[: len(in_both)] for at in (places[a], places[b]))\n",
             f"{VERDICTS} {TESTS}/results/test_results.py",
         ),
         (

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -31,7 +31,7 @@ from contrasweep.storage.record import Record
 from contrasweep.text_table import text_table
 
 Hours = Callable[[Mapping[str, int]], float | None]
-"""Wall hours of so many more trials of each arm; None where it is not known."""
+"""A function from numbers of further trials, by arm, to their wall hours; None where these are not known."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,16 @@ class Prices:
 
     Args:
         planned: The study's trials, a row each: arm, seed and fold.
-        folds: Folds of one partition of the data; None without cross-validation. A repeat is one more partition, whose
-            folds are counted on.
+        folds: Folds of one partition of the data; None without cross-validation. A repeat is one more partition; its
+            folds are numbered on from those of the repeat before.
         records: The trials that have ended.
-        hours: Gives the wall hours of further trials; None: they are taken from the records.
+        hours: The function that gives the wall hours of further trials; None: they are estimated from the records.
 
     Attributes:
         present: How many seeds, repeats and folds the study has.
-        planned: Its trials by arm.
-        trials: By unit (seeds or repeats) the trials by arm that one more of it takes.
+        planned: The number of the study's trials by arm.
+        trials: For seeds and for repeats, the number of trials by arm that one more seed or repeat takes.
+        hours: The function that gives the wall hours of further trials.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Prices:
         records: Iterable[Record],
         hours: Hours | None,
     ) -> None:
-        # Folds are counted on from repeat to repeat, so that their number gives that of repeats.
+        # Each repeat has folds of its own numbers, so that the number of all folds tells how many repeats there are.
         seed = planned["seed"]
         fold = planned["fold"]
         repeats = 1 if folds is None else fold.nunique() // folds
@@ -98,24 +99,26 @@ class Prices:
             "folds": folds or 1,
         }
         self.planned = planned["arm"].value_counts()
-        # What one more seed costs is what the first seed has cost, which is that of the first row; and so for a repeat
-        # of the folds.
-        first = {
+        # One more seed takes as many trials as the first seed, that of the first row; and one more repeat as many as
+        # the first repeat.
+        rows_of_first = {
             "seeds": seed.isin(seed[:1]),
             "repeats": fold.isna() if folds is None else fold < folds,
         }
-        self.trials = {unit: planned["arm"][rows].value_counts() for unit, rows in first.items()}
+        self.trials = {
+            unit: planned["arm"][rows].value_counts() for unit, rows in rows_of_first.items()
+        }
         done = [
             record for record in records if record.status.counts and record.ended > record.started
         ]
         self.hours = hours or _as_so_far(done)
 
     def of(self, unit: Unit, count: int, fresh: bool) -> Size:
-        """Return the study with `count` seeds, repeats or folds (`unit`) and its price.
+        """Return the size of a study with `count` seeds, repeats or folds (`unit`), with its price.
 
-        With `fresh` it is a new study, all of whose replicates are paid.
+        With `fresh` it is a new study, and all of its trials are paid; else those beyond the present study.
         """
-        # Other folds are another partition: all of its trials are new.
+        # Another number of folds is another partition of the data, so that all of its trials are new.
         if unit == "folds":
             added = {
                 str(arm): int(n) * count // self.present["folds"] for arm, n in self.planned.items()
@@ -127,13 +130,14 @@ class Prices:
 
 
 def _as_so_far(done: Sequence[Record]) -> Hours:
-    """Return a function that gives the hours of further trials by arm.
+    """Return the function that estimates the wall hours of further trials from the records `done`.
 
-    Each takes the median time of its arm's trials so far, with as many at a time as there were.
+    Each further trial is taken to last as long as the median trial of its arm, with as many trials at a time as there
+    were on average.
     """
     spans = [(record.started, record.ended) for record in done]
     wall = covered(spans)
-    # Seconds of all trials over the time in which any of them ran.
+    # How many trials ran at a time: the seconds of all trials over the seconds in which any of them ran.
     at_once = max(1.0, sum(end - start for start, end in spans) / wall) if wall > 0 else 1.0
     arms = {record.arm for record in done}
     seconds = {
@@ -141,7 +145,7 @@ def _as_so_far(done: Sequence[Record]) -> Hours:
     }
 
     def hours(added: Mapping[str, int]) -> float | None:
-        # Of an arm without an ended trial nobody knows how long one takes.
+        # How long a trial of an arm takes is not known before one has ended.
         if not set(added) <= set(seconds):
             return None
         return sum(n * seconds[arm] for arm, n in added.items()) / at_once / 3600
@@ -156,7 +160,7 @@ MANY_FOLDS = 10
 VAGUE = 0.9
 """A chance that may lie anywhere in a range of more than this is not known."""
 MAX_FORECASTS = 12
-"""Of more undecided comparisons those with the smallest p are looked into."""
+"""The most comparisons that are forecast; of more undecided ones these are those with the smallest p."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +174,8 @@ class PowerForecast:
         degrees: The degrees of freedom of the noise, of the same designs.
         chances: The chance of a decision at each of the `sizes`; empty where it is not known.
         enough: The sizes that reach a chance of 80 %, the cheapest first.
-        enough_as_estimated: The cheapest size that would reach it if the noise is as estimated, where `enough` is
-            empty; None where no size would.
+        enough_as_estimated: Where `enough` is empty, the cheapest size that would reach 80 % if the noise is as
+            estimated; None where no size would.
     """
 
     pair: Pair
@@ -186,13 +190,13 @@ class PowerForecast:
         return f"{self.pair.place(names)}{names(self.pair.a)} - {names(self.pair.b)}"
 
     def sufficient(self) -> str:
-        """Return the sizes that decide it with a chance of 80 %, with their price.
+        """Return, as text, the sizes that decide the comparison with a chance of 80 %, each with its price.
 
-        Behind ~ stands a size that does so if the noise is as estimated; – says that none is known.
+        A size behind ~ does so if the noise is as estimated. A dash says that no such size is known.
         """
         if self.enough_as_estimated is None:
             return " or ".join(map(str, (size for size, _ in self.enough))) or "–"
-        # One seed on all folds: no size is known to decide, and only another seed tells what one changes.
+        # With one seed on all folds no size is known to decide: only a second seed tells how much a seed changes.
         if self.pair.comparison.evidence.common.seed_unknown:
             return f"a second seed tells ({self.enough_as_estimated.price})"
         return f"~ {self.enough_as_estimated}"
@@ -244,7 +248,7 @@ class Advice:
         return self.to_text()
 
     def to_text(self, width: int = 100) -> str:
-        """Return a row for each undecided comparison, the price, and how the chances are meant; "" without comparisons.
+        """Return the table of `rows` and the sentences of `notes` below it; "" where nothing is undecided.
 
         Args:
             width: The columns of the terminal.
@@ -265,25 +269,26 @@ class Advice:
 
     @property
     def unit_text(self) -> str:
-        """What the columns of the table are, in words: more seeds of this study, or a new study with fresh ones."""
+        """What the columns of the table stand for, in words: more seeds of this study, or a new study's fresh seeds."""
         if self.fresh:
             return "fresh seeds alone, in a new study"
         return self._named(f"more {self.present.unit}")
 
     def _named(self, text: str) -> str:
-        """A text on seeds as one on what the replicates are: items, tasks, runs."""
+        """Return `text` with the word "seed" replaced by what the replicates are, such as "item", "task" or "run"."""
         return text.replace("seed", self.forecasts[0].pair.comparison.evidence.common.design.unit)
 
     def rows(self) -> list[list[str]]:
-        """Return a head, a row for each undecided comparison (the first of many), the detectable difference and price.
+        """Return the table of the advice as text.
 
         Returns:
-            The rows, each with as many entries.
+            The rows, all of one length: the head, a row for each forecast, one that counts the `omitted` comparisons
+            (if any), the detectable difference, the degrees of freedom, and the price (if there is one).
         """
         every = (*self.sizes, *self.others)
-        empty_cells = ["not computed"] * len(self.others)
         head = [f"now: {self.present.replicates}", *(size.replicates for size in every)]
         rows = [["", *map(self._named, head), "80% with"]]
+        # A row for each comparison: its chance of a decision at each size, and the sizes that are enough.
         for forecast in self.forecasts:
             chances = [
                 f"{chance.assurance:.0%} [{100 * chance.low:.0f}, {100 * chance.high:.0f}]"
@@ -294,7 +299,7 @@ class Advice:
                     forecast.title(self.names),
                     "undecided",
                     *chances,
-                    *empty_cells,
+                    *["not computed"] * len(self.others),
                     self._named(forecast.sufficient()),
                 ]
             )
@@ -302,18 +307,21 @@ class Advice:
             rows.append(
                 [f"and {self.omitted} more", "undecided", *["not computed"] * (len(every) + 1)]
             )
-        # One row for all comparisons: the median of theirs. No difference is larger than the metric's range, `widest`.
+        # Two rows on all comparisons together have the medians over them. No difference is larger than the metric's
+        # range, `widest`.
         widest = self.forecasts[0].pair.comparison.widest or math.inf
         detectable = [forecast.detectable for forecast in self.forecasts]
         rows.append(["detectable difference", *_medians("±{:.2g}", detectable, widest), "of any"])
         degrees = [forecast.degrees for forecast in self.forecasts]
         rows.append(["degrees of freedom", *_medians("{:.0f}", degrees), "of any"])
         # Replicates that are no trials (items, runs made elsewhere) have no price.
-        prices = [["price", "paid", *(size.price for size in every), "of any"]]
-        return rows + prices * any(size.trials for size in every)
+        if any(size.trials for size in every):
+            rows.append(["price", "paid", *(size.price for size in every), "of any"])
+        return rows
 
     def notes(self) -> list[str]:
         """Return sentences on how the numbers are meant, and how to follow the advice."""
+        # What brackets and detectable differences mean, behind a warning where trainings collapse.
         forecasts = self.forecasts
         lines = [
             "In brackets: the range for 80% of the plausible noise. Detectable: decided in 80% of studies"
@@ -326,6 +334,7 @@ class Advice:
                 "Mend the training first: of an arm here half of the trials or more collapsed, and more replicates "
                 "collapse too.",
             )
+        # The signs ~ and – of the last column, where they occur.
         if any(
             forecast.enough_as_estimated and math.isfinite(forecast.detectable[0])
             for forecast in forecasts
@@ -400,12 +409,16 @@ class Advice:
 
 
 def _what_adds_degrees(advice: Advice) -> list[str]:
-    """Return a sentence on whether seeds, repeats or folds make the noise known; none where replicates are no folds."""
+    """Return a sentence on which replicates make the noise better known: seeds, repeats or folds.
+
+    The list is empty where replicates are no folds.
+    """
     now = advice.forecasts[0].pair.comparison.evidence.common
     design = now.design
     parts = now.components
     if not design.folds:
         return []
+    # The folds bound the degrees of freedom, whatever the seeds.
     other = (
         " (another number of folds is a new study)"
         if any(size.unit == "folds" for size in advice.others)
@@ -423,7 +436,8 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
             "One seed a fold cannot show how much of the noise comes from training. More seeds reduce only that part; "
             f"here every share is taken as equally likely. A second seed tells. {ceiling}."
         ]
-    # Which source has more than half of the variance of the mean difference (`Design.variance` has its terms).
+    # Whether seeds or folds have more than half of the variance of the mean difference; these are the terms of
+    # `Design.variance`.
     if parts.seed / design.seeds > design.variance(parts) / 2:
         return [
             f"Most of the noise is between seeds, and each further seed adds a degree of freedom. {ceiling}."
@@ -438,19 +452,31 @@ def _what_adds_degrees(advice: Advice) -> list[str]:
 def _medians(form: str, rows: Sequence[Sequence[float]], most: float = math.inf) -> list[str]:
     """Return the median of each column of `rows`, as text by the format `form`.
 
-    It is "not known" where it is infinite, and "none" where it is above `most`, more than can be.
+    An infinite median is "not known". One above `most`, the largest possible value, is "none".
     """
-    medians = [statistics.median_high(column) for column in zip(*rows, strict=True)]
-    words = ["none" if most < value < math.inf else form.format(value) for value in medians]
-    return [
-        "not known" if math.isinf(value) else word
-        for value, word in zip(medians, words, strict=True)
-    ]
+    texts = []
+    for column in zip(*rows, strict=True):
+        median = statistics.median_high(column)
+        if math.isinf(median):
+            texts.append("not known")
+        else:
+            texts.append("none" if median > most else form.format(median))
+    return texts
 
 
 def ordinal(n: int) -> str:
-    """Return a number as text: `2nd`, and `12th`, as 10 to 20 all end alike."""
-    return f"{n}{'th' if 10 <= n % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
+    """Return a number as an English ordinal: `2nd`, or `12th`."""
+    # 10 to 20 all end in th.
+    ending = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+class _Levels(NamedTuple):
+    """The level of the family's first step: at the present look, at the next one, and in a new study."""
+
+    present: float
+    following: float
+    new_study: float
 
 
 def advice(
@@ -461,16 +487,16 @@ def advice(
     pending: int = 0,
     type: Literal["ablation_grid", "sweep", "judged"] = "judged",
 ) -> Advice:
-    """Return what would decide the comparisons of `answer` that are undecided; nothing where they are exploratory.
+    """Return what would decide the undecided comparisons of `answer`; an empty advice where they are exploratory.
 
     Args:
         answer: The comparisons.
         prices: What larger studies cost.
-        interim: The looks at the study so far, if it is one that grows or was extended.
-        pending: How many of its trials are still to run. With any, nothing is predicted.
+        interim: The looks at the study so far, if the study grows or was extended.
+        pending: How many of the study's trials are still to run. With any, nothing is predicted.
         type: What the replicates are of, as `Advice.type`.
     """
-    # What is undecided because of its noise: without noise (all values equal) more replicates change nothing.
+    # Comparisons that noise leaves undecided: where all values are equal, more replicates change nothing.
     judged_pairs = [
         pair for pair in answer.pairs if answer.decisive and pair.judged and pair.comparison.n > 1
     ]
@@ -485,18 +511,22 @@ def advice(
     if not judged_pairs or pending or waiting or not undecided:
         return Advice(Size(unit, prices.present[unit], 0, None), (), (), fresh, pending=pending)
 
-    # The levels of the present look, of the next one, and of a new study.
+    # The number of the next look. A look counts where any comparison had a test.
     family = judged_pairs[0].comparison.family
-    first_level = family.levels(sum(pair.decided for pair in judged_pairs))
-    tested = any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs)
-    # Each look at an extended study has a quarter of the level before; a new study begins with all of it.
     look = 1
     if not fresh:
-        look += tested + (interim.looks if isinstance(interim, ExtensionVerdicts) else 0)
-    levels = tuple(first_level / LOOK ** max(0, number - 1) for number in (look - 1, look, 1))
-    nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
+        if any(not pair.comparison.evidence.common.seed_unknown for pair in judged_pairs):
+            look += 1
+        look += interim.looks if isinstance(interim, ExtensionVerdicts) else 0
+    # Each look at an extended study has a quarter of the level before; a new study begins with all of it.
+    first_level = family.levels(sum(pair.decided for pair in judged_pairs))
+    levels = _Levels(
+        present=first_level / LOOK ** max(0, look - 2),
+        following=first_level / LOOK ** (look - 1),
+        new_study=first_level,
+    )
 
-    # The sizes: more of the study's unit; where folds are repeated or seeds added, more of either, or more folds.
+    # The sizes: more seeds or repeats, as the study has them. A grid over folds may have more of either, or more folds.
     count = prices.present[unit]
     units: list[Unit] = [unit]
     if judged_pairs[0].comparison.evidence.common.design.folds and type != "sweep" and not fresh:
@@ -507,20 +537,20 @@ def advice(
         others.append(prices.of("repeats", 2 * prices.present["repeats"], fresh))
         if prices.present["folds"] < MANY_FOLDS and interim is None:
             others.append(prices.of("folds", MANY_FOLDS, fresh))
+    # The surest comparisons are forecast, and the rest counted.
+    nearest = sorted(undecided, key=lambda pair: pair.comparison.raw_p)[:MAX_FORECASTS]
     forecasts = [
         _forecast(pair, sizes, others, units, levels, family.margin, prices, fresh)
         for pair in nearest
     ]
-    omitted = len(undecided) - len(nearest)
     return Advice(
         Size(unit, count, 0, 0.0),
         sizes,
         tuple(forecasts),
         fresh,
         look,
-        0,
-        omitted,
-        type,
+        omitted=len(undecided) - len(nearest),
+        type=type,
         others=tuple(others),
     )
 
@@ -530,70 +560,68 @@ def _forecast(
     sizes: Sequence[Size],
     others: Sequence[Size],
     units: Sequence[Unit],
-    levels: Sequence[float],
+    levels: _Levels,
     margin: float | None,
     prices: Prices,
     fresh: bool,
 ) -> PowerForecast:
     """Return what larger studies would do for one comparison.
 
-    `sizes` and `others` are those studies, `units` what may be added to reach a decision, and `levels` those of the
-    present look, of the next one, and of a new study. `margin` is the smallest difference of interest; `fresh` as in
-    `Advice`.
+    `sizes` and `others` are the larger studies; `units` says what may be added to reach a decision. `margin` is the
+    smallest difference of interest; `fresh` as in `Advice`.
     """
     now: Contrast = pair.comparison.evidence.common
-    present_level, level, new_level = levels
+    every = (*sizes, *others)
+    level = levels.following
     # All folds have one seed, and nothing tells what another would change: no number of folds makes that known.
     if now.seed_unknown:
-        # So many seeds leave one degree of freedom less, and never more than the folds do.
-        unknown = [size.count if size.unit == "seeds" else 1 for size in (*sizes, *others)]
-        degrees = (min(seeds, now.n) - 1.0 for seeds in (1, *unknown))
+        # n seeds leave n - 1 degrees of freedom, and never more than the folds leave.
+        seeds = [1, *(size.count if size.unit == "seeds" else 1 for size in every)]
         return PowerForecast(
             pair,
-            (math.inf,) * (1 + len(unknown)),
-            tuple(degrees),
-            (),
-            (),
-            prices.of("seeds", 2, fresh),
+            detectable=(math.inf,) * len(seeds),
+            degrees=tuple(min(n, now.n) - 1.0 for n in seeds),
+            chances=(),
+            enough=(),
+            enough_as_estimated=prices.of("seeds", 2, fresh),
         )
 
     def lost(unit: Unit) -> int:
-        """Replicates that failed in either arm, and stay lost in a larger study."""
+        """Return how many replicates failed in either arm: they stay lost in a larger study."""
         return 0 if fresh else prices.present[unit] - count_of(now.design, unit)
 
-    # The larger studies, less the replicates that are lost for good.
-    designs = [
-        resized(now.design, size.unit, size.count - lost(size.unit)) for size in (*sizes, *others)
-    ]
+    # The chance of a decision in each larger study, without the replicates that are lost for good.
+    designs = [resized(now.design, size.unit, size.count - lost(size.unit)) for size in every]
     predictions = [
         predict(now, design, level, margin, fresh=fresh) for design in designs[: len(sizes)]
     ]
-    # A chance whose range over the plausible noise is wide tells nothing: then none is shown. Nor is one of a noise
-    # that a single degree of freedom speaks of.
-    sure = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
-    if round(now.degrees) < 2 or len(sure) < len(sizes):
-        sure = ()
+    # No chance is shown where any has a wide range over the plausible noise, as it tells nothing, or where the noise
+    # is known by a single degree of freedom.
+    chances = tuple(p for p in predictions if p is not None and p.high - p.low <= VAGUE)
+    if round(now.degrees) < 2 or len(chances) < len(sizes):
+        chances = ()
+    # How many replicates decide: by the predicted chance where that is known, else by the present estimate.
     reached = []
     estimated = []
-    # How many replicates decide: by the predicted chance where that is known, else by the present estimate.
     for unit in units:
-        if sure and (prediction := enough(now, unit, level, margin, fresh=fresh)) is not None:
-            reached.append(
-                (prices.of(unit, count_of(prediction.design, unit) + lost(unit), fresh), prediction)
-            )
-        elif (count := enough_as_estimated(now, unit, level, fresh=fresh)) is not None:
+        prediction = enough(now, unit, level, margin, fresh=fresh) if chances else None
+        if prediction is not None:
+            needed = count_of(prediction.design, unit) + lost(unit)
+            reached.append((prices.of(unit, needed, fresh), prediction))
+            continue
+        count = enough_as_estimated(now, unit, level, fresh=fresh)
+        if count is not None:
             estimated.append(prices.of(unit, count + lost(unit), fresh))
+    # What can be detected now, and in each larger study; one with other folds is a new study.
+    detectable = [detectable_difference(now, now.design, levels.present)]
+    for size, design in zip(every, designs, strict=True):
+        its_level = levels.new_study if size.unit == "folds" else level
+        detectable.append(detectable_difference(now, design, its_level))
     return PowerForecast(
         pair,
-        (
-            detectable_difference(now, now.design, present_level),
-            *(
-                detectable_difference(now, design, new_level if size.unit == "folds" else level)
-                for size, design in zip((*sizes, *others), designs, strict=True)
-            ),
-        ),
+        tuple(detectable),
         (now.degrees, *(design.degrees(now.components) for design in designs)),
-        sure,
+        chances,
         tuple(sorted(reached, key=lambda entry: entry[0].trials)),
         None if reached else min(estimated, key=lambda size: size.trials, default=None),
     )

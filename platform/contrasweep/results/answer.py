@@ -55,12 +55,12 @@ class Pair:
 
     @property
     def ahead(self) -> str:
-        """The one of the two, `a` or `b`, that has the better mean."""
+        """The side, `a` or `b`, that has the better mean."""
         better = (self.comparison.difference > 0) == (self.comparison.mode == "max")
         return self.a if better else self.b
 
     def place(self, names: DisplayNames) -> str:
-        """Return where in the table it is, for the start of a sentence: `batch_size 32: `; "" where it is over all."""
+        """Return the comparison's place in the table as the start of a sentence: `batch_size 32: `; "" without one."""
         where = ", ".join(f"{names(factor)} {names(label)}" for factor, label in self.context)
         return f"{where}: " if where else ""
 
@@ -71,12 +71,13 @@ class Pair:
     def numbers(self) -> list[str]:
         """Return difference, interval, p, replicates and verdict as text, with as many digits as the verdict needs.
 
-        A dash stands for an interval or a p that there is not.
+        A dash stands for an interval or a p that is not known.
         """
         comparison = self.comparison
-        # `+0.025 [+0.002, +0.049]`, or the difference alone
+        # The span is `+0.025 [+0.002, +0.049]`, or the difference alone.
         difference, _, interval = comparison.span().partition(" ")
         p = p_text(comparison.p_value, comparison.alpha).removeprefix("= ")
+        # An earlier look may have decided otherwise, which is told behind the verdict.
         verdict = comparison.verdict
         before = comparison.before
         if before is not None:
@@ -85,7 +86,7 @@ class Pair:
         replicates = str(comparison.n)
         if comparison.evidence.unpaired:
             replicates += f" ({plural(comparison.evidence.pairs, 'pair')})"
-        # Without an interval a p of 1 says only that nothing was tested.
+        # A p of 1 without an interval says only that nothing was tested, so that a dash stands in its place.
         return [
             difference,
             interval or ("one replicate" if comparison.n == 1 else "–"),
@@ -129,10 +130,12 @@ class Answer:
         """Heading of all sentences: what is compared, what the verdicts hold for, and by which test."""
         if not self.pairs:
             return ""
-        # Single comparisons of an answer may be exploratory; the heading is that of those with a verdict.
+        # Some comparisons of an answer may be exploratory; the heading is about those with a verdict, if there are any.
         first = next((p.comparison for p in self.pairs if p.judged), self.pairs[0].comparison)
-        where = f" averaged over {', '.join(map(self.names, self.axes))}" if self.axes else ""
-        if not self.axes and self.pairs[0].context:
+        where = ""
+        if self.axes:
+            where = f" averaged over {', '.join(map(self.names, self.axes))}"
+        elif self.pairs[0].context:
             where = " in each cell"
         kind = "Verdicts" if self.decisive else "Exploratory"
         metric = self.names(self.pairs[0].metric)
@@ -140,14 +143,15 @@ class Answer:
 
     def _basis(self) -> list[str]:
         """Return what stands in brackets behind the heading: tests, replicates, correction and alpha."""
+        # In a decisive answer those with a verdict, where there are any; else all comparisons.
         comparisons = [pair.comparison for pair in self.pairs if pair.judged or not self.decisive]
         comparisons = comparisons or [pair.comparison for pair in self.pairs]
-        # A difference of 0 chose no test; where all are 0, the test is the one that the design would have.
+        family = comparisons[0].family
+        # A difference of 0 needs no test; where all differences are 0, the design says which test it would be.
         tests = list(dict.fromkeys(c.test for c in comparisons if c.difference)) or [
-            comparisons[0].evidence.common.design.test(comparisons[0].family.level)
+            comparisons[0].evidence.common.design.test(family.level)
         ]
         over = list(dict.fromkeys(replicates_text(c.evidence.common) for c in comparisons))
-        family = comparisons[0].family
         parts = [" or ".join(tests) + (f" over {over[0]}" if len(over) == 1 else "")]
         if not self.decisive:
             return [*parts, "p not adjusted, no verdicts"]
@@ -160,7 +164,7 @@ class Answer:
     def sentences(self) -> list[str]:
         """Return a sentence for each comparison.
 
-        Of more than `MAX_SENTENCES` those are told that `leading` returns, and how many are left out.
+        Of more than `MAX_SENTENCES` comparisons only the `leading` ones have a sentence; a last one counts the rest.
         """
         few = len(self.pairs) <= MAX_SENTENCES
         told_pairs = list(self.pairs) if few else self.leading(MAX_SENTENCES)
@@ -190,15 +194,16 @@ class Answer:
         return notes if self.decisive else []
 
     def leading(self, most: int) -> list[Pair]:
-        """Return at most this many comparisons, decided ones first.
+        """Return at most `most` comparisons, decided ones first.
 
-        They are those of the value that is ahead in most comparisons, the surest first, then the surest of the others:
-        that every method beats the worst one tells little.
+        The comparisons with the leader are taken first, that is the value that is ahead in most comparisons: that every
+        method beats the worst one tells little. Then the others are taken. Of both the smallest p come first.
         """
         ahead = Counter(pair.ahead for pair in self.pairs)
-        first = max(ahead, key=lambda name: ahead[name], default="")
+        leader = max(ahead, key=lambda name: ahead[name], default="")
+        # False sorts before True: first those with the leader, and in the end first those that are decided.
         chosen = sorted(
-            self.pairs, key=lambda pair: (first not in (pair.a, pair.b), pair.comparison.p_value)
+            self.pairs, key=lambda pair: (leader not in (pair.a, pair.b), pair.comparison.p_value)
         )
         return sorted(chosen[:most], key=lambda pair: not pair.decided)
 
@@ -239,7 +244,8 @@ def _head(pairs: Sequence[Pair]) -> list[str]:
 def replicates_text(contrast: Contrast, turned: bool = False) -> str:
     """Return what the replicates of a contrast are: `5 folds x 2 seeds`, `8 seeds`, `6 seeds x 200 items`.
 
-    Of runs without a partner `8 and 5 runs`, those of a first; `turned`: the contrast is of b against a.
+    For runs without a partner it is `8 and 5 runs`: those of a, then those of b. `turned` says that the contrast is of
+    b against a.
     """
     design = contrast.design
     if design.folds:
@@ -258,11 +264,11 @@ def replicates_text(contrast: Contrast, turned: bool = False) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Versus:
-    """Arm `a` against arm `b` in all comparisons that there are of the two.
+    """Arm `a` against arm `b` in all comparisons of the two.
 
-    `overall` is over all values of the `free` axes, those that were not fixed to one value; `cells` has one comparison
-    for each combination of their values. Those that belong to the study's question have its verdicts and p-values,
-    adjusted over all of its comparisons; the others are exploratory.
+    The `free` axes are those that were not fixed to one value. `overall` is the comparison over all of their values;
+    `cells` has one comparison for each combination of them. Comparisons that belong to the study's question have
+    verdicts, and p-values that are adjusted over its family; the others are exploratory.
     """
 
     title: str
@@ -277,7 +283,7 @@ class Versus:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Every comparison, the one over everything first."""
+        """Every comparison, `overall` first."""
         return (self.overall, *self.cells)
 
     @property
@@ -295,10 +301,11 @@ class Versus:
         return "cells" if pair.context else "overall"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a comparison, the one over everything first (its axes are None).
+        """Return the comparisons as a frame.
 
         Returns:
-            The axes, a, b, and all that `Comparison.to_dict` has.
+            One row a comparison, `overall` first: the axes (None for `overall`), a, b, metric, and all that
+            `Comparison.to_dict` has.
         """
         return pd.DataFrame(
             [
@@ -310,7 +317,7 @@ class Versus:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the comparison over everything, `overall`, and those of the cells, `cells`, as JSON has them."""
+        """Return the comparisons as JSON has them: a, b, metric, `overall`, and the list `cells`."""
         rows = [pair.to_dict() for pair in self.pairs]
         return {
             "a": self.a,
@@ -406,9 +413,9 @@ def versus(
     cells: Sequence[Pair],
     free: Sequence[str] = (),
 ) -> Versus:
-    """Return `a` against `b` as they stand among the comparisons `overall` and `cells`, as `Versus` has them.
+    """Return the comparisons of `a` with `b` among the comparisons `overall` and `cells`, each seen from `a`.
 
-    Raises `SpecError` where they stand in none of `overall`, because they have no replicate in common.
+    Raises `SpecError` where none of `overall` is of the two, because they have no replicate in common.
     """
     over_all, in_cells = (
         [p.seen_from(a) for p in pairs if {p.a, p.b} == {a, b}] for pairs in (overall, cells)

@@ -42,7 +42,7 @@ class Layout:
 
     @property
     def placed(self) -> Key:
-        """Factors in the rows or columns."""
+        """The factors in the rows, then those in the columns."""
         return (*self.rows, *self.columns)
 
     @property
@@ -57,13 +57,14 @@ class Layout:
 
     @property
     def context(self) -> Key:
-        """The factors in the table that are fixed in a comparison: those that are not compared."""
+        """The factors in the table that are not compared: each comparison is at one value of each of them."""
         return tuple(f for f in self.placed if f not in self.compared)
 
     def answers(self, question: str | None) -> bool:
-        """Whether this table's comparisons are the family of a study with this question (None: it has no question).
+        """Whether this table's comparisons are the family of a study with this `question`; False for None.
 
-        `overall` compares arms over everything, so in no context; `cells` in every cell, so with nothing pooled.
+        The question `overall` compares arms over all cells, so without a context. The question `cells` compares them in
+        each cell, so with no factor pooled.
         """
         if question is None or self.compared != ("arm",):
             return False
@@ -71,7 +72,7 @@ class Layout:
 
 
 def names_of(value: str | Sequence[str] | None) -> Key:
-    """Return the names of factors that a user gives, one name, several or None, as a tuple."""
+    """Return the names of factors, given as one name, as several or as None, as a tuple."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -85,23 +86,25 @@ LOST = (
     NOT_FINITE,
     *(status.value for status in Status if status.lost and status.value not in UNFIT),
 )
-"""What a trial is that was tried and gave no value; others without one are missing or still to run."""
+"""Statuses of trials that count as a loss; other trials without a value are missing or still to run."""
 OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 """Causes of a failure that lie outside the method, such as a lost host."""
 
 
 def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
-    """Return one row for each trial: labels of the factors, fold, seed, status, and `value` (NaN unless done).
+    """Return one row for each trial, by the columns that the functions below use.
 
-    Of trials without a value, `lost` marks those that count as a loss, `missing` those that ended for a cause outside
-    the method or fit on no host; the others are still to run. `collapsed` marks those whose method says that they
-    collapsed; `weight` is 1 unless the frame has weights.
+    They are the labels of the factors, trial_id, fold, seed, status, and `value` (NaN unless the trial is done). `lost`
+    marks trials that count as a loss, `missing` those that ended for a cause outside the method or fit on no host; any
+    other trial without a value is still to run. `collapsed` marks trials whose method says that they collapsed.
+    `weight` is 1 unless the frame has weights.
     """
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
-    # A trial that ended as it should, with a value that is no number, has lost.
+    # A trial that is done, but whose value is no number, counts as a loss.
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
+    # What failed for a cause outside the method, or fit on no host, says nothing of the method.
     outside = (
         frame["cause"].isin(OUTSIDE).to_numpy()
         if "cause" in frame
@@ -121,7 +124,7 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
         collapsed=frame["collapsed"].eq(1).to_numpy() if "collapsed" in frame else False,
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
-    # As objects, which Python reads many times faster one by one than Arrow's texts.
+    # Texts as Python's objects, which loops read many times faster than Arrow's texts.
     return trials.astype(dict.fromkeys(("trial_id", "fold", "seed", "status", *factors), object))
 
 
@@ -147,8 +150,10 @@ def labels_of(trials: pd.DataFrame, factors: Key) -> pd.Series:
 
 
 def _joined(labels: Key) -> str:
-    """Return several labels as one text; one with a space is quoted, so that no other labels have this text."""
-    return " ".join(v if len(labels) == 1 or " " not in v else json.dumps(v) for v in labels)
+    """Return several labels as one text. A label with a space is quoted, so that different labels differ as texts."""
+    if len(labels) == 1:
+        return labels[0]
+    return " ".join(json.dumps(text) if " " in text else text for text in labels)
 
 
 @dataclass(frozen=True)
@@ -159,13 +164,14 @@ class DecisionRule:
         design: How a cell is replicated.
         mode: Whether larger or smaller values are better.
         alpha: The chance of any false verdict.
-        question: The study's where the table is about its metric, else None: all comparisons are exploratory then.
+        question: The question of the study where the table is about its metric, else None: all comparisons are then
+            exploratory.
         margin: The smallest difference of interest, in units of the metric; None: nothing is called equivalent.
         reference: The arm that the others are compared with; None: every two arms are compared.
         interim: The looks at a study that grows or was extended.
-        family: Only comparisons of these arms have verdicts; empty: those of all arms.
+        family: The arms whose comparisons may have verdicts; empty: all arms.
         again: Ids of trials that were trained again with another result: no comparison with them has a verdict.
-        unpaired: Whether arms with less than two replicates in common are compared by all of their runs.
+        unpaired: Whether arms with less than two replicates in common are compared as two samples of runs.
     """
 
     design: Design = field(default_factory=Design)
@@ -180,14 +186,14 @@ class DecisionRule:
     unpaired: bool = False
 
 
-class _Found(NamedTuple):
-    """A comparison before it is judged: its place and sides, as `Pair` has them, and whether a verdict may stand."""
+class _PairEvidence(NamedTuple):
+    """A comparison before it is judged: place and sides as `Pair` has them, and whether it may have a verdict."""
 
     context: tuple[tuple[str, str], ...]
     a: str
     b: str
     evidence: Evidence
-    stands: bool
+    may_decide: bool
 
 
 def comparisons(
@@ -199,11 +205,11 @@ def comparisons(
 ) -> list[Pair]:
     """Return the comparisons of each two values of the compared factor in each context, the better value first.
 
-    With a reference each value is compared with the reference alone. The comparisons are the family of the study if the
-    layout answers its question, and those that the rule decides; its size counts what is planned.
+    With a reference each value is compared with the reference alone. Where the layout answers the study's question, the
+    comparisons that the rule may decide are its family, whose size counts what is planned; others are exploratory.
     """
     found = list(_evidence(trials, layout, rule, items))
-    # The family, by the arms that are planned in each cell, whether or not their trials have ended.
+    # The size of the family, by the arms that are planned in each cell, whether or not their trials have ended.
     decisive = layout.answers(rule.question)
     size = len(found)
     if decisive:
@@ -211,24 +217,26 @@ def comparisons(
         arms = [cell & {*(rule.family or cell)} for cell in planned]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
-    # How deep the worst collapse fell: what one arm shows, its rivals may do too.
-    deepest_fall = max((one.evidence.fell for one in found), default=0.0)
+    # Every arm may collapse as deep as the worst collapse of any arm.
+    deepest_fall = max((pair.evidence.fell for pair in found), default=0.0)
     interim = rule.interim if decisive else None
     bounds = _bounds(metric, trials["value"])
 
-    # Those with a verdict are judged together as the family, then the exploratory ones.
+    # First those that have a verdict are judged, together as the family; then the exploratory ones.
     judged_pairs: dict[int, Comparison] = {}
     for is_decisive in (True, False):
-        at = [i for i, one in enumerate(found) if (decisive and one.stands) == is_decisive]
-        evidence = [replace(found[i].evidence, fell=deepest_fall) for i in at]
-        # Earlier looks are asked for by the context, both sides and the evidence.
-        before = [interim.looks_before(*found[i][:4]) if interim is not None else 0 for i in at]
+        places = [i for i, p in enumerate(found) if (decisive and p.may_decide) == is_decisive]
+        evidence = [replace(found[i].evidence, fell=deepest_fall) for i in places]
+        looks = None
+        if interim is not None:
+            chosen = [found[i] for i in places]
+            looks = [interim.looks_before(p.context, p.a, p.b, p.evidence) for p in chosen]
         comparisons = judged(
-            evidence, family, rule.mode, decisive=is_decisive, looks=before, bounds=bounds
+            evidence, family, rule.mode, decisive=is_decisive, looks=looks, bounds=bounds
         )
-        judged_pairs |= dict(zip(at, comparisons, strict=True))
+        judged_pairs |= dict(zip(places, comparisons, strict=True))
 
-    # What looks say of each, why one has no verdict, and the better side first.
+    # In the order in which they were found: the verdict of looks, why a single run has none, the better side first.
     pairs = []
     for i, (context, a, b, now, _) in enumerate(found):
         comparison = judged_pairs[i]
@@ -245,8 +253,8 @@ def comparisons(
 
 def _evidence(
     trials: pd.DataFrame, layout: Layout, rule: DecisionRule, items: ItemValues | None
-) -> Iterator[_Found]:
-    """Yield each comparison that there is evidence for; it stands where the rule may decide it.
+) -> Iterator[_PairEvidence]:
+    """Yield each comparison that there is evidence for, with whether the rule lets it have a verdict.
 
     In each context, such as a dataset, every two sides are compared, or every side with the rule's reference.
     """
@@ -255,74 +263,92 @@ def _evidence(
     )
     for labels, part in groups_of(work, layout.context):
         context = tuple(zip(layout.context, labels, strict=True))
+        replicates, places = _places(part)
         column = {
             name: part[name].to_numpy()
             for name in ("value", "lost", "missing", "collapsed", "weight", "trial_id")
         }
-        # A number for each replicate: pairs are then found by arrays, in a study of 30,000 trials too.
-        keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
-        code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-        units = pd.DataFrame(list(code), columns=KEYS, dtype=object)
-        coded = np.array([code[key] for key in keys])
-        # where the trial of each (cell, fold, seed) stands; -1: nowhere
-        sides: dict[str, NDArray[np.intp]] = {}
-        for side in dict.fromkeys(part["side"]):
-            # Where a replicate has several trials the first one counts. Of equal indices NumPy keeps the value that is
-            # written last, so the rows are written backwards.
-            own_rows = np.flatnonzero(part["side"] == side)[::-1]
-            sides[str(side)] = np.full(len(code), -1)
-            sides[str(side)][coded[own_rows]] = own_rows
-
-        for a, b in pairs_of(sides, rule.reference):
-            # Replicates that both sides have, in the order of a's trials, and the evidence of their pairs.
-            in_both = np.flatnonzero((sides[a] >= 0) & (sides[b] >= 0))
-            in_both = in_both[np.argsort(sides[a][in_both])]
-            first = sides[a][in_both]
-            second = sides[b][in_both]
-            rows = units.iloc[in_both].assign(
-                a=column["value"][first],
-                b=column["value"][second],
-                failed_a=column["lost"][first],
-                failed_b=column["lost"][second],
-                missing_a=column["missing"][first],
-                missing_b=column["missing"][second],
-                collapsed_a=column["collapsed"][first],
-                collapsed_b=column["collapsed"][second],
-            )
-            trial_ids = column["trial_id"]
-            scores = None if items is None else _items(items, trial_ids[first], trial_ids[second])
-            weights = column["weight"][first] if (column["weight"] != 1).any() else None
-            result = None
-            if len(rows):
-                result = paired_evidence(
-                    rows, rule.design, mode=rule.mode, weights=weights, items=scores
-                )
+        for a, b in pairs_of(places, rule.reference):
+            # The replicates that both sides have, in the order of a's trials, and the evidence of these pairs.
+            in_both = np.flatnonzero((places[a] >= 0) & (places[b] >= 0))
+            in_both = in_both[np.argsort(places[a][in_both])]
+            first = places[a][in_both]
+            second = places[b][in_both]
+            paired = _paired(replicates.iloc[in_both], column, first, second, rule, items)
 
             # All trials of a and of b, and the values of those that finished.
-            own_rows_of = [sides[side][sides[side] >= 0] for side in (a, b)]
-            runs = [column["value"][at][np.isfinite(column["value"][at])] for at in own_rows_of]
-            # Where hardly a replicate is shared, the runs are two samples. Such runs were read from elsewhere, and a
-            # rule that takes them knows no arms that were added nor trials trained again: the comparison stands. An arm
-            # without a finished run gives none, paired or not.
-            if rule.unpaired and (result is None or result.common.n < 2):
-                lost_a, lost_b = (int(column["lost"][at].sum()) for at in own_rows_of)
-                apart = unpaired_evidence(runs[0], runs[1], (lost_a, lost_b), rule.mode)
-                if apart is not None:
-                    yield _Found(context, a, b, apart, stands=True)
-            elif result is not None:
-                # Finished trials that are in no pair have no partner.
-                finished = sum(map(len, runs))
+            trials_of_side = [places[side][places[side] >= 0] for side in (a, b)]
+            runs = [column["value"][at][np.isfinite(column["value"][at])] for at in trials_of_side]
+            # Runs with less than two replicates in common are two samples. They were read from elsewhere, where no arm
+            # is known to be added and no trial to be trained again, so that they may have a verdict.
+            if rule.unpaired and (paired is None or paired.common.n < 2):
+                lost_a, lost_b = (int(column["lost"][at].sum()) for at in trials_of_side)
+                two_samples = unpaired_evidence(runs[0], runs[1], (lost_a, lost_b), rule.mode)
+                if two_samples is not None:
+                    yield _PairEvidence(context, a, b, two_samples, may_decide=True)
+            elif paired is not None:
                 # Arms that were added, and trials trained again, after results were seen have no verdict.
-                stands = not rule.family or {a, b} <= {*rule.family}
-                stands = stands and rule.again.isdisjoint(trial_ids[[*first, *second]])
-                result = replace(result, unpaired=finished - 2 * result.pairs)
-                yield _Found(context, a, b, result, stands)
+                may_decide = not rule.family or {a, b} <= {*rule.family}
+                trained_again = not rule.again.isdisjoint(column["trial_id"][[*first, *second]])
+                # Finished trials that are in no pair have no partner.
+                unpaired = sum(map(len, runs)) - 2 * paired.pairs
+                evidence = replace(paired, unpaired=unpaired)
+                yield _PairEvidence(context, a, b, evidence, may_decide and not trained_again)
+
+
+def _places(part: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, NDArray[np.intp]]]:
+    """Return the replicates of a context, a row each, and by side where the trial of each replicate stands in `part`.
+
+    The frame has the columns `KEYS`. The second is side -> [replicates], with -1 where the side has no such trial.
+    """
+    # A number for each replicate: pairs are then found by arrays, fast enough for 30,000 trials.
+    keys = list(zip(part["cell"], part["fold"], part["seed"], strict=True))
+    code = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    coded = np.array([code[key] for key in keys])
+    places = {}
+    for side in dict.fromkeys(part["side"]):
+        # Where a replicate has several trials the first one counts. Of equal indices NumPy keeps the value that is
+        # written last, so the rows are written backwards.
+        rows = np.flatnonzero(part["side"] == side)[::-1]
+        places[str(side)] = np.full(len(code), -1)
+        places[str(side)][coded[rows]] = rows
+    return pd.DataFrame(list(code), columns=KEYS, dtype=object), places
+
+
+def _paired(
+    replicates: pd.DataFrame,
+    column: Mapping[str, NDArray[Any]],
+    first: NDArray[np.intp],
+    second: NDArray[np.intp],
+    rule: DecisionRule,
+    items: ItemValues | None,
+) -> Evidence | None:
+    """Return the evidence of pairs of trials, a row each of `replicates`; None where no pair has finished.
+
+    `first` and `second` say where the trials of a and of b stand in the arrays of `column`, name -> [trials].
+    """
+    if not len(replicates):
+        return None
+    of_sides = {}
+    for side, at in (("a", first), ("b", second)):
+        of_sides[side] = column["value"][at]
+        of_sides[f"failed_{side}"] = column["lost"][at]
+        of_sides[f"missing_{side}"] = column["missing"][at]
+        of_sides[f"collapsed_{side}"] = column["collapsed"][at]
+    ids = column["trial_id"]
+    return paired_evidence(
+        replicates.assign(**of_sides),
+        rule.design,
+        mode=rule.mode,
+        weights=column["weight"][first] if (column["weight"] != 1).any() else None,
+        items=None if items is None else _items(items, ids[first], ids[second]),
+    )
 
 
 def _items(items: ItemValues, first: Iterable[str], second: Iterable[str]) -> ItemScores:
-    """Return the difference a - b of each group of test items, row by row.
+    """Return the scores of pairs of trials: for each pair the difference a - b of each group of test items.
 
-    `first` and `second` have the ids of the trials of a and of b in each row.
+    `first` and `second` have the ids of the trials of a and of b.
     """
     differences: list[Any] = []
     parts: list[str] = []
@@ -342,60 +368,57 @@ Cells = dict[tuple[Key, Key], Cell]
 def marked(
     cells: Cells, layout: Layout, pairs: Sequence[Pair], mode: str, reference: str | None
 ) -> Cells:
-    """Return `cells` with marks by the verdicts of `pairs`; none where the comparisons are exploratory.
+    """Return `cells` with the marks that the verdicts of `pairs` give them; exploratory comparisons give none.
 
-    `best` is set where an arm is not shown to be worse than the best (where there is a reference, than any arm that it
-    was compared with), as soon as another one is worse. `mark` says what is worse than the best, or worse or better
-    than the `reference`, where there is one. With `mode` "max" larger means are better.
+    In each context the `best` cells are those that are not shown to be worse than the best mean; none where no cell is
+    shown to be worse. With a `reference`, worse is worse than any arm that the cell was compared with. `mark` is the
+    verdict against the best cell where it is "worse", or against the `reference` where it is "worse" or "better". With
+    `mode` "max" larger means are better.
     """
-    # (context, side, other side) -> the verdict on the first side.
-    verdicts: dict[tuple[Key, str, str], str] = {}
-    for pair in (pair for pair in pairs if pair.comparison.judgement is not None):
-        context = tuple(value for _, value in pair.context)
-        # Each verdict can be asked from either side.
-        verdicts[context, pair.a, pair.b] = pair.comparison.decision
-        verdicts[context, pair.b, pair.a] = pair.comparison.reversed().decision
-    result = dict(cells)
-    # Cells that are compared with each other share a context, the factors that are fixed: context -> side -> place.
+    # context -> side -> the sides that it is shown to be worse than; a side without a verdict is not there.
+    worse_than: dict[Key, dict[str, set[str]]] = {}
+    for pair in pairs:
+        if pair.comparison.judgement is not None:
+            beaten_by = worse_than.setdefault(tuple(value for _, value in pair.context), {})
+            beaten_by.setdefault(pair.a, set())
+            beaten_by.setdefault(pair.b, set())
+            if pair.comparison.decision == "worse":
+                beaten_by[pair.a].add(pair.b)
+            if pair.comparison.decision == "better":
+                beaten_by[pair.b].add(pair.a)
+    # context -> side -> (row, column) of its cell. Cells of one context are compared with each other.
     contexts: dict[Key, dict[str, tuple[Key, Key]]] = {}
     for place, cell in cells.items():
         value = dict(zip(layout.placed, (*place[0], *place[1]), strict=True))
         if cell.mean is not None:
             side = _joined(tuple(value[f] for f in layout.compared))
             contexts.setdefault(tuple(value[f] for f in layout.context), {})[side] = place
-    for context, every in contexts.items():
-        judged_sides = {side for where, side, _ in verdicts if where == context}
-        members = {side: place for side, place in every.items() if side in judged_sides}
-        if not members:
+
+    result = dict(cells)
+    sign = 1 if mode == "max" else -1
+    for context, beaten_by in worse_than.items():
+        places = {s: place for s, place in contexts.get(context, {}).items() if s in beaten_by}
+        if not places:
             continue
-        # The best cell is one that no other beats; where every one is beaten, the one with the best mean.
-        beaten = {
-            s
-            for s in members
-            if any(verdicts.get((context, s, other)) == "worse" for other in members)
-        }
-        best = (max if mode == "max" else min)(
-            [side for side in members if side not in beaten] or members,
-            key=lambda side: float(cells[members[side]].mean or 0.0),
+        # The best cell has the best mean of those that no other beats, or of all where every one is beaten.
+        best = max(
+            [side for side in places if beaten_by[side].isdisjoint(places)] or places,
+            key=lambda side: sign * float(cells[places[side]].mean or 0.0),
         )
-        # Which sides are shown to be worse: than the best, or with a reference than any that they were compared with.
-        against = [best] if reference is None else list(members)
-        worse = {
-            s for s in members if any(verdicts.get((context, s, o)) == "worse" for o in against)
-        }
-        for side, place in members.items():
-            verdict = verdicts.get((context, side, best if reference is None else reference), "")
-            mark = (
-                verdict
-                if verdict == "worse" or (verdict == "better" and reference is not None)
-                else ""
-            )
+        against = {best} if reference is None else set(places)
+        worse = [side for side in places if beaten_by[side] & against]
+        for side, place in places.items():
+            mark = ""
+            if (best if reference is None else reference) in beaten_by[side]:
+                mark = "worse"
+            elif reference is not None and side in beaten_by.get(reference, ()):
+                mark = "better"
             result[place] = replace(cells[place], best=bool(worse) and side not in worse, mark=mark)
     return result
 
 
 METHODS = {"sign-flip test": "sign-flip", "t-test": "t", "corrected t-test": "corrected t"}
-"""Test -> what the legend calls an interval that inverts it."""
+"""Test -> what the legend calls the interval that belongs to the test."""
 
 
 def build_table(
@@ -463,7 +486,7 @@ def _cells(
     links: Mapping[str, str],
     items: ItemValues | None,
 ) -> dict[tuple[Key, Key], Cell]:
-    """Return (row, column) -> cell: mean, interval, statuses and replicates."""
+    """Return the cells of the table by (row, column), without marks."""
     trials = trials.assign(cell=labels_of(trials, layout.pooled))
     split = len(layout.rows)  # a group's labels are those of its row, then those of its column
     cells = {}
@@ -477,26 +500,27 @@ def _cells(
         bounds = _bounds(metric, done["value"])
         why = "one replicate"
         if mean is not None and spread is not None:
-            # Where folds or cells lack trials, it is as wide as the interval of the mean of their means.
+            # The contrast is of the mean of means, those of folds or cells. Where some lack trials the cell's mean is
+            # another one, and the interval is moved to it.
             low, high = (
                 end + (mean - spread.difference) for end in spread.interval(rule.alpha, rule.alpha)
             )
             if bounds and math.isfinite(low):
                 if low <= bounds[0] and high >= bounds[1] and low < high:
-                    # It holds every value that the metric can have, and says nothing.
+                    # An interval with every value that the metric can have says nothing.
                     low = -math.inf
                     high = math.inf
                     why = freedom(spread.degrees)
                 else:
                     low = max(bounds[0], low)
                     high = min(bounds[1], high)
-        # Each trial of the cell by itself, for pages that show or link them; a value that is missing is None.
+        # Each trial of the cell by itself, for pages that show or link it.
+        columns = (part[name] for name in ("trial_id", "fold", "seed", "status", "value"))
         replicates = tuple(
-            Replicate(t, f, s, status, None if math.isnan(v) else float(v), links.get(t))
-            for t, f, s, status, v in zip(
-                *(part[c] for c in ("trial_id", "fold", "seed", "status", "value")), strict=True
-            )
+            Replicate(i, fold, seed, status, None if math.isnan(v) else float(v), links.get(i))
+            for i, fold, seed, status, v in zip(*columns, strict=True)
         )
+        no_interval = low is not None and math.isinf(low)
         cells[key[:split], key[split:]] = Cell(
             mean=mean,
             low=low,
@@ -504,9 +528,7 @@ def _cells(
             n=len(done),
             statuses=dict(Counter(part["status"])),
             replicates=replicates,
-            interval=_method(spread, rule.alpha)
-            if low is None or math.isfinite(low)
-            else NO_INTERVAL,
+            interval=NO_INTERVAL if no_interval else _method(spread, rule.alpha),
             no_interval=why,
             min=float(done["value"].min()) if len(done) else None,
             max=float(done["value"].max()) if len(done) else None,
@@ -516,16 +538,16 @@ def _cells(
 
 
 def _bounds(metric: str, values: "pd.Series[float]") -> tuple[float, float] | None:
-    """Return the smallest and largest value that the metric can have, where its name tells them; else None.
+    """Return the smallest and the largest value that a metric of this name can have; None where the name tells none.
 
-    None as well where one of `values` is beyond them: the name then means something else.
+    None too where any of `values` is beyond them: the name then means something else.
     """
     bounds = metric_range(metric)
     return bounds if bounds and values.dropna().between(*bounds).all() else None
 
 
 def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Contrast | None:
-    """Return what one arm's finished trials say of their mean: a contrast with 0 under the design; None without any."""
+    """Return the mean of one arm's finished trials as a contrast with 0 under the design; None without trials."""
     scores = None
     if items is not None:
         ids = list(done["trial_id"])
@@ -540,10 +562,11 @@ def _spread(done: pd.DataFrame, design: Design, items: ItemValues | None) -> Con
 
 def _over(done: pd.DataFrame, spread: Contrast) -> str:
     """What the replicates of a cell are: `5 folds x 2 seeds`, or `9 replicates on 5 folds` where some are missing."""
-    a_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
-    # Folds with different numbers of seeds: some trials are missing.
-    if spread.design.folds and len(set(a_fold.values())) > 1:
-        return f"{plural(a_fold.total(), 'replicate')} on {plural(len(a_fold), 'fold')}"
+    seeds_of_fold = Counter(fold for fold, _ in set(zip(done["fold"], done["seed"], strict=True)))
+    # Where folds have different numbers of seeds, some trials are missing.
+    if spread.design.folds and len(set(seeds_of_fold.values())) > 1:
+        replicates = plural(seeds_of_fold.total(), "replicate")
+        return f"{replicates} on {plural(len(seeds_of_fold), 'fold')}"
     return replicates_text(spread)
 
 

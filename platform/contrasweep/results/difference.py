@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from contrasweep.canonical import label
 from contrasweep.code import difference as code_difference
@@ -17,15 +17,25 @@ DEFAULT = "(default)"
 MAX_VALUES = 8
 """Values of a setting that are shown."""
 Kind = Literal["study", "arm", "setting", "space", "data", "code", "version"]
-# of a declaration, what is compared elsewhere or tells nothing
 ELSEWHERE = "name", "arms", "description", "labels"
-Entry = tuple[Kind, str, str, str]
-"""Its kind, its name, and its text on both sides."""
+"""Fields of a declaration that are compared elsewhere, or that change no result."""
+
+
+class _Entry(NamedTuple):
+    """One thing that differs: its kind, its name, and its text on both sides."""
+
+    kind: Kind
+    name: str
+    a: str
+    b: str
 
 
 @dataclass(frozen=True)
 class DifferenceRow:
-    """One thing that differs. `arms`: in which arms ("" where it is of the whole study); `a` and `b` as text."""
+    """One thing that differs: `a` and `b` are its text on both sides.
+
+    `arms` names the arms in which it differs; "" where it differs in the whole study, or in all of its arms.
+    """
 
     kind: Kind
     arms: str
@@ -36,7 +46,7 @@ class DifferenceRow:
 
 @dataclass(frozen=True)
 class StudyDifference:
-    """All that differs between `a` and `b`, and the sources that differ as a unified diff."""
+    """All that differs between the studies (or arms) `a` and `b`; `diff` is the unified diff of their sources."""
 
     a: str
     b: str
@@ -47,13 +57,16 @@ class StudyDifference:
 def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     """Compare two studies of a storage by the arms that both have, or two arms.
 
-    Settings are those that trials ran with, defaults included. One that a method leaves out of a trial's identity while
-    it has its default is shown as `(default)`.
+    Settings are those that trials ran with, defaults included. Where only one of two arms of the same trainable records
+    a setting, the other arm has its default, which is shown as `(default)`.
 
     Args:
         a: A study's name, or `STUDY:ARM`.
-        b: Another one; a study without arm has the arm of `a`.
-        storage: Where both lie.
+        b: Another one. Where only one of both names an arm, it is compared with the arm of the same name.
+        storage: The storage that has both studies.
+
+    Returns:
+        What differs, by kind.
 
     Raises:
         SpecError: There is no such study or arm, or the studies have no arm in common.
@@ -79,74 +92,76 @@ def study_difference(a: str, b: str, storage: str) -> StudyDifference:
     # What differs between the studies as a whole, whatever the arms.
     documents = first.document, other.document
     specs = ({k: v for k, v in d.spec.items() if k not in ELSEWHERE} for d in documents)
-    study_rows = [*_rows("study", *map(_flat, specs))]
+    of_studies = [*_entries("study", *map(_flat, specs))]
     if not (arm_a or arm_b):
-        study_rows += _rows("arm", *(dict.fromkeys(d.arms, "yes") for d in documents))
-    study_rows += _rows(
+        of_studies += _entries("arm", *(dict.fromkeys(d.arms, "yes") for d in documents))
+    of_studies += _entries(
         "data", *({data.name: data.digest[:12] for data in d.datasets} for d in documents)
     )
 
-    # What differs between arms: each entry with the arms that it is true of, and each diff of code once.
-    by_entry: dict[Entry, list[str]] = {entry: [] for entry in study_rows}
+    # What differs between arms: by entry the arms in which it differs, and each diff of code once.
+    arms_of: dict[_Entry, list[str]] = {entry: [] for entry in of_studies}
     diffs: dict[str, None] = {}
     for x, y in pairs:
         entries, diff = _of_arms(first, x, other, y)
         diffs[diff] = None
         for entry in entries:
-            by_entry.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
-    rows = [
-        # What differs in all of several arms is said of none of them.
-        DifferenceRow(kind, "" if 1 < len(pairs) == len(arms) else ", ".join(arms), *texts)
-        for (kind, *texts), arms in sorted(
-            by_entry.items(), key=lambda item: get_args(Kind).index(item[0][0])
-        )
-    ]
+            arms_of.setdefault(entry, []).append(x if x == y else f"{x} and {y}")
+    rows = []
+    for entry in sorted(arms_of, key=lambda entry: get_args(Kind).index(entry.kind)):
+        # What differs in all of several arms needs no names of arms.
+        in_all = 1 < len(pairs) == len(arms_of[entry])
+        arms = "" if in_all else ", ".join(arms_of[entry])
+        rows.append(DifferenceRow(entry.kind, arms, entry.name, entry.a, entry.b))
     return StudyDifference(a, b, tuple(rows), "".join(diffs))
 
 
-def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[Entry], str]:
-    """Return what differs between arm `x` of one study and arm `y` of another, and the unified diff of their code."""
+def _of_arms(first: Results, x: str, other: Results, y: str) -> tuple[list[_Entry], str]:
+    """Return what differs between arm `x` of study `first` and arm `y` of `other`, and the diff of their code.
+
+    The diff is "" where the code is the same, or was not kept.
+    """
+    # What was declared, and what the trials of both arms ran with.
     sides = _records(first, x), _records(other, y)
     trainables = [{"trainable": _values(record.trainable for record in side)} for side in sides]
     spaces = (
         _flat({"space": results.document.space(arm)}) for results, arm in ((first, x), (other, y))
     )
     settings = [_joined(dotted.flatten(record.config) for record in side) for side in sides]
-    # Of one trainable, a setting that is missing on one side has its default there.
+    # Of the same trainable, a setting that is missing on one side has its default there.
     if all(sides) and trainables[0] == trainables[1]:
         settings = [
             {key: side.get(key, DEFAULT) for key in {**settings[0], **settings[1]}}
             for side in settings
         ]
+    versions = (_joined(record.versions for record in side) for side in sides)
     entries = [
-        *_rows("arm", *trainables),
-        *_rows("arm", _flat(first.document.start(x)), _flat(other.document.start(y))),
-        *_rows("setting", *settings),
-        *_rows("space", *spaces),
+        *_entries("arm", *trainables),
+        *_entries("arm", _flat(first.document.start(x)), _flat(other.document.start(y))),
+        *_entries("setting", *settings),
+        *_entries("space", *spaces),
+        *_entries("version", *versions),
     ]
 
-    # Code and versions of packages: sources are read only where the digests differ.
-    versions = (_joined(record.versions for record in side) for side in sides)
-    # An arm's code is that of its trial that ended last.
+    # The code of both arms, each that of the trial which ended last. Sources are read only where the digests differ.
     codes = [
         max(side, key=lambda record: record.ended).code.digest if side else "" for side in sides
     ]
     if codes[0] == codes[1]:
-        return [*entries, *_rows("version", *versions)], ""
-    old, new = (
-        read_sources(results.records, code)
-        for results, code in zip((first, other), codes, strict=True)
-    )
-    changes = (
-        None if old is None or new is None else code_difference(old, new, (first.name, other.name))
-    )
-    changed = "sources were not kept" if changes is None else str(changes)
-    code: Entry = ("code", changed, codes[0] or NONE, codes[1] or NONE)
-    return [*entries, code, *_rows("version", *versions)], "" if changes is None else changes.diff
+        return entries, ""
+    old = read_sources(first.records, codes[0])
+    new = read_sources(other.records, codes[1])
+    changed = "sources were not kept"
+    diff = ""
+    if old is not None and new is not None:
+        changes = code_difference(old, new, (first.name, other.name))
+        changed = str(changes)
+        diff = changes.diff
+    return [*entries, _Entry("code", changed, codes[0] or NONE, codes[1] or NONE)], diff
 
 
 def _records(results: Results, arm: str) -> list[Record]:
-    """The trials of an arm that ran; those of its search where it was not confirmed yet."""
+    """Return the records of an arm's trials in the table; where there are none, of its trials in the search."""
     confirmed = [record for record in results.trial_records.values() if record.arm == arm]
     return confirmed or [record for record in results.search_records.values() if record.arm == arm]
 
@@ -170,12 +185,13 @@ def _values(values: Iterable[str]) -> str:
 
 
 def _flat(declared: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings of a declaration by dotted key, as tables show them."""
+    """Return the values of a nested mapping by dotted key, as the text that tables show."""
     return {key: label(value) for key, value in dotted.flatten(declared).items()}
 
 
-def _rows(kind: Kind, first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Entry]:
+def _entries(kind: Kind, first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[_Entry]:
     """Yield an entry of this kind for each name whose text differs; a side that lacks the name has `NONE`."""
-    for key in {**first, **other}:
-        if (a := first.get(key, NONE)) != (b := other.get(key, NONE)):
-            yield kind, key, a, b
+    for name in {**first, **other}:
+        entry = _Entry(kind, name, first.get(name, NONE), other.get(name, NONE))
+        if entry.a != entry.b:
+            yield entry

@@ -37,7 +37,7 @@ Context = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison of arm `a` with `b` in one context, and its evidence."""
+    """A comparison of arm `a` with arm `b` in one context, and its evidence."""
 
     context: Context
     a: str
@@ -51,7 +51,7 @@ class Compared:
 
 
 def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
-    """Judge the study's comparisons once the trials up to `stage` have ended, and return a line about it for people.
+    """Judge the study's comparisons once the trials up to `stage` have ended, and return a sentence about the look.
 
     The look is written to the study's log of looks. The study must have declared `replicates`.
     """
@@ -60,17 +60,18 @@ def take_look(plan: Plan, stage: Stage, records: StudyRecords) -> str:
     log = read_looks(records) or LookLog(declared.spending, declared.of)
     results = Results.load(plan.study.name, records.storage)
     pairs = compared(results)
-    # The family of the table, at the alpha that confirmations before this one leave.
+    # The family of the table. Each earlier confirmation of the study divides its alpha by `LOOK`.
     family = next(
         (pair.comparison.family for pair in results.answer.pairs if pair.judged), Family(0)
     )
-    again = max(0, len(read_confirmations(records)) - 1)
-    family = replace(family, alpha=family.alpha / LOOK**again)
+    earlier = max(0, len(read_confirmations(records)) - 1)
+    family = replace(family, alpha=family.alpha / LOOK**earlier)
     bounds = metric_range(results.metric)
     look, open_cells = judge_look(
         pairs, stage, log, declared, family, results.document.mode, bounds
     )
     write_looks(records, log.with_look(look))
+    # The sentence: how many comparisons are decided, futile or open, and how many cells go on.
     counts = Counter(_SAID[entry.decision] for entry in look.comparisons)
     summary = ", ".join(f"{count} {word}" for word, count in counts.items())
     following = (
@@ -88,27 +89,25 @@ def judge_look(
     mode: Literal["max", "min"] = "max",
     bounds: tuple[float, float] | None = None,
 ) -> tuple[LookTaken, list[Cell]]:
-    """Return the look that is due at `stage`, after those of `log`, and the cells that go on.
+    """Return the look that is due at `stage`, after those of `log`, and the cells that train further replicates.
 
-    `pairs` are all comparisons of the `family`, `declared` how the study grows. `bounds` are the least and the largest
-    value of the metric, where these are known.
+    `pairs` are all comparisons of the `family`; `declared` says how the study grows. `bounds` are the least and the
+    largest value of the metric; None where they are not known.
     """
     last = stage.time >= 1
     after = _after_look(
         pairs, log, planned_looks(declared, log, stage), family, mode, declared, bounds, last
     )
-    # A cell goes on while any comparison with its arm is open: of this cell, or over all cells.
-    wanted = {
-        (entry.context, arm)
-        for entry in after
-        if entry.decision == "open"
-        for arm in (entry.a, entry.b)
-    }
+    # A cell goes on while any comparison with its arm is open: in this cell, or over all cells (context ()).
+    open_arms = set()
+    for entry in after:
+        if entry.decision == "open":
+            open_arms |= {(entry.context, entry.a), (entry.context, entry.b)}
     open_cells = []
     stopped = []
     for cell in stage.open:
         contexts = ((), tuple((axis, label(value)) for axis, value in cell.axes.items()))
-        if not last and any((context, cell.arm) in wanted for context in contexts):
+        if not last and any((context, cell.arm) in open_arms for context in contexts):
             open_cells.append(cell)
         else:
             stopped.append(cell_name(cell.arm, cell.axes))
@@ -125,7 +124,7 @@ _SAID = {
     "futile": "futile",
     "open": "open",
 }
-"""How the line on a look counts each decision."""
+"""Decision -> the word under which the sentence on a look counts it."""
 
 
 def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
@@ -137,8 +136,8 @@ def planned_looks(declared: Replicates, log: LookLog, stage: Stage) -> Looks:
 
 
 def compared(results: Results) -> list[Compared]:
-    """Return the comparisons that the study decides, as far as they have replicates in common."""
-    # A turned comparison is of b against a, and its evidence still of a against b.
+    """Return the comparisons that the study decides, of those whose arms have replicates in common."""
+    # The table has the better arm first. The evidence keeps its order, in which a turned comparison has b first.
     return [
         Compared(p.context, p.b, p.a, p.comparison.evidence)
         if p.comparison.turned
@@ -150,10 +149,11 @@ def compared(results: Results) -> list[Compared]:
 
 @dataclass(frozen=True)
 class _Tested:
-    """A comparison at a look.
+    """A comparison at the present look.
 
-    `history` is what the looks before made of it, of which `past` is the newest. `level` chose its test. The p-values
-    are those of its new replicates; None without new replicates, as it is not tested again then.
+    `history` has the entry of each earlier look (None where the look has none), and `past` is the newest entry. `level`
+    is the level that chose the test. The two p-values are of the present look; None where the comparison has no new
+    replicates, as it is then not tested again.
     """
 
     compared: Compared
@@ -175,19 +175,19 @@ class _Tested:
     ) -> Self:
         """Return the comparison `compared` at the look that follows those of `log`.
 
-        `looks` are all of the study's, `inflation` is what p-values at looks are multiplied by (`Looks.t_inflation`).
+        `looks` are all looks of the study; `inflation` multiplies the p-values of looks (`Looks.t_inflation`).
         """
         evidence = compared.evidence
         history = log.history(compared.key)
         past = log.latest.get(compared.key)
-        # It is tested where it has more pairs of trials than at its newest look.
+        # The comparison is tested where it has more pairs of trials than at its newest look.
         fresh = past is None or evidence.gaps.planned > past.pairs
         tested_at = [
             k
             for k, earlier in enumerate(history)
             if earlier is not None and earlier.p_value is not None
         ]
-        # The level of the first step chooses each comparison's test, at the look that its data are of.
+        # The level of the first step chooses the test: at the present look, or at the one that tested it last.
         look = len(log.looks) if fresh else max(tested_at)
         level = looks.level_at(family.level / inflation, look)
         p_value = evidence.p_value(level, mode) if fresh else None
@@ -199,21 +199,21 @@ class _Tested:
         return cls(compared, history, past, level, p_value, equivalence_p)
 
     @property
-    def kept(self) -> LookAt | None:
-        """The newest look's entry where no replicates are new since, so that it stands; else None."""
+    def repeated(self) -> LookAt | None:
+        """The newest entry of the log where there are no new replicates since, so that it is repeated; else None."""
         return self.past if self.p_value is None else None
 
     @property
     def decided(self) -> bool:
-        """Whether an earlier look decided it: a verdict stays."""
+        """Whether an earlier look decided the comparison, whose verdict then stays."""
         return self.past is not None and self.past.decision in VERDICTS
 
     @property
     def difference(self) -> float:
-        """The estimated difference: of the latest look that tested it, or of all data if none did."""
-        return (
-            self.compared.evidence.common.difference if self.kept is None else self.kept.difference
-        )
+        """The estimated difference: of all data where they are tested now, else that of the newest entry."""
+        if self.repeated is not None:
+            return self.repeated.difference
+        return self.compared.evidence.common.difference
 
     def p_values(self, name: Literal["p_value", "equivalence_p"]) -> list[float]:
         """Return the p-values called `name` of every look, the present one last.
@@ -227,6 +227,7 @@ class _Tested:
 
     def entry(self, standing: Standing, ready: bool, mode: Literal["max", "min"]) -> LookAt:
         """Return what the log keeps of the comparison; without an interval where it is not `ready` for a verdict."""
+        # Fields by position: the comparison, its numbers, its p-values, the level that chose the test, the decision.
         compared = self.compared
         ends = (
             compared.evidence.interval(standing.level, self.level, mode)
@@ -237,7 +238,7 @@ class _Tested:
             compared.context,
             compared.a,
             compared.b,
-            compared.evidence.gaps.planned if self.kept is None else self.kept.pairs,
+            compared.evidence.gaps.planned if self.repeated is None else self.repeated.pairs,
             self.difference,
             *LookAt.ends(*ends),
             self.p_value,
@@ -259,14 +260,14 @@ def _after_look(
     bounds: tuple[float, float] | None,
     last: bool,
 ) -> tuple[LookAt, ...]:
-    """Return every comparison after this look: what has new replicates is tested, what has a verdict keeps it.
+    """Return the log's entry of every comparison at this look.
 
-    Before the `last` look a verdict waits that collapses of trainings to come could overturn, and the rest is judged
-    without it.
+    Comparisons with new replicates are tested, and those with a verdict keep it. Before the `last` look no verdict is
+    given that later trainings could overturn by collapsing.
     """
     if not pairs:
         return ()
-    # Looks at t statistics of growing seeds exceed alpha a little. Those of folds keep their folds, and err less.
+    # Looks at t statistics of growing seeds exceed alpha a little. Looks over folds keep their folds, and err less.
     of_seeds = not any(
         c.evidence.common.design.folds or c.evidence.common.design.items for c in pairs
     )
@@ -287,12 +288,13 @@ def _after_look(
     standings = judged_now()
     ready = [True] * len(tested)
     if not last:
-        # Ready is what was decided before (it stays so), what has no verdict, and a verdict that collapses cannot turn.
+        # A comparison is ready where it was decided before, where it has no verdict, and where collapses could not
+        # overturn its verdict. With those that must wait the family is judged again.
         ready = [
             test.decided
-            or s.decision not in VERDICTS
-            or test.compared.evidence.early(s.decision, mode, family.margin, bounds)
-            for test, s in zip(tested, standings, strict=True)
+            or standing.decision not in VERDICTS
+            or test.compared.evidence.early(standing.decision, mode, family.margin, bounds)
+            for test, standing in zip(tested, standings, strict=True)
         ]
         standings = judged_now(early=ready)
     judged = zip(tested, standings, ready, strict=True)
@@ -316,23 +318,24 @@ UNIT = "replicates"
 
 
 def count_look(plan: Plan, records: StudyRecords) -> None:
-    """Record that the user saw the table before extending a study of fixed size by `plan`.
+    """Add a look to the log of a study of fixed size that `plan` extends: the user has seen the table before.
 
-    It counts as a look where all trials have ended and cells get more replicates. Where `plan` takes an earlier
-    extension back before any of its trials has ended, the look that was counted for it is removed. Does nothing for a
-    study with `replicates`, which counts its looks itself, for a new study, and where `plan` is the one that was
-    declared last.
+    A look is added where all trials have ended and `plan` gives cells more replicates. Where `plan` takes an earlier
+    extension back before any of its trials has ended, the look that was added for that extension is removed.
+
+    Nothing is done for a study with `replicates`, which logs its looks itself, for a new study, and where `plan` is the
+    plan that was declared last.
     """
     document = records.document()
     if plan.study.replicates is not None or document is None or document.plan_digest == plan.digest:
         return
     log = read_looks(records) or LookLog(EXTENDED, UNIT)
     results = Results.load(plan.study.name, records.storage)
-    # As many replicates as at the last look: the extension that counted it has added nothing, and is withdrawn.
+    # No more replicates than at the last look, neither recorded nor planned: the extension after it is taken back.
     if log.looks and max(_recorded(results), _replicates(plan)) <= log.looks[-1].replicates:
         write_looks(records, replace(log, looks=log.looks[:-1]))
         return
-    # The replicates of the largest cell: a look at them counts once, and where all trials have ended.
+    # A look counts once at a number of replicates, that of the largest cell, and only where all trials have ended.
     ended = results.planned["trial_id"].isin(list(results.trial_records))
     present = (
         int(results.planned.groupby(["arm", *results.axes], dropna=False).size().max())
@@ -346,7 +349,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
     ):
         return
     judged = [pair.comparison for pair in results.answer.pairs if pair.judged]
-    # Where what a seed changes is unknown, no comparison had a test, and so no look was taken.
+    # Where nobody knows how much a seed changes, no comparison had a test, and so no look was taken.
     if any(not comparison.evidence.common.seed_unknown for comparison in judged):
         write_looks(records, log.with_look(look_before(compared(results), judged, log, present)))
 
@@ -354,10 +357,11 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 def look_before(
     pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
-    """Return the entry for a look at the table with this many `replicates`.
+    """Return the log's look at a table with this many `replicates`.
 
-    `known` are the comparisons of `pairs` with their verdicts, `log` has the looks before.
+    `known` are the comparisons of `pairs`, one by one, with their verdicts; `log` has the earlier looks.
     """
+    # Each comparison in the order of its evidence, as `pairs` have it.
     in_order = [c.reversed() if c.turned else c for c in known]
     comparisons = tuple(
         LookAt(
@@ -384,21 +388,20 @@ def look_before(
 
 
 def _recorded(results: Results) -> int:
-    """Return the largest number of recorded replicates that any cell has.
+    """Return the largest number of replicates with a record that any cell has.
 
-    Of a search a cell is an arm, and its confirmations alone are replicates.
+    In a sweep an arm is a cell, and the trials of its confirmation are its replicates.
     """
     if results.document.search is not None:
         records = {**results.search_records, **results.trial_records}.values()
-        return max(
-            Counter(r.arm for r in records if r.notes.phase is Phase.CONFIRM).values(), default=0
-        )
+        arms = Counter(record.arm for record in records if record.notes.phase is Phase.CONFIRM)
+        return max(arms.values(), default=0)
     rows = results.planned[results.planned["trial_id"].isin(list(results.trial_records))]
     return int(rows.groupby(["arm", *results.axes], dropna=False).size().max()) if len(rows) else 0
 
 
 def _replicates(plan: Plan) -> int:
-    """Return the number of trials of the largest cell; of a sweep, those of a confirmation."""
+    """Return the number of trials of the plan's largest cell; of a sweep, the replicates of a confirmation."""
     if isinstance(plan, SweepPlan):
         return len(plan.replicates)
     return max((len(cell.trials) for cell in plan.cells), default=0)

@@ -24,37 +24,38 @@ SAME_DATA = 1e-9
 
 
 def decided_before(log: LookLog, context: Context, a: str, b: str, pairs: int) -> Decided | None:
-    """Return what an earlier look decided of `a` against `b`; None where none did.
+    """Return what an earlier look decided of `a` against `b`; None where no look decided anything.
 
-    It is the first look that decided anything with fewer than `pairs` pairs of trials: one with as many is the present
-    one.
+    It is the first look that decided anything with fewer than `pairs` pairs of trials. A look with as many pairs is the
+    present one.
     """
-    for number, (look, comparison) in enumerate(
-        zip(log.looks, log.history((context, frozenset((a, b)))), strict=True), 1
-    ):
-        if comparison is not None and comparison.pairs < pairs and comparison.decision in VERDICTS:
-            # Of arms that are equivalent the p is that of equivalence; else that of no difference.
-            equivalent = comparison.decision == "equivalent"
+    history = log.history((context, frozenset((a, b))))
+    for number, (look, entry) in enumerate(zip(log.looks, history, strict=True), start=1):
+        if entry is not None and entry.pairs < pairs and entry.decision in VERDICTS:
+            # The p is that of equivalence for arms that are equivalent, else that of no difference.
+            p_value = entry.adjusted_p
+            if entry.decision == "equivalent":
+                p_value = entry.adjusted_equivalence_p or 1.0
             decided = Decided(
                 number,
                 look.replicates,
                 log.unit,
-                comparison.decision,  # type: ignore[arg-type]
-                comparison.difference,
-                *comparison.interval,
-                comparison.adjusted_equivalence_p or 1.0 if equivalent else comparison.adjusted_p,
+                entry.decision,  # type: ignore[arg-type]
+                entry.difference,
+                *entry.interval,
+                p_value,
                 look.margin,
             )
-            return decided if comparison.a == a else decided.reversed()
+            return decided if entry.a == a else decided.reversed()
     return None
 
 
 @dataclass(frozen=True)
 class InterimVerdicts:
-    """Verdicts of a study that grows, to at most `most` replicates (`unit`: seeds or repeats).
+    """Verdicts of a study that grows to at most `most` seeds or repeats (`unit`).
 
-    `log` has its looks (None: none yet). `again` counts earlier confirmations of the study: each divides the alpha of
-    the next by `LOOK`, which is four.
+    `log` has the looks at the study so far (None: no look yet). `again` counts earlier confirmations of the study: each
+    divides the alpha of the next by `LOOK`, which is four.
     """
 
     log: LookLog | None
@@ -64,26 +65,26 @@ class InterimVerdicts:
 
     @classmethod
     def of(cls, spec: Config, records: StudyRecords, again: int = 0) -> Self | None:
-        """Return the looks at a study that was declared as `spec`; None where it has a fixed number of replicates."""
+        """Return the verdicts of a study declared as `spec`; None where its number of replicates is fixed."""
         declared = spec.get("replicates")
         return (
             cls(read_looks(records), declared["of"], declared["most"], again) if declared else None
         )
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """Return 0, because no earlier look makes a comparison stricter: its last look says what stands."""
+        """Return 0: no earlier look divides the level of a comparison, whose verdict is that of its last look."""
         return 0
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison with verdict, interval and p of the look at exactly these data.
+        """Return the comparison with the verdict, interval and p of the look at exactly its data.
 
-        Between looks it has no verdict. An exploratory comparison is returned as it is.
+        Where no look had these data it has no verdict. An exploratory comparison is returned as it is.
         """
         now = comparison.judgement
         if now is None:
             return comparison
         evidence = comparison.evidence
-        stands = self.log.latest.get((context, frozenset((a, b)))) if self.log else None
+        entry = self.log.latest.get((context, frozenset((a, b)))) if self.log else None
         before = (
             decided_before(self.log, context, a, b, evidence.gaps.planned) if self.log else None
         )
@@ -97,33 +98,34 @@ class InterimVerdicts:
             equivalence_p=None,
             looked_p=1.0,
             gaps_decide=False,
-            reason="no look yet" if stands is None else "between looks",
+            reason="no look yet" if entry is None else "between looks",
             before=before,
         )
-        if stands is None:
+        if entry is None:
             return replace(comparison, judgement=waiting)
-        # The look has the pair in its own order.
-        low, high = stands.interval
-        difference = stands.difference
-        if stands.a != a:
+        # The log's entry may be of b against a.
+        low, high = entry.interval
+        difference = entry.difference
+        if entry.a != a:
             low, high, difference = -high, -low, -difference
-        # A verdict holds for the data of its look: here are more trials, or some came out otherwise since.
+        # The data are others than those of the look where trials were added, or have another result since.
         common = evidence.common
-        apart = abs(difference - common.difference) > SAME_DATA * (
+        changed = abs(difference - common.difference) > SAME_DATA * (
             abs(difference) + common.standard_error
         )
-        if evidence.gaps.planned != stands.pairs or evidence.gaps.pending or apart:
+        if evidence.gaps.planned != entry.pairs or evidence.gaps.pending or changed:
             return replace(comparison, judgement=waiting)
+        # Why there is no verdict, where noise alone is not the reason.
+        reason = ""
+        if entry.decision == "futile":
+            reason = f"futile: {self.most} {self.unit} would hardly decide it"
+        elif entry.decision == "open" and not self.over:
+            reason = "open" if entry.low is not None else f"open{TOO_EARLY}"
         # The numbers of the look; each p is multiplied for earlier confirmations of the study.
         factor = LOOK**self.again
         verdict = verdict_of(low, high, comparison.family.margin, comparison.mode)
-        reason = ""
-        if stands.decision == "futile":
-            reason = f"futile: {self.most} {self.unit} would hardly decide it"
-        elif stands.decision == "open" and not self.over:
-            reason = f"open{'' if stands.low is not None else TOO_EARLY}"
-        p_value = min(1.0, factor * stands.adjusted_p)
-        equivalence_p = stands.adjusted_equivalence_p
+        p_value = min(1.0, factor * entry.adjusted_p)
+        equivalence_p = entry.adjusted_equivalence_p
         if equivalence_p is not None:
             equivalence_p = min(1.0, factor * equivalence_p)
         judgement = replace(
@@ -134,7 +136,7 @@ class InterimVerdicts:
             low=low,
             high=high,
             equivalence_p=equivalence_p,
-            level=stands.level,
+            level=entry.level,
             reason=reason,
         )
         return replace(comparison, judgement=judgement)
@@ -146,7 +148,7 @@ class InterimVerdicts:
 
     @property
     def finished(self) -> bool:
-        """Whether no look is to come: the last one was taken, or nothing is open."""
+        """Whether no look is to come: the last look was taken, or no comparison is open."""
         looks = self.log.looks if self.log else ()
         return self.over or (
             bool(looks)
@@ -176,31 +178,30 @@ class InterimVerdicts:
 
 @dataclass(frozen=True)
 class ExtensionVerdicts:
-    """The looks at a study of a fixed size that was extended once its trials had ended.
+    """Verdicts of a study of a fixed size that was extended once its trials had ended.
 
-    The first look had the whole of alpha. Each later one has a quarter of the level of the one before, so that any
-    number of them errs with less than 4/3 alpha (1 + 1/4 + 1/16 + ...).
+    The first look has the whole of alpha, and each later look a quarter of the level of the look before. So any number
+    of looks has a false verdict with a chance of less than 4/3 alpha (1 + 1/4 + 1/16 + ...).
     """
 
     log: LookLog
-    spent: int = 0  # later declarations, and confirmations, that counted as looks
+    spent: int = 0  # how many later declarations and confirmations count as looks
 
     @classmethod
     def of(cls, records: StudyRecords, spent: int = 0) -> Self | None:
-        """Return the looks at a study that was extended; None for any other study.
+        """Return the verdicts of a study that was looked at before; None where this is the first look.
 
-        A study of which `spent` declarations or confirmations count as looks is one too.
+        `spent` counts the declarations and confirmations that were looks, beside those of the log.
         """
-        # A log of another kind is of a study that grew, and was declared with a fixed size since.
         log = read_looks(records)
-        log = (
-            log if log is not None and log.spending == EXTENDED else LookLog(EXTENDED, "replicates")
-        )
+        # A log of another kind is of a study that grew, and was declared with a fixed size since.
+        if log is None or log.spending != EXTENDED:
+            log = LookLog(EXTENDED, "replicates")
         return cls(log, spent) if log.looks or spent else None
 
     @property
     def looks(self) -> int:
-        """How many looks there were before, declarations and confirmations that count as one included."""
+        """How many looks there were before, with the declarations and confirmations that count as looks."""
         return len(self.log.looks) + self.spent
 
     @property
@@ -210,11 +211,11 @@ class ExtensionVerdicts:
 
     @property
     def unit(self) -> str:
-        """What the looks count: `replicates`."""
+        """What the number at a look counts: `replicates`."""
         return self.log.unit
 
     def looks_before(self, context: Context, a: str, b: str, evidence: Evidence) -> int:
-        """Return how many looks this comparison had with fewer replicates. Each divides its level by four."""
+        """Return how many looks the comparison had with fewer replicates: each divides its level by four."""
         history = self.log.history((context, frozenset((a, b))))
         return self.spent + sum(
             comparison is not None and comparison.pairs < evidence.gaps.planned
@@ -222,7 +223,7 @@ class ExtensionVerdicts:
         )
 
     def verdict_on(self, context: Context, a: str, b: str, comparison: Comparison) -> Comparison:
-        """Return the comparison of all data, with the verdict that an earlier look gave, if one did."""
+        """Return the comparison of all data, with the decision of an earlier look beside it, if one decided."""
         before = decided_before(self.log, context, a, b, comparison.evidence.gaps.planned)
         if comparison.judgement is None or before is None:
             return comparison

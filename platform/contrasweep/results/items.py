@@ -20,9 +20,9 @@ THREADS = 16
 
 
 class ItemReader:
-    """Reads the per-item scores of trials by trial id, each file once.
+    """Reads the scores of trials' test items by trial id, each file once.
 
-    If `remote`, several files are fetched in parallel once it is known which will be needed.
+    If `remote`, `ahead` fetches several files in parallel.
     """
 
     def __init__(self, read: Items, *, remote: bool) -> None:
@@ -37,7 +37,7 @@ class ItemReader:
         return self._known[trial_id]
 
     def ahead(self, trial_ids: Iterable[str]) -> None:
-        """Read the items of trials that will be asked for, so that later calls find them."""
+        """Read the items of these trials in parallel where files are `remote`, so that later calls find them."""
         missing = [trial_id for trial_id in dict.fromkeys(trial_ids) if trial_id not in self._known]
         if self.remote and len(missing) > 1:
             with ThreadPoolExecutor(THREADS) as pool:
@@ -46,11 +46,11 @@ class ItemReader:
 
 @dataclass(frozen=True)
 class ItemValues:
-    """The scores of test items of trials on one split.
+    """The scores of test items of trials on one split; where nothing groups items, each is a group of its own.
 
-    `means` has by trial id the mean score of each group of items, in an order that all trials of one test part share.
-    `parts` is the test part of each trial, as the digest of its dataset, and `sizes` has by test part the number of
-    items of each group.
+    `means` is trial id -> mean score of each group of items [groups]; all trials of one test part have the same groups
+    in the same order. `parts` is trial id -> the trial's test part, as the digest of its dataset. `sizes` is test part
+    -> number of items of each group [groups].
     """
 
     means: Mapping[str, NDArray[np.float64]]
@@ -59,21 +59,21 @@ class ItemValues:
 
 
 SAME = 1e-6
-"""A metric is the mean of its items' scores where it equals it to this relative difference."""
+"""A metric is the mean of its items' scores if both are equal up to this relative difference."""
 
 
 def item_values(
     items: Items, frame: pd.DataFrame, records: Mapping[str, Record], metric: str
 ) -> ItemValues | None:
-    """Return the mean score of each group of test items (or item, where nothing groups them) of every finished trial.
+    """Return the scores called `metric` of the test items of every finished trial of `frame`.
 
-    None where a finished trial left no score called `metric`, trials of one dataset disagree about their items, or the
-    metric is not the mean of the scores: then replicates are seeds alone.
+    None where replicates are seeds alone: a finished trial has no such scores, the metric is not their mean, trials of
+    one dataset have different items, or a test part has a single group.
     """
     means = {}
     parts = {}
     sizes = dict[str, np.ndarray]()
-    names: dict[str, list[str]] = {}
+    groups_of_part: dict[str, list[str]] = {}  # test part -> the group of each item
     done = [
         str(trial)
         for trial, status in zip(frame["trial_id"], frame["status"], strict=True)
@@ -82,7 +82,7 @@ def item_values(
     if any(metric not in records[trial].items for trial in done):
         return None
     for number, trial in enumerate(done):
-        # after the first one, which may say that none is wanted
+        # The other files are fetched once the first trial has shown that scores are needed.
         if number == 1 and isinstance(items, ItemReader):
             items.ahead(done)
         record = records[trial]
@@ -94,26 +94,28 @@ def item_values(
         if not math.isclose(float(values.mean()), reported, rel_tol=SAME, abs_tol=SAME):
             return None
 
-        # The groups of the items, which all trials of one dataset must have alike.
-        part = record.data.digest
-        column = f"{metric.rpartition('/')[0]}/{GROUP}"  # of a score that was computed afterwards
+        # The group of each item. A score DATASET/NAME, which was computed afterwards, has groups of its own.
+        column = f"{metric.rpartition('/')[0]}/{GROUP}"
         if column not in scored and len(scored.get(GROUP, ())) == len(values):
             column = GROUP
-        group_names = enumerate(scored.get(column, [None] * len(values)))
-        groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in group_names]
-        if names.setdefault(part, groups) != groups and (
-            column in scored or len(names[part]) != len(groups)
-        ):
+        names = enumerate(scored.get(column, [None] * len(values)))
+        groups = [f"item {i}" if name in NAMELESS else str(name) for i, name in names]
+        # All trials of one dataset must have the same groups; a trial that names none must have as many items.
+        part = record.data.digest
+        known = groups_of_part.setdefault(part, groups)
+        if known != groups and (column in scored or len(known) != len(groups)):
             return None
 
         # The mean of each group, in the order in which the groups are first met.
-        codes = {name: i for i, name in enumerate(dict.fromkeys(names[part]))}
-        index = np.array([codes[name] for name in names[part]])
+        codes = {name: i for i, name in enumerate(dict.fromkeys(known))}
+        index = np.array([codes[name] for name in known])
         sizes[part] = np.bincount(index).astype(np.float64)
-        means[str(trial)] = np.bincount(index, values) / sizes[part]
-        parts[str(trial)] = part
-    # Trials that failed have a test part too: what counts as their loss is a loss in each of its items.
-    parts |= {
-        str(t): records[t].data.digest for t in frame["trial_id"] if t in records and t not in parts
-    }
-    return ItemValues(means, parts, sizes) if means and min(map(len, sizes.values())) > 1 else None
+        means[trial] = np.bincount(index, values) / sizes[part]
+        parts[trial] = part
+    if not means or min(map(len, sizes.values())) < 2:
+        return None
+    # Trials that failed have a test part too: each counts as a loss in all items of its part.
+    for trial in map(str, frame["trial_id"]):
+        if trial in records:
+            parts[trial] = records[trial].data.digest
+    return ItemValues(means, parts, sizes)

@@ -9,7 +9,7 @@ is believed: the times are for readers.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
@@ -81,12 +81,15 @@ class Granted:
 class Decided:
     """What was decided of a candidate against an incumbent.
 
-    `trials`, `gpu_hours` and `cost` are those of its trainings since the ledger's entry before on this candidate.
-    They leave out the screening trials of the incumbent, which all candidates share. The estimate, with its interval
-    of coverage `confidence`, is that of the confirmation; None where the screen decided, or where an end of the
-    interval is infinite. `screened` is the mean gain of the screening seeds, `fell` how deep collapsed seeds fell (0
-    without any). `allowed` is what a simpler candidate might lose, of which `p` is the test. `superseded`: another
-    incumbent came in between, and the candidate is compared with that one again.
+    `trials`, `gpu_hours` and `cost` are those of the candidate's trainings since the decision before. They leave out
+    the screening trials of the incumbent, which all candidates share.
+
+    `estimate`, with the interval `low` to `high` of coverage `confidence`, is the gain by the confirmation. They are
+    None where the screen decided, or where an end of the interval is infinite. `screened` is the mean gain of the
+    screening seeds; `fell` is how deep collapsed seeds fell, 0 without any. `p` is that of the confirmation's test;
+    `allowed` is the loss that this test allows a simpler candidate.
+
+    `superseded` says that another incumbent came in between, with which the candidate is compared again.
     """
 
     asked: Count
@@ -124,7 +127,7 @@ ENTRY_FILE = JsonFile[Entry](
 
 @dataclass
 class Ledger:
-    """The entries of a campaign as they were last read."""
+    """The entries of a campaign as they were last read. An entry's number is its place among them, from 0."""
 
     storage: str
     campaign: str
@@ -167,7 +170,10 @@ class Ledger:
         return self
 
     def append(self, entry: Entry) -> bool:
-        """Write an entry after those that were read, and read it back. False where another process wrote one first."""
+        """Write an entry after those that were read, then read what is new.
+
+        Return whether the entry was written: False where another process wrote an entry at this place first.
+        """
         key = self._key(len(self.entries))
         data = ENTRY_FILE.encode(asdict(entry) | {"after": self._last, "at": unix_time()})
         ENTRY_FILE.decode(data, f"{self.store.uri}/{key}")  # what cannot be read is not written
@@ -220,14 +226,15 @@ class Ledger:
         )
 
     def better_than_all_before(self, incumbent: int) -> int:
-        """Return the last candidate up to `incumbent` that was kept for being better, not for being simpler.
+        """Return the number of the last candidate that was kept because it is better, not because it is simpler.
 
-        `FIRST` where none was.
+        Candidates after the one with the number `incumbent` do not count. `FIRST` where there is none.
         """
         best_so_far = FIRST
         for entry in self.entries:
             if isinstance(entry, Decided) and entry.kept:
-                best_so_far = entry.asked if entry.verdict == "keep" else best_so_far
+                if entry.verdict == "keep":
+                    best_so_far = entry.asked
                 if entry.asked == incumbent:
                     return best_so_far
         return FIRST
@@ -235,33 +242,35 @@ class Ledger:
     def screening_seeds(self, incumbent: int) -> list[int]:
         """Return the seeds on which candidates are screened against the incumbent with this number.
 
-        Seeds are counted from 0 in the order of the ledger: each incumbent takes the next ones, and so does each grant.
+        Seeds are numbered from 0 in the order of the ledger: each new incumbent takes the next ones for its screening,
+        and each grant the next ones for its confirmation. `ValueError` where the number is of no incumbent.
         """
         seeds_used = 0
+        size = 0
         for entry in self.entries:
+            if isinstance(entry, Granted):
+                seeds_used += len(entry.seeds)
             if isinstance(entry, Began):
                 size = entry.screening
-                owner = FIRST
-            elif isinstance(entry, Decided) and entry.kept and self.began is not None:
-                size = self.began.screening
-                owner = entry.asked
-            else:
-                seeds_used += len(entry.seeds) if isinstance(entry, Granted) else 0
-                continue
-            if owner == incumbent:
-                return list(range(seeds_used, seeds_used + size))
-            seeds_used += size
+            # The declaration brings the first incumbent, a kept candidate the next.
+            if isinstance(entry, Began) or (isinstance(entry, Decided) and entry.kept):
+                if incumbent == (FIRST if isinstance(entry, Began) else entry.asked):
+                    return list(range(seeds_used, seeds_used + size))
+                seeds_used += size
         raise ValueError(f"{incumbent} was never the incumbent")
 
     def fresh_seeds(self, count: int) -> tuple[int, ...]:
-        """Return the next `count` seeds, which no trial of the campaign has had; counted as by `screening_seeds`."""
+        """Return the next `count` seeds, which no trial of the campaign has had, numbered as in `screening_seeds`."""
         seeds_used = sum(len(e.seeds) for e in self.entries if isinstance(e, Granted))
         incumbents = 1 + sum(isinstance(e, Decided) and e.kept for e in self.entries)
         first = seeds_used + incumbents * (self.began.screening if self.began else 0)
         return tuple(range(first, first + count))
 
     def granted(self, asked: int, incumbent: int) -> Granted | None:
-        """Return the level and all seeds of a confirmation as one grant; None where none was granted."""
+        """Return the level and all seeds of a confirmation as one grant; None where nothing was granted.
+
+        `asked` and `incumbent` are the numbers of the candidate and of the incumbent.
+        """
         entries = [
             e
             for e in self.entries
@@ -278,33 +287,31 @@ class Ledger:
 
     @property
     def confirmations(self) -> list[tuple[float, bool, float]]:
-        """Return level, whether it kept the candidate, and p of each confirmation, in the order of their grants."""
+        """Return the confirmations as (level, whether it kept the candidate, p), in the order of their grants."""
+        # Both by candidate and incumbent: the first grant, which has the level, and the newest decision.
         grants: dict[tuple[int, int], Granted] = {}
-        # A later grant of the same pair adds seeds and no level: the first one has the level.
+        decisions: dict[tuple[int, int], Decided] = {}
         for entry in self.entries:
             if isinstance(entry, Granted):
                 grants.setdefault((entry.asked, entry.incumbent), entry)
-        ends: Mapping[tuple[int, int], Decided] = {
-            (e.asked, e.incumbent): e
-            for e in self.entries
-            if isinstance(e, Decided) and e.stage == "confirm"
-        }
+            if isinstance(entry, Decided) and entry.stage == "confirm":
+                decisions[entry.asked, entry.incumbent] = entry
         confirmations = []
-        # A confirmation without an end, or without a p, has kept nothing and counts with p = 1.
+        # A confirmation that is not decided, or was decided without a p, has kept nothing and counts with p = 1.
         for pair, grant in grants.items():
-            end = ends.get(pair)
-            p = 1.0 if end is None or end.p is None else end.p
-            confirmations.append((grant.level, end is not None and end.kept, p))
+            decision = decisions.get(pair)
+            p = 1.0 if decision is None or decision.p is None else decision.p
+            confirmations.append((grant.level, decision is not None and decision.kept, p))
         return confirmations
 
     @property
     def spent(self) -> Spent:
         """What the campaign has spent on training.
 
-        For decisions, the ledger says it. For candidates under way and for the incumbents' screening trials it is
-        counted from the records, so that a killed process loses nothing.
+        What was spent up to a decision stands in the decision. For candidates under way, and for the screening trials
+        of incumbents, it is counted from the records, so that a killed process loses nothing.
         """
-        # Settled candidates train no more: their decisions have all that they have spent.
+        # A settled candidate trains no more: its decisions have all that it has spent.
         decided = [entry for entry in self.entries if isinstance(entry, Decided)]
         settled = {e.asked for e in decided if not e.superseded and e.verdict != "undecided"}
         incumbents = [
@@ -318,13 +325,13 @@ class Ledger:
         return sum(counted, Spent())
 
     def spent_on(self, asked: int) -> Spent:
-        """Return what the trials of a candidate have spent beyond what its decisions count."""
+        """Return what the trials of a candidate have spent beyond what stands in its decisions."""
         decided = [e for e in self.entries if isinstance(e, Decided) and e.asked == asked]
         counted = sum((Spent(e.trials, e.gpu_hours, e.cost) for e in decided), Spent())
         return sum(map(self.measured, self.studies_of(asked)), Spent()).beyond(counted)
 
     def measured(self, study: str) -> Spent:
-        """Return the trials, GPU hours and cost of the trials of a study that have ended."""
+        """Return the number, GPU hours and cost of a study's ended trials."""
         records = StudyRecords(self.storage, study)
         return Spent.of(compact.read_records(records, records.etags(), []).values())
 

@@ -38,9 +38,9 @@ def read_notes(records: StudyRecords) -> tuple[tuple[str, str], ...]:
 
 
 def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
-    """Add a note on a trial, by its id, or on the study ("").
+    """Add a note on the trial with the id `trial`, or on the study (""). Runs of white space become one space.
 
-    White space is one space. Raises `SpecError` where it is empty or too long, or the study has too many.
+    Raises `SpecError` where the text is empty or too long, or the study has too many notes.
     """
     text = " ".join(text.split())
     number = len(list(records.store.list(f"{records.study}/notes/")))
@@ -48,6 +48,6 @@ def add_note(records: StudyRecords, text: str, trial: str = "") -> None:
         rule = f"a note has 1 to {LONGEST} characters, and a study at most {MOST} notes"
         raise SpecError(rule, place="TEXT", value=f"{len(text)} characters after {number} notes")
     note = NOTE_FILE.encode(asdict(Note(trial, text)))
-    # who writes at the same moment has this number too: the later one takes the next
+    # Two that write at the same moment have the same number: who comes later takes the next one.
     while not records.store.write(f"{records.study}/notes/{number:04}.json", note, if_absent=True):
         number += 1

@@ -29,63 +29,63 @@ NOTICES = {
     "ocl_equals_scl": "OCL equals SCL at every step: no cosine of two negatives was negative; the embeddings lie close "
     "together, so raise the temperature, lower the learning rate, or call it SCL",
 }
-"""What a method finds of its own trial, with a remedy, by the metric whose last value is 1 where it is so."""
+"""Metric -> the notice that holds where the metric's last value is 1: what a method found of its trial; a remedy."""
 MOST_CELLS = 4
-"""So many cells are named in a notice of an arm."""
+"""The most cells that a notice names of an arm."""
 FIRST_EPOCHS = 3
-"""After so many epochs a notice that still holds is said while the trial trains."""
+"""From this epoch on a notice is told while the trial still trains."""
 
 
 def early_notices(rows: Iterable[Row]) -> dict[str, str]:
-    """Return a sentence for each notice, by its metric, that holds after the first epochs of a running trial.
+    """Return metric -> sentence for each notice that holds in a running trial after its first epochs.
 
-    `rows` are the reports of the trial so far; the sentence names the newest of them in which the notice holds.
+    `rows` are the reports of the trial so far; a sentence names the newest of them in which its notice holds.
     """
-    return {
-        name: f"after epoch {step_of(row)}: {sentence}"
-        for row in rows
-        if step_of(row) >= FIRST_EPOCHS
-        for name, sentence in NOTICES.items()
-        if row.get(name) == 1
-    }
+    found = {}
+    for row in rows:
+        for metric, sentence in NOTICES.items():
+            if step_of(row) >= FIRST_EPOCHS and row.get(metric) == 1:
+                found[metric] = f"after epoch {step_of(row)}: {sentence}"
+    return found
 
 
 def notices_of(record: Record) -> dict[str, str]:
-    """Return a sentence for each notice, by its metric, that holds at the end of a trial."""
+    """Return metric -> sentence for each notice that holds at the end of a trial."""
     return {name: sentence for name, sentence in NOTICES.items() if record.metrics.get(name) == 1}
 
 
 def notice_lines(
     trials: "pd.DataFrame", axes: Sequence[str] = (), names: Callable[[str], str] = str
 ) -> list[str]:
-    """Return a sentence for each notice that any finished trial has: how many have it, by arm, and in which cells.
+    """Return a sentence for each notice that holds of any finished trial: in how many, by arm, and in which cells.
 
-    `trials` has a row a trial: arm, axes and metrics, of which `names` gives the display names. A trial that does not
-    report a notice's metric does not have it.
+    `trials` has a row a trial: arm, axes and metrics. `names` gives the display name of a declared one. A notice does
+    not hold of a trial that does not report its metric.
     """
     lines = []
     for metric, sentence in NOTICES.items():
-        # How often each arm has it stands between what was found and its remedy.
-        counted_parts = [
+        if metric not in trials or not (trials[metric] == 1).any():
+            continue
+        counts = [
             _counted(str(arm), part, metric, axes, names)
-            for arm, part in (trials.groupby("arm", sort=False) if metric in trials else ())
+            for arm, part in trials.groupby("arm", sort=False)
             if (part[metric] == 1).any()
         ]
-        if counted_parts:
-            headline, _, remedy = sentence.partition("; ")
-            lines.append(f"{headline} ({', '.join(counted_parts)}); {remedy}")
+        # The counts of the arms stand between what was found and its remedy.
+        headline, _, remedy = sentence.partition("; ")
+        lines.append(f"{headline} ({', '.join(counts)}); {remedy}")
     return lines
 
 
 def _counted(
     arm: str, trials: "pd.DataFrame", metric: str, axes: Sequence[str], names: Callable[[str], str]
 ) -> str:
-    """Return how often and where an arm has a notice: `supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
+    """Return how often and where a notice holds: `supcon: 6 of 30 trials, 6 of 10 at loss.temperature=0.1`."""
     bad = trials[metric] == 1
     text = f"{names(arm)}: {bad.sum()} of {len(bad)} trials"
     if not axes or bad.all():
         return text
-    # Where an arm has it in some cells only, those with most of its trials are named.
+    # The cells in which most trials have the notice are named, and the others counted.
     cells = [
         ", ".join(f"{names(axis)}={label(value)}" for axis, value in zip(axes, values, strict=True))
         for values in trials[list(axes)].itertuples(index=False)
@@ -105,16 +105,16 @@ def _counted(
 
 
 def unread_settings(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
-    """Return setting (dotted key) -> arms in which it is set but no trial ever read it.
+    """Return setting (dotted key) -> arms in which the setting is set but was read by no trial.
 
-    Trials that failed or fit no host do not count, since they may have ended before they read it.
+    Trials that failed or fit no host do not count, since they may have ended before they read the setting.
     """
     trained = [record for record in records if record.status.trained]
     unused: dict[str, dict[str, None]] = {}  # setting -> arms
     for record in trained:
         for key in record.unused_settings:
             unused.setdefault(key, {})[record.arm] = None
-    # An arm of which any other trial has read the setting is taken out again.
+    # An arm is taken out again where another of its trials has read the setting.
     for record in trained if unused else ():
         read = dotted.flatten(record.config).keys() - set(record.unused_settings)
         for key in read & unused.keys():
@@ -135,9 +135,9 @@ def unread_lines(records: Iterable[Record]) -> list[str]:
 class MixedCode:
     """Trials that ran other code than the newest of their trainable.
 
-    `older` is trial id -> (its code, the newest code), as digests; "" for code that was not recorded. `newest` counts
-    the trials of each newest code, `total` all trials. `retrained` is trial id -> study, for trials that started from a
-    network of that study which was trained again since.
+    `older` is trial id -> (digest of its code, digest of the newest code); a digest is "" where no code was recorded.
+    `newest` counts the trials that ran only the newest code, by its digest; `total` counts all trials. `retrained` is
+    trial id -> study, for trials that started from a network of that study which was trained again since.
     """
 
     older: Mapping[str, tuple[str, str]]
@@ -147,60 +147,58 @@ class MixedCode:
 
     @classmethod
     def of(cls, records: Mapping[str, Record]) -> "MixedCode":
-        """Return the trials of older code among `records`, by trial id.
+        """Return which of `records` (trial id -> record) are of older code.
 
-        The newest code is that of the trial that ended last, among those with the same trainable and the same dotted
-        paths in their configs.
+        The newest code is that of the trial that ended last, among the trials with the same trainable and the same
+        dotted paths in their configs.
         """
-        # Trials whose code could be the same, each by its id: of one trainable, with the same components by path.
+        # Groups of trials whose code should be the same: of one trainable, with the same components by path. Replicates
+        # of a cell share a config, whose paths are looked for once.
         groups: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
-        # by the text of a config, which all replicates of a cell share
         paths: dict[str, list[str]] = {}
         for trial_id, record in records.items():
-            if (text := repr(record.config)) not in paths:
+            text = repr(record.config)
+            if text not in paths:
                 paths[text] = sorted(set(dotted_paths(record.config)))
             groups[record.trainable, *paths[text]][trial_id] = record
 
-        # In each group what ran other code than its newest, in any of its attempts.
+        # A trial is of older code where any of its attempts ran another code than the newest of its group.
         older = {}
         counts: Counter[str] = Counter()
         for group in groups.values():
             newest = max(group.values(), key=lambda record: record.ended).code.digest
             for trial_id, record in group.items():
-                if digests := [
-                    d for d in (record.code.digest, *record.code.earlier) if d != newest
-                ]:
-                    older[trial_id] = (digests[0], newest)
+                codes = (record.code.digest, *record.code.earlier)
+                others = [digest for digest in codes if digest != newest]
+                if others:
+                    older[trial_id] = (others[0], newest)
                 else:
                     counts[newest] += 1
         return cls(older, counts, len(records))
 
     def notes(self, records: StudyRecords) -> list[str]:
-        """Return a sentence for each older code: how many trials ran it, and what has changed since.
+        """Return sentences on trials of older code, of retrained networks, and of accepted code.
 
-        One more sentence is for each newest code whose trials were kept although it had changed already, with no trial
-        of the changed code yet.
+        Of each older code they say how many trials ran it and what has changed since; of each study, how many trials
+        started from its retrained networks; of each newest code, how many trials `--accept-code` kept although their
+        code had changed, as long as no trial ran the changed code.
         """
-        older = [
+        lines = [
             f"{count} of {self.total} trials ran other code than the newest: {_change(records, old, new)}"
             for (old, new), count in sorted(Counter(self.older.values()).items())
         ]
-        # Codes that were kept by --accept-code, as long as no trial here ran what they had changed to.
-        accepted_codes = {old for old, new in _accepted(records) if new not in self.newest}
-        again = [
+        lines += [
             f"{count} of {self.total} trials started from networks of {study} that were trained again since"
             for study, count in sorted(Counter(self.retrained.values()).items())
         ]
-        return (
-            older
-            + again
-            + [
-                f"{count} of {self.total} trials were kept by --accept-code although their code "
-                f"({digest or 'recorded before code was kept'}) had changed"
-                for digest, count in sorted(self.newest.items())
-                if digest in accepted_codes
-            ]
-        )
+        accepted_codes = {old for old, new in _accepted(records) if new not in self.newest}
+        lines += [
+            f"{count} of {self.total} trials were kept by --accept-code although their code "
+            f"({digest or 'recorded before code was kept'}) had changed"
+            for digest, count in sorted(self.newest.items())
+            if digest in accepted_codes
+        ]
+        return lines
 
     @property
     def changes(self) -> set[tuple[str, str]]:
@@ -215,7 +213,7 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
         source = StudyRecords(storage, study)
         try:
             now = compact.read_records(source, source.etags(), [])
-        except StorageError:  # it must not cost a report
+        except StorageError:  # a report is made all the same
             continue
         # A trial that was trained again has ended at another time than the one that was started from.
         for trial_id, record in records.items():
@@ -227,10 +225,10 @@ def retrained(records: Mapping[str, Record], storage: str) -> dict[str, str]:
 
 
 def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> set[tuple[str, str]]:
-    """Return pairs (old code, code of the same trial now), as digests, for each code that only archived trials ran.
+    """Return pairs of digests (old code, code of the same trial now) for each code that only archived trials ran.
 
-    Where the trial is not there any more, the newest code of its trainable stands in. `current` are the study's records
-    by trial id.
+    Where the archived trial is no longer in the study, the newest code of its trainable takes the second place.
+    `current` are the study's records by trial id.
     """
     current_codes = {
         digest
@@ -242,23 +240,26 @@ def archived_changes(records: StudyRecords, current: Mapping[str, Record]) -> se
         record.trainable: record
         for record in sorted(current.values(), key=lambda record: record.ended)
     }
-    changes = set()
-    # The newest archive first: one trial of a code is enough to tell what has changed since.
+    # The newest archive is read first. One trial of a code is enough: reading ends once each code has its change.
+    changes = set[tuple[str, str]]()
     for part in reversed(list_archived(records) if archived_codes else []):
         for trial_id in part.trial_ids:
             if not archived_codes:
-                break
-            archived_record = read_archived_record(records, part.when, trial_id)
-            if archived_record is not None and archived_record.code.digest in archived_codes:
-                now = current.get(trial_id, newest.get(archived_record.trainable))
+                return changes
+            archived = read_archived_record(records, part.when, trial_id)
+            if archived is not None and archived.code.digest in archived_codes:
+                now = current.get(trial_id, newest.get(archived.trainable))
                 if now:
-                    changes.add((archived_record.code.digest, now.code.digest))
-                    archived_codes.remove(archived_record.code.digest)
+                    changes.add((archived.code.digest, now.code.digest))
+                    archived_codes.remove(archived.code.digest)
     return changes
 
 
 def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
-    """Return unified diffs of changes of code, each by its two digests, as far as the sources were kept."""
+    """Return the unified diffs of changes of code, given as (old digest, new digest).
+
+    A change whose sources were not kept has none.
+    """
     diffs = []
     for old, new in sorted(changes):
         before = _texts(records, old)
@@ -301,7 +302,7 @@ def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
 
 
 def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:
-    """File -> text of a code; None where it was not kept or cannot be read, which must not cost a report."""
+    """Return file -> text of a code; None where the sources were not kept or cannot be read."""
     try:
         return read_sources(records, digest)
     except StorageError:

@@ -36,8 +36,8 @@ NONE = DisplayNames()
 def display_names(labels: Mapping[str, str], words: Iterable[str]) -> DisplayNames:
     """Return the display names of a study from its `labels` (declared name -> display name).
 
-    `words` are all its arms, axes and metrics. Where several of them would look alike, the declared name stands behind
-    the display name: two arms never look like one.
+    `words` are all arms, axes and metrics of the study. Where several names would be shown alike, the declared name
+    stands behind the display name, so that two arms never look like one.
     """
     if not labels:
         return NONE
@@ -55,17 +55,17 @@ ARROWS: Mapping[str, str] = {"": "", "better": " ↑", "worse": " ↓"}
 """How a cell's mark is shown."""
 LATEX_ARROWS: Mapping[str, str] = {"": "", "better": r"\,$\uparrow$", "worse": r"\,$\downarrow$"}
 NOT_WORSE = "* not shown to be worse than the best"
-"""What the mark of a cell says; every format has its own mark for the asterisk."""
+"""The line of a legend on the mark of the best cells; every format has its own mark in place of the asterisk."""
 
 
 def marked_as(line: str, mark: str) -> str:
-    """Return a line of a legend with `mark` in place of the star."""
+    """Return a line of a legend with `mark` in place of the asterisk of `NOT_WORSE`."""
     return line.replace(NOT_WORSE, NOT_WORSE.replace("*", mark))
 
 
 def wrapped(line: str, width: int) -> str:
-    """Return `line` over several lines; a number stays on the line of the word that it belongs to."""
-    # A space that may not be broken stands for that before a p-value and before an interval, and is a space again.
+    """Return `line` broken into lines of at most `width` columns, but never before a p-value or an interval."""
+    # There a no-break space takes the place of the space until the lines are filled.
     unbreakable = line.replace(" = ", "\u00a0=\u00a0").replace(" [", "\u00a0[")
     filled = textwrap.fill(
         unbreakable, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
@@ -79,7 +79,7 @@ def markdown_item(text: str) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table whose first row is the head; entries are shown as they are."""
+    """Return the lines of a Markdown table whose first row is the head; Markdown in entries is escaped."""
     head, *body = [[markdown_text(entry) for entry in row] for row in rows]
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
 
@@ -103,7 +103,7 @@ SPECIAL = {
 
 
 def latex_text(value: str) -> str:
-    """Return a text for LaTeX; what pdflatex has no character for is written by its code point: `[U+4E2D]`."""
+    """Return a text escaped for LaTeX. A character that pdflatex lacks is written by its code point: `[U+4E2D]`."""
     text = "".join(SPECIAL.get(c, c if c.isascii() else f"[U+{ord(c):04X}]") for c in value)
     return re.sub(r" x (?=\d)", r" $\\times$ ", text)  # 5 folds x 2 seeds
 
@@ -125,12 +125,13 @@ def latex_table(
 ) -> str:
     """Return a table of the lines `head` and `body`, which are LaTeX already (`latex_row`).
 
-    `caption` and the lines `below` the table are plain text, `layout` is the argument of tabular (`lrr`), `label` the
-    name that references have for it. A `wide` table is over both columns of a page.
+    `caption` and the lines `below` the table are plain text. `layout` is the argument of tabular (`lrr`), `label` the
+    name of the table in references. A `wide` table is over both columns of a page.
     """
     environment = "table*" if wide else "table"
+    siunitx = r" and \usepackage{siunitx}" if "S[" in layout else ""
     lines = [
-        r"% needs \usepackage{booktabs}" + r" and \usepackage{siunitx}" * ("S[" in layout),
+        rf"% needs \usepackage{{booktabs}}{siunitx}",
         rf"\begin{{{environment}}}",
         r"\centering",
         rf"\caption{{{latex_text(caption)}}}",
@@ -152,7 +153,7 @@ def latex_table(
 
 @functools.cache
 def templates(*packages: str) -> "Environment":
-    """Return the HTML templates of these packages; a name is that of the first package that has it."""
+    """Return the HTML templates of these packages; where several have a name, the first package's is taken."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(package) for package in packages])
@@ -164,7 +165,7 @@ def templates(*packages: str) -> "Environment":
         lstrip_blocks=True,
     )
     environment.globals |= {"ARROWS": ARROWS, "zip": zip}
-    # styles and scripts are taken as they are: some of their braces would be Jinja2's
+    # Styles and scripts are included without rendering: Jinja2 would take some of their braces for its own.
     environment.globals["asset"] = lambda name: Markup(loader.get_source(environment, name)[0])
     environment.filters["starred"] = lambda line: marked_as(line, "★")
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}

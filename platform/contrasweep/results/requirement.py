@@ -18,7 +18,7 @@ FORMS = ("better", "not-worse", "equivalent")
 class Requirement:
     """What a candidate must be: `better`, `not-worse:MARGIN` or `equivalent:MARGIN`, in units of the metric.
 
-    Whether it is so is read off the interval of candidate - reference, at the level of the verdict.
+    It is read off the interval of candidate - reference, at the level of the verdict.
     """
 
     form: str
@@ -26,40 +26,42 @@ class Requirement:
 
     @classmethod
     def parse(cls, text: str) -> "Requirement":
-        """Return the requirement of a text; `SpecError` for any other text."""
-        form, _, margin = text.partition(":")
+        """Return the requirement that `text` stands for; `SpecError` where it is of none of the three forms."""
+        form, _, margin_text = text.partition(":")
         try:
-            parsed = cls(form, float(margin) if margin else 0.0)
+            margin = float(margin_text) if margin_text else 0.0
         except ValueError:
-            parsed = cls("")  # which is none of FORMS
+            margin = math.nan  # which fits no form
         # `better` has no margin, the others need one.
-        fits = -math.inf < parsed.margin <= 0 if form == "better" else 0 < parsed.margin < math.inf
+        fits = -math.inf < margin <= 0 if form == "better" else 0 < margin < math.inf
         if form not in FORMS or not fits:
             hint = "better, not-worse:MARGIN or equivalent:MARGIN, with a margin above 0"
             raise SpecError(
                 "there is no such requirement", place="--require", value=text, hint=hint
             )
-        return parsed
+        return cls(form, margin)
 
     def outcome(
         self, low: float | None, high: float | None, mode: str, matters: float | None = None
     ) -> Outcome:
         """Return whether the interval `low` to `high` of candidate - reference meets the requirement.
 
-        None is an end that is not known. `better` also fails where no gain as large as `matters` is possible.
+        None is an end that is not known. With `mode` "max" larger values are better. `better` also fails where the
+        interval excludes a gain of `matters`, the smallest difference of interest.
         """
         low = -math.inf if low is None else low
         high = math.inf if high is None else high
         # From here on a gain is above 0, whichever values are better.
-        low, high = (low, high) if mode == "max" else (-high, -low)
+        if mode == "min":
+            low, high = -high, -low
         if self.form == "better":
             if low > 0:
                 return "holds"
             if high <= 0 or (matters and high < matters):
                 return "fails"
             return "open"
-        # It holds where the whole interval is within the margin, on the side or sides that count; it fails where the
-        # whole interval is beyond it.
+        # The others hold where the whole interval is above -margin, for `equivalent` also below margin. They fail where
+        # the whole interval is on the other side of such a bound.
         if low > -self.margin and (self.form == "not-worse" or high < self.margin):
             return "holds"
         if high < -self.margin or (self.form == "equivalent" and low > self.margin):
@@ -67,9 +69,9 @@ class Requirement:
         return "open"
 
     def of(self, pairs: Iterable[Pair]) -> Outcome:
-        """Return what holds of every comparison, each of a candidate `a` with its reference `b`.
+        """Return whether all comparisons `pairs`, each of a candidate `a` with its reference `b`, meet the requirement.
 
-        A comparison without a verdict, as it was not declared, leaves it open.
+        It fails where any comparison fails it. A comparison without a verdict, as it was not declared, leaves it open.
         """
         outcomes = [
             self.outcome(

@@ -81,7 +81,7 @@ class Results(StudyData):
         return self.frame.copy()
 
     def trial_rows(self) -> list[FrameRow]:
-        """Return the trials of `to_frame` as JSON has them: their axes and metrics as mappings."""
+        """Return the rows of `to_frame` for JSON: axes and metrics are mappings, missing values None."""
         frame = self.frame.astype(object).where(lambda f: f.notna(), None)  # JSON has no NaN
         metrics = [str(name) for name in frame if name not in {*OWN_COLUMNS, *self.axes}]
         return [
@@ -95,10 +95,10 @@ class Results(StudyData):
 
     @cached_property
     def search(self) -> pd.DataFrame:
-        """The search of a Sweep, one row a configuration.
+        """The configurations of a Sweep's search, a row each; empty for a grid.
 
-        The columns are trial_id (of its first fold), arm, value (mean of the metric over its folds), status, and the
-        searched settings; empty for a grid.
+        The columns are trial_id (of the configuration's first fold), arm, value (mean of the metric over folds),
+        status, and the searched settings.
         """
         return search.search_frame(self.search_records.values(), self.document)
 
@@ -106,8 +106,8 @@ class Results(StudyData):
         """Return the best settings of each arm: of a search the confirmed configuration, of a grid the best cell.
 
         Returns:
-            One row an arm: arm, its settings (a column each, by dotted key), configurations (that were tried), searched
-            (the metric in the search), and mean, low, high and n of the table's cell.
+            One row an arm: arm, its settings (a column each, by dotted key), configurations (how many were trained to
+            their end), searched (the metric in the search), and mean, low, high and n of the table's cell.
         """
         return search.best_frame(self.best_settings)
 
@@ -115,22 +115,22 @@ class Results(StudyData):
     def best_settings(self) -> list[Best]:
         """The best settings of each arm as objects, in the order of the study's arms.
 
-        An arm of which nothing has finished has none.
+        An arm without a finished trial has none.
         """
         if self.document.search:
             by_arm = {row[0]: cell for (row, _), cell in self.table(["arm"], []).cells.items()}
             return search.best_of_search(
                 self.search, self.trial_records.values(), by_arm, self.document
             )
-        # A grid: every cell is a row of a table whose rows are the arm and all axes. A row has labels of the values,
-        # by which the values themselves are found again.
+        # A grid: in a table whose rows are the arm and all axes every cell has a row, by labels. The values of the axes
+        # are found again by their labels.
         factors = ["arm", *self.axes]
-        values = {tuple(map(label, row)): row for row in row_tuples(self.planned, factors)}
-        rows = ((values[row], cell) for (row, _), cell in self.table(factors, []).cells.items())
-        cells_of = (
-            (row[0], dict(zip(self.axes, row[1:], strict=True)), cell) for row, cell in rows
-        )
-        return search.best_of_grid(cells_of, self.document)
+        values_of = {tuple(map(label, row)): row for row in row_tuples(self.planned, factors)}
+        cells = []
+        for (row, _), cell in self.table(factors, []).cells.items():
+            arm, *values = values_of[row]
+            cells.append((arm, dict(zip(self.axes, values, strict=True)), cell))
+        return search.best_of_grid(cells, self.document)
 
     def best_trial(self, arm: str) -> Record | None:
         """Return the best finished trial of an arm, by the study's metric.
@@ -151,28 +151,28 @@ class Results(StudyData):
         return max(done, key=lambda pair: pair[0])[1] if done else None
 
     def checkpoint(self, arm: str, to: str | Path) -> Path:
-        """Fetch the newest checkpoint of the arm's best finished trial, from an object store too.
+        """Fetch the newest checkpoint of the arm's best finished trial, also from an object store.
 
         Args:
-            arm: The arm: one with a command or a trainable of your own as well.
+            arm: The name of an arm; its trainable may be a command or code of your own.
             to: A folder that is not there yet, or is empty.
 
         Returns:
             The folder with the files that the trainable or command has written.
 
         Raises:
-            SpecError: There is no such arm, no trial of it has finished, or its checkpoint was not kept.
+            SpecError: There is no such arm, no trial of the arm has finished, its checkpoint was not kept, or `to` is
+                not empty.
         """
         record = self._trained(arm)
-        (folder := Path(to)).mkdir(parents=True, exist_ok=True)
+        folder = Path(to)
+        folder.mkdir(parents=True, exist_ok=True)
         # Files that are there already could not be told from those of the checkpoint.
         if any(folder.iterdir()):
             raise SpecError("a checkpoint goes into an empty folder", place="to", value=to)
         records = StudyRecords(self.records.storage, record.study)
-        if (
-            Checkpoints(records.store, records.key(record.trial_id, "checkpoint")).fetch(folder)
-            is None
-        ):
+        checkpoints = Checkpoints(records.store, records.key(record.trial_id, "checkpoint"))
+        if checkpoints.fetch(folder) is None:
             hint = f"trial {record.trial_id} has none"
             if record.trainable == PATH:
                 hint += (
@@ -184,20 +184,21 @@ class Results(StudyData):
         return folder
 
     def load_model(self, arm: str, study: Any = None) -> Any:
-        """Load the network of the arm's best finished trial, from an object store too.
+        """Load the network of the arm's best finished trial, also from an object store.
 
         Args:
-            arm: The arm: one with a command or a trainable of your own as well.
-            study: The study as it is declared, its file or `module:NAME`; needed where it names code or data of your
-                own: what only a storage names is not imported.
+            arm: The name of an arm; its trainable may be a command or code of your own.
+            study: The declared study, its file or `module:NAME`. It is needed where the study names code or data of
+                your own: code that only a storage names is not imported.
 
         Returns:
-            What `load_model(folder, trial)` beside the arm's trainable returns: of a shipped one a `torch.nn.Module`.
-            Of a command the path of the file that it has left as its checkpoint, or of a folder with its files: a new
-            temporary one.
+            What the function `load_model(folder, trial)` in the module of the arm's trainable returns: for a shipped
+            trainable a `torch.nn.Module`. For a command, the path of the one file that it has left as its checkpoint,
+            or of a new temporary folder with all of its files.
 
         Raises:
-            SpecError: There is no such arm, no checkpoint of it, or no loader; or only the storage names the loader.
+            SpecError: There is no such arm, no checkpoint of the arm, or no loader, or only the storage names the
+                loader.
             DataError: The study's dataset is not staged here.
 
         Example:
@@ -206,7 +207,7 @@ class Results(StudyData):
             >>> embeddings = network(images)  # uint8 [n c h w], as they are in the dataset
         """
         record = self._trained(arm)
-        # A command has no loader, and its files may be those of any program.
+        # A command has no loader: its files, which may be those of any program, are given as they are.
         if record.trainable == PATH:
             folder = self.checkpoint(arm, tempfile.mkdtemp(prefix="contrasweep-"))
             files = [path for path in folder.rglob("*") if path.is_file()]
@@ -242,9 +243,9 @@ class Results(StudyData):
         """Return how much each searched setting of a Sweep matters.
 
         Returns:
-            One row an arm and setting, the most important first: arm, setting, share (of what tells the best tenth of
-            the configurations apart, by PED-ANOVA), noise (what shuffled scores reach), configurations and verdict.
-            Empty for a grid.
+            One row an arm and setting, the most important first: arm, setting, share, noise, configurations (how many
+            were trained to their end) and verdict. The share is of what tells the best tenth of the configurations
+            apart, by PED-ANOVA; the noise is the share that shuffled scores reach. Empty for a grid.
         """
         return self._importance.copy()
 
@@ -253,10 +254,7 @@ class Results(StudyData):
         return search.importance(self.search, self.document)
 
     def spent(self) -> dict[str, str]:
-        """Return by arm what its search has cost beside its budget, as text: a number of configurations, say.
-
-        Empty for a grid.
-        """
+        """Return arm -> what its search has cost, beside its budget, as text. Empty for a grid."""
         if self.document.search is None:
             return {}
         budget = ArmBudget(**self.document.search.budget)
@@ -276,10 +274,10 @@ class Results(StudyData):
         The comparisons of another metric than the study's are exploratory.
 
         Args:
-            rows: What stands in the rows: "arm", an axis by its dotted key, or a list of these. Without `rows` and
+            rows: The factors in the rows: "arm", an axis by its dotted key, or a list of these. Without `rows` and
                 `columns` the axes are the rows and the arms the columns.
-            columns: What stands in the columns. What stands nowhere is averaged over.
-            metric: The metric of the cells; the study's without it.
+            columns: The factors in the columns. Cells are means over all factors that are in neither.
+            metric: The metric of the cells; the study's by default.
             style: How the table is drawn.
 
         Returns:
@@ -292,7 +290,7 @@ class Results(StudyData):
         Example:
             >>> results.table(rows="arm", columns="batch_size", style=cs.TableStyle(spread=True))
         """
-        # What stands where: a side that is not given has the factors that the other one leaves.
+        # The factors of each side: a side that is not given has those that the other side leaves.
         factors = ["arm", *self.axes]
         placed = (*names_of(rows), *names_of(columns))
         for name in placed:
@@ -310,8 +308,8 @@ class Results(StudyData):
         rows, columns = (others if side is None else names_of(side) for side in (rows, columns))
         table = self._build(rows, columns, metric)
 
-        # This layout is not that of the study's question: the verdicts of that are told beside the table all the same.
-        # Arms in the columns, each cell in a row: a last row then has the averages that these verdicts are about.
+        # Where another layout answers the study's question, its verdicts are told below this table. Where the arms are
+        # the columns, a last row has the averages over all cells, which the verdicts of `overall` are about.
         if not table.decisive and self._decides(table.metric):
             averages: Mapping[Key, Cell] = {}
             if (
@@ -324,7 +322,8 @@ class Results(StudyData):
                 }
             table = replace(table, given_answer=self._answer(table.metric), averages=averages)
 
-        # What a reader must know beside it.
+        # What a reader must know beside the table. Broken files come last: what is read for the other notes may find
+        # more of them.
         notes = self.declared_notes
         if table.metric == self.metric and self._interim is not None:
             notes += self._interim.notes
@@ -342,12 +341,12 @@ class Results(StudyData):
     def versus(self, a: str, b: str, metric: str | None = None, at: Config | None = None) -> Versus:
         """Compare arm `a` with arm `b`: over the axes left free by `at`, and in each cell of the table.
 
-        What belongs to the study's question has its verdict, the rest is exploratory.
+        Comparisons that belong to the study's question have its verdicts; the others are exploratory.
 
         Args:
             a: The name of an arm.
             b: The name of another arm.
-            metric: The metric; the study's without it.
+            metric: The metric; the study's by default.
             at: The values of axes that are fixed, by axis: `{"batch_size": 32}`.
 
         Returns:
@@ -373,7 +372,7 @@ class Results(StudyData):
             cells = _between(self._arms(metric, False).pairs, a, b, at)
         if not cells and self.axes and (free or decisive):
             cells = _between(self._build(self.axes, ["arm"], metric, family=False).pairs, a, b, at)
-        # All axes are fixed: the one cell that is left is the whole comparison.
+        # All axes are fixed, and the one cell that is left has a verdict: it is the whole comparison.
         if at and not free and cells and cells[0].comparison.judgement is not None:
             return replace(versus(title, a, b, cells, ()), names=self.names, declared=declared)
 
@@ -396,13 +395,13 @@ class Results(StudyData):
     ) -> Comparison:
         """Compare arm `a` with arm `b` as one `Comparison`: short for `versus(...).overall.comparison`.
 
-        Over the axes left free by `at` the differences of a replicate (fold, seed) are averaged. Only replicates that
-        both arms have done in every such cell are used.
+        A replicate is a fold and a seed. Its difference is the mean over all cells at the values `at`. Only replicates
+        that both arms have finished in each of these cells are used.
 
         Args:
             a: The name of an arm.
             b: The name of another arm.
-            metric: The metric; the study's without it.
+            metric: The metric; the study's by default.
             at: The values of axes that are fixed, by axis.
 
         Returns:
@@ -417,19 +416,19 @@ class Results(StudyData):
     def evaluate(
         self, on: Sequence[str] = (), function: str = "", study: Any = None, **options: Any
     ) -> "Results":
-        """Score the networks that the study has kept, on other data or by own code. Nothing is trained.
+        """Score the networks that the study has kept, on other data or by code of your own. Nothing is trained.
 
         Args:
             on: Names of staged datasets of images with labels.
-            function: The dotted path of `f(model, data, trial) -> {metric: number}`, in place of the shipped scores. It
-                may return a second mapping, score -> one value per test item.
-            study: The study as it is declared, needed where it names code of your own: what only a storage names is not
-                imported.
-            options: As of `contrasweep evaluate`: `tracking`, `max_concurrent`, `cluster`, `quiet`.
+            function: The dotted path of a function `f(model, data, trial) -> {metric: number}`, in place of the shipped
+                scores. It may return a second mapping too: score -> one value per test item.
+            study: The declared study. It is needed where the study names code of your own: code that only a storage
+                names is not imported.
+            options: Options of `contrasweep evaluate`: `tracking`, `max_concurrent`, `cluster`, `quiet`.
 
         Returns:
-            The results of the study, which have the scores as metrics: `DATASET/knn1`, `FUNCTION/METRIC`. Their
-            comparisons are exploratory, unless the study has declared them (`evaluate`).
+            The results of the study, with the scores as metrics: `DATASET/knn1`, `FUNCTION/METRIC`. Comparisons of
+            these are exploratory, unless the study has declared them in its field `evaluate`.
 
         Raises:
             SpecError: There is nothing to evaluate, or nothing to evaluate it with.
@@ -441,17 +440,17 @@ class Results(StudyData):
         return evaluated
 
     def advice(self, hours: Hours | None = None) -> Advice:
-        """Return what would decide the comparisons that are undecided.
+        """Return what would decide the undecided comparisons.
 
-        For two and four times the replicates these are the detectable difference, the chance of a decision and the
-        price; and how many replicates decide each comparison with a chance of 80 %.
+        For two and four times the replicates it has the detectable difference, the chance of a decision and the price.
+        It also says how many replicates decide each comparison with a chance of 80 %.
 
         Args:
-            hours: Gives the wall hours of so many more trials of each arm. By default trials take as long as those so
-                far, as many at a time.
+            hours: A function from numbers of further trials, by arm, to their wall hours. By default trials take as
+                long as those so far, with as many at a time.
 
         Returns:
-            The advice, which a notebook shows; false where nothing is undecided, or trials are still to run.
+            The advice, which a notebook shows. It is false where nothing is undecided, or trials are still to run.
         """
         document = self.document
         records = self.trial_records
@@ -462,10 +461,10 @@ class Results(StudyData):
 
     @property
     def study_notes(self) -> list[str]:
-        """Sentences that a reader of any table must know.
+        """Sentences that belong below any table of the study.
 
-        They say how the study was confirmed, with which settings its searches began, which settings no trial read, and
-        what its trials say of themselves.
+        They say how the study was confirmed, with how many known settings its searches began, which settings no trial
+        read, and what its trials report of themselves.
         """
         confirmed = [
             *confirmation_notes(self.document.spec, self.records),
@@ -482,7 +481,7 @@ class Results(StudyData):
         lines = []
         try:
             for trial, text in read_notes(self.records):
-                # The start of a trial's id is enough to find it; a note on the study has no trial.
+                # The first letters of a trial's id are enough to find the trial; a note on the study has none.
                 place = f"{self.name}/{trial[:8]}".rstrip("/")
                 lines.append(printable(" ".join(f"note on {place}: {text}".split())))
         except BrokenFileError as error:
@@ -509,16 +508,15 @@ class Results(StudyData):
         )
 
     def _decides(self, metric: str) -> bool:
-        """Whether the study decides comparisons of a metric: its own, and scores of evaluations that it declared.
+        """Whether the study decides comparisons of a metric: its own, or a score of evaluations that it declared.
 
-        A score is decided once: with every trial that counts, and not of a study that was extended after its end.
+        A score is decided once every finished trial has it, and never in a study with several looks.
         """
-        if metric == self.metric or metric not in self.document.scores:
-            return metric == self.metric
-        # A score that the study declared: not while some finished trial has none.
-        return (
-            self._interim is None and metric in self.frame and bool(self.done[metric].notna().all())
-        )
+        if metric == self.metric:
+            return True
+        if metric not in self.document.scores or metric not in self.frame:
+            return False
+        return self._interim is None and bool(self.done[metric].notna().all())
 
     @cached_property
     def _built(self) -> dict[tuple[str, bool], Table]:
@@ -526,7 +524,7 @@ class Results(StudyData):
         return {}
 
     def _arms(self, metric: str, overall: bool) -> Table:
-        """The table of the arms over all axes (`overall`), or in each cell."""
+        """Return the table that compares the arms over all axes (`overall`), or in each cell; each is built once."""
         overall = overall or not self.axes
         if (metric, overall) not in self._built:
             rows, columns = (["arm"], []) if overall else (self.axes, ["arm"])
@@ -535,32 +533,38 @@ class Results(StudyData):
 
     @cached_property
     def _interim(self) -> InterimVerdicts | ExtensionVerdicts | None:
-        """The looks at the study, if it is looked at as it grows, was extended after its end or confirmed again."""
+        """The looks at the study, where it grows, was extended after its end or was confirmed again; else None."""
         again = max(0, len(read_confirmations(self.records)) - 1)
         growing = InterimVerdicts.of(self.document.spec, self.records, again)
         return growing or ExtensionVerdicts.of(self.records, self.document.spent + again)
 
     @cached_property
     def _seed_part(self) -> SeedPart | None:
-        """What is known of the noise between seeds, where all folds have one: of an earlier study, or nothing."""
+        """What is known of the variance between seeds, for folds that all have one seed.
+
+        It comes from the newest earlier study that tells it; unknown where none does.
+        """
         document = self.document
         records = self.trial_records.values()
-        # Shipped methods draw anew in each fold, so that folds share nothing of a seed.
-        if not (trainables := own_methods({record.trainable for record in records})):
+        # Shipped methods draw anew in each fold, so that the folds of a seed share none of its draws.
+        trainables = own_methods({record.trainable for record in records})
+        if not trainables:
             return SeedPart(0.0)
-        # Several seeds tell it themselves; without folds there is nothing to share.
+        # Several seeds tell the variance themselves, and without folds nothing is shared.
         if not document.folds or self.planned["seed"].nunique() > 1:
             return SeedPart()
         data = {dataset.digest for dataset in document.datasets}
-        earlier = earlier_noise(
+        for noise in earlier_noise(
             self.records.storage,
             self.name,
             metric=self.metric,
             folds=document.folds,
             data=data,
             trainables=trainables,
-        )
-        return next((part for noise in earlier if (part := noise.seed_part)), SeedPart())
+        ):
+            if noise.seed_part:
+                return noise.seed_part
+        return SeedPart()
 
     def _build(
         self,
@@ -571,10 +575,10 @@ class Results(StudyData):
         family: bool = True,
         frame: pd.DataFrame | None = None,
     ) -> Table:
-        """Build a table whose comparisons have verdicts where they are the study's question.
+        """Return a table of these factors, whose comparisons have verdicts where they answer the study's question.
 
-        `family` False makes them exploratory, and of every two arms whatever the reference; `frame` are the trials that
-        it is of (default: all).
+        With `family` False all are exploratory, and of every two arms, whatever the reference. `frame` are the trials
+        of the table (default: all of the study).
         """
         frame = self.frame if frame is None else frame
         metric = metric or self.metric
@@ -596,7 +600,8 @@ class Results(StudyData):
             family=document.family,
             again=self.again,
         )
-        # Studies over folds have no items in common; of others all trials have one split, if they stored its items.
+        # Trials on one split share its test items, whose scores then count if every trial has stored them. Folds have
+        # no item in common.
         items = (
             None
             if document.folds
@@ -628,7 +633,7 @@ class Results(StudyData):
 
 
 def _between(pairs: Sequence[Pair], a: str, b: str, at: Config) -> list[Pair]:
-    """Return the comparisons of two arms at these values of axes, without those axes in their contexts."""
+    """Return the comparisons of arms `a` and `b` at the values `at` of axes, without these axes in their contexts."""
     fixed = {axis: label(value) for axis, value in at.items()}  # as the contexts have them
     chosen = [p for p in pairs if {p.a, p.b} == {a, b} and fixed.items() <= dict(p.context).items()]
     return [

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # brings SciPy along
 
 
 def start_notes(document: StudyDocument) -> list[str]:
-    """Say how many known good settings each arm's search began with, where arms have not equally many."""
+    """Return a sentence on how many known good settings each arm's search began with; none where all have as many."""
     arms = document.spec.get("arms", {}) if document.search else {}
     counts = {arm: len(arms.get(arm, {}).get("start_points") or ()) for arm in document.arms}
     if len(set(counts.values())) < 2:
@@ -34,38 +34,41 @@ def start_notes(document: StudyDocument) -> list[str]:
 OWN_COLUMNS = ["trial_id", "arm", "value", "status"]
 """The columns of a frame of configurations that are no settings."""
 ENOUGH = 20
-"""Configurations of which the best tenth are two: with fewer, that nothing stands out says nothing."""
+"""With fewer configurations (the best tenth of 20 are two) that no setting stands out says nothing."""
 
 
 def settings(frame: pd.DataFrame) -> list[str]:
-    """The searched settings among the columns of a `search_frame`."""
+    """Return the searched settings, which are columns of a `search_frame`."""
     return [str(column) for column in frame.columns if column not in OWN_COLUMNS]
 
 
 def search_frame(records: Iterable[Record], document: StudyDocument) -> pd.DataFrame:
-    """Return the configurations of a search in the order of asking.
+    """Return the configurations of a search, in the order in which the searcher proposed them.
 
     Returns:
         One row a configuration: trial_id (of its first fold), arm, value (mean of the metric over its folds; NaN where
-        a fold has none), status (that of the first fold that is not done, else `done`), and the searched settings; of a
-        setting that changed while it trained the last value.
+        a fold has none), status (of the first fold that is not done, else `done`), and the searched settings. Of a
+        setting that changed while the trial trained, it has the last value.
     """
     spaces = {arm: validate(dict[str, Parameter], document.space(arm)) for arm in document.arms}
-    ended: dict[tuple[str, str], list[Record]] = {}
-    # The trials of one configuration, a fold each, in the order in which the searcher asked for it.
+    # By arm and configuration its trials, one for each fold.
+    folds_of: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: (r.notes.candidate or 0, r.arm, r.fold or 0)):
         if record.notes.phase == Phase.SEARCH:
-            ended.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
-    rows = [
-        {
-            "trial_id": rs[0].trial_id,
-            "arm": arm,
-            "value": float(np.mean([r.metrics.get(document.metric, np.nan) for r in rs])),
-            "status": next((r.status.value for r in rs if not r.status.counts), Status.DONE.value),
-            **drawn_from(spaces.get(arm, {}), rs[0].config),
-        }
-        for (arm, _), rs in ended.items()
-    ]
+            folds_of.setdefault((record.arm, canonical.dumps(record.config)), []).append(record)
+    rows = []
+    for (arm, _), folds in folds_of.items():
+        values = [record.metrics.get(document.metric, np.nan) for record in folds]
+        unfinished = [record.status.value for record in folds if not record.status.counts]
+        rows.append(
+            {
+                "trial_id": folds[0].trial_id,
+                "arm": arm,
+                "value": float(np.mean(values)),
+                "status": unfinished[0] if unfinished else Status.DONE.value,
+                **drawn_from(spaces.get(arm, {}), folds[0].config),
+            }
+        )
     return pd.DataFrame(rows, columns=None if rows else OWN_COLUMNS)
 
 
@@ -73,9 +76,10 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
     """Return how much each searched setting of each arm matters, by PED-ANOVA.
 
     Returns:
-        One row an arm and setting, the most important first: arm, setting, share (of what tells the best tenth of the
-        configurations apart), noise (the share that shuffled scores reach), configurations (that were trained to their
-        end), and verdict: "matters", "no more than noise" or "too few configurations". NaN where nothing can be told.
+        One row an arm and setting, the most important first: arm, setting, share, noise, configurations (how many were
+        trained to their end) and verdict. The share is of what tells the best tenth of the configurations apart; the
+        noise is the share that shuffled scores reach; both are NaN for too few configurations. The verdict is
+        "matters", "no more than noise" or "too few configurations".
     """
     from contrasweep.tuning.searchers import importance as of
 
@@ -96,7 +100,7 @@ def importance(frame: pd.DataFrame, document: StudyDocument) -> pd.DataFrame:
         for name in result.shares or space:
             share = result.shares.get(name, np.nan)
             noise = result.noise.get(name, np.nan)
-            # A share above its noise matters; one below tells something only if there were enough configurations.
+            # A share above its noise matters; a share below it says something only with enough configurations.
             if share > noise:
                 verdict = "matters"
             elif result.configurations >= ENOUGH:
@@ -119,16 +123,17 @@ GRID_FIELDS = (
     "question",
     "smallest_difference",
 )
-"""Fields of a study's declaration that its rerun keeps."""
+"""Fields of a study's declaration that `rerun` keeps."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """An arm's best: of a search its best configuration, of a grid its best cell.
+    """An arm's best configuration in a search, or its best cell in a grid.
 
-    `settings` are those searched (or the cell's axes) by dotted key. `searched` is the metric in the search (mean over
-    its folds), of `configurations` that were trained to their end. `mean`, with `low` to `high`, is what the table has:
-    of a search the confirmation on `n` fresh replicates. None stands for what there is not.
+    `settings` are the searched settings (of a grid the cell's axes) by dotted key. `searched` is the metric of the best
+    configuration in the search, as the mean over folds; `configurations` counts those that were trained to their end.
+    `mean` and its interval `low` to `high` are those of the table's cell, over `n` trials: in a sweep of the
+    confirmation. What is not known is None.
     """
 
     arm: str
@@ -152,13 +157,14 @@ def best_of_search(
     cells: "Mapping[str, Cell]",
     document: StudyDocument,
 ) -> list[Best]:
-    """Return one entry an arm whose search has a configuration that was trained to its end, in the order of the study.
+    """Return the best configuration of each arm, in the order of the study.
 
-    The settings are those that were confirmed; where none was yet, those of the best in the search. `search` is the
-    frame of `search_frame`, `confirmed` are the trials of confirmations, `cells` the table's by arm.
+    It is the one that was confirmed; before a confirmation, the best of the search. An arm without a configuration that
+    was trained to its end has no entry. `search` is a `search_frame`, `confirmed` are the trials of confirmations, and
+    `cells` the table's cells by arm.
     """
     configs = {record.arm: record.config for record in confirmed}
-    rows = []
+    entries = []
     sign = 1 if document.mode == "max" else -1
     for arm in document.arms:
         of_arm = search[
@@ -166,7 +172,7 @@ def best_of_search(
         ]
         if of_arm.empty:
             continue
-        # The best by the search, unless the confirmation says which configuration it took.
+        # The best configuration of the search has the score; where another one was confirmed, it has the settings.
         row = of_arm.iloc[int((sign * of_arm["value"]).argmax())]
         space = validate(dict[str, Parameter], document.space(arm))
         drawn = {
@@ -175,30 +181,30 @@ def best_of_search(
         if arm in configs:
             drawn = drawn_from(space, configs[arm])
         best = Best(arm, drawn, len(of_arm), float(row["value"]))
-        rows.append(best.with_cell(cells[arm]) if arm in cells else best)
-    return rows
+        entries.append(best.with_cell(cells[arm]) if arm in cells else best)
+    return entries
 
 
 def best_of_grid(
     cells: "Iterable[tuple[str, Config, Cell]]", document: StudyDocument
 ) -> list[Best]:
-    """Return one entry an arm: of its `cells` (arm, value by axis, cell) the one with the best mean.
+    """Return the cell with the best mean of each arm, in the order of the study.
 
-    In the order of the study; an arm without a finished trial has none.
+    `cells` are all cells as (arm, value by axis, cell). An arm without a finished trial has no entry.
     """
     sign = 1 if document.mode == "max" else -1
     best = dict[str, Best]()
+    best_means = dict[str, float]()
     for arm, axes, cell in cells:
         entry = Best(arm, axes).with_cell(cell)
-        if entry.mean is not None and (
-            arm not in best or sign * entry.mean > sign * (best[arm].mean or 0.0)
-        ):
+        if entry.mean is not None and sign * entry.mean > best_means.get(arm, -np.inf):
             best[arm] = entry
+            best_means[arm] = sign * entry.mean
     return [best[arm] for arm in document.arms if arm in best]
 
 
 def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
-    """Return one row for each arm: arm, its settings (dotted columns), configurations, searched, mean, low, high, n."""
+    """Return one row an arm: arm, its settings (a column each), configurations, searched, mean, low, high and n."""
     return pd.DataFrame(
         [
             {"arm": entry.arm, **entry.settings}
@@ -211,7 +217,7 @@ def best_frame(entries: Iterable[Best]) -> pd.DataFrame:
 def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     """Return the fields of a grid whose arms have their best settings: a study file that runs as it is.
 
-    Its seeds are fresh, as many as the study has: on those of the study the settings were chosen, or already scored.
+    It has as many seeds as the study, but fresh ones: on the study's seeds the settings were chosen or scored already.
 
     Raises:
         SpecError: For a grid over datasets or with sub-grids, where an arm has no one best cell.
@@ -227,7 +233,7 @@ def rerun(entries: Iterable[Best], document: StudyDocument) -> MutableConfig:
     arms = {}
     for entry in entries:
         arm = declared["arms"][entry.arm]
-        settings = {  # without missing values, and numbers as Python's
+        settings = {  # without missing values, and with numbers of NumPy as numbers of Python
             key: value.item() if isinstance(value, np.generic) else value
             for key, value in entry.settings.items()
             if value is not None and not (isinstance(value, float) and np.isnan(value))

@@ -44,20 +44,20 @@ PLURALS = {
 
 @dataclass(frozen=True, repr=False)
 class StudyData:
-    """A study's trials and what became of them, as they lie in the storage. A trial without a record is `pending`."""
+    """A study's trials and their records, as they lie in the storage. A trial without a record is `pending`."""
 
     document: StudyDocument
     planned: pd.DataFrame  # one row a trial of the table: trial_id, arm, the axes, fold, seed
-    trial_records: Mapping[str, Record]  # those there are of the planned trials, by trial id
-    search_records: Mapping[str, Record]  # those of a Sweep's search
+    trial_records: Mapping[str, Record]  # by trial id, of the planned trials that have ended
+    search_records: Mapping[str, Record]  # by trial id, of a Sweep's search
     records: StudyRecords
-    etags: Mapping[str, str]  # the records' state when they were read
-    # of the trials' MLflow runs, where they are known
+    etags: Mapping[str, str]  # trial id -> the state of its record when it was read
+    # trial id -> address of its MLflow run, where it is known
     run_urls: Mapping[str, str] = field(default_factory=dict)
-    stopped: str = ""  # which budget ended the run that gave these results
-    # of each trial's network
+    stopped: str = ""  # which budget ended the run that gave these results; "" where none did
+    # trial id -> records of the evaluations of its network
     evaluations: Mapping[str, Sequence[Record]] = field(default_factory=dict)
-    # files of single trials, left out of what is shown
+    # broken files of single trials, which are left out of the results
     broken: list[BrokenFileError] = field(default_factory=list)
 
     @classmethod
@@ -90,7 +90,7 @@ class StudyData:
         broken: list[BrokenFileError] = []
         rest = compact.read_records(records, etags, broken)
         evaluations = compact.read_evaluations(records, broken)
-        # Of a sweep the records that are not in the table are those of its search.
+        # The records of the planned trials, with their scores; in a sweep the rest are those of the search.
         of_trials = {
             trial_id: compact.with_scores(rest.pop(trial_id), evaluations)
             for trial_id in planned["trial_id"]
@@ -131,17 +131,18 @@ class StudyData:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The trials: trial_id, arm, axes, fold, seed, status, cause (of failure), metrics, seconds, gpu_memory_gib."""
-        rows = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
+        records = [self.trial_records.get(trial_id) for trial_id in self.planned["trial_id"]]
+        # The metrics: the study's first, then the others in the order in which trials have them. Most trials have the
+        # same names, so that each different tuple of names is looked at once.
+        by_trial = [record.metrics if record else {} for record in records]
+        names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, by_trial)))]))
+        metrics = pd.DataFrame(by_trial, self.planned.index, names, "float64")
+        # A metric with the name of another column is renamed to `metric.NAME`.
         own_names = {*OWN_COLUMNS, *self.axes}
-        every = [record.metrics if record else {} for record in rows]
-        # The study's metric first, then the others as they are met. Most trials have the same ones: those are met once.
-        names = list(dict.fromkeys([self.metric, *chain(*dict.fromkeys(map(tuple, every)))]))
-        metrics = pd.DataFrame(every, self.planned.index, names, "float64")
-        # A metric that is called as one of our columns, or as an axis, stands beside it by another name.
         metrics.columns = [f"metric.{name}" if name in own_names else name for name in names]
-        # Without a record that can be read a trial is broken where there is a file, else still to run.
+        # A trial without a record is broken where it has a file, which could not be read; else it is still to run.
         statuses = []
-        for trial_id, record in zip(self.planned["trial_id"], rows, strict=True):
+        for trial_id, record in zip(self.planned["trial_id"], records, strict=True):
             if record:
                 statuses.append(record.status.value)
             elif trial_id in self.etags:
@@ -151,50 +152,50 @@ class StudyData:
         return self.planned.assign(
             status=statuses,
             cause=pd.array(
-                [record.cause.value if record and record.cause else None for record in rows],
+                [record.cause.value if record and record.cause else None for record in records],
                 dtype="str",
             ),
             **metrics,
-            seconds=[record.seconds if record else np.nan for record in rows],
+            seconds=[record.seconds if record else np.nan for record in records],
             gpu_memory_gib=pd.array(
-                [record.gpu_memory_gib if record else None for record in rows], dtype="Float64"
+                [record.gpu_memory_gib if record else None for record in records], dtype="Float64"
             ),
         )
 
     @property
     def done(self) -> pd.DataFrame:
-        """The rows of `frame` of finished trials."""
+        """The rows of `frame` that are finished trials."""
         return self.frame[self.frame["status"].isin(COUNTING)]
 
     @cached_property
     def items(self) -> Items:
-        """Return a trial's scores of its test items by name, as a function of its id; {} where they are broken.
+        """The function trial id -> the scores of the trial's test items by name, without those in broken files.
 
         Each file is read once.
         """
         return ItemReader(self._items, remote=not isinstance(self.records.store, LocalStore))
 
     def _items(self, trial_id: str) -> ItemColumns:
-        """Return a trial's scores of test items: those of evaluations in place of the trial's own of the same name."""
-        # Where each score is read: the trial's own that no evaluation has too, then those of each evaluation.
+        """Return a trial's scores of test items by name; a score of an evaluation replaces the trial's own."""
         record = self.trial_records.get(trial_id)
+        # The trial's own scores that no evaluation has too, then those of each evaluation.
+        evaluations = compact.scores_of(record, self.evaluations) if record else []
+        replaced = {name for evaluation in evaluations for name in evaluation.items}
+        own_names = [name for name in record.items if name not in replaced] if record else []
+        sources = [(self.records, trial_id, own_names)]
+        for evaluation in evaluations:
+            records = StudyRecords(self.records.storage, evaluation.study)
+            sources.append((records, evaluation.trial_id, list(evaluation.items)))
         items = FrameRow()
-        scored = compact.scores_of(record, self.evaluations) if record else []
-        later = {name for record in scored for name in record.items}
-        first = [name for name in record.items if name not in later] if record else []
-        sources = [
-            (StudyRecords(self.records.storage, record.study), record.trial_id, record.items)
-            for record in scored
-        ]
-        for records, of, names in [(self.records, trial_id, first), *sources]:
+        for records, scored_id, names in sources:
             try:
-                items |= records.items(of, names)
+                items |= records.items(scored_id, names)
             except BrokenFileError as error:
                 self._leave_out([error])
         return items
 
     def _leave_out(self, broken: Iterable[BrokenFileError]) -> None:
-        """Remember broken files for `broken_notes`, each once however often it is read."""
+        """Add broken files to those that `broken_notes` names, each once however often it is read."""
         already_broken = set(map(str, self.broken))
         self.broken.extend(error for error in broken if str(error) not in already_broken)
 
@@ -225,9 +226,9 @@ class StudyData:
         """Return what every trial used over time.
 
         Returns:
-            One row a measurement: trial_id, step (seconds since the trial began), time, `gpu_utilization_percentage`,
-            `gpu_memory_gib`, `cpu_utilization_percentage` of the host and `process_memory_gib`. Trials of less than 10
-            s have none.
+            One row a measurement: trial_id, step (seconds since the trial began), time (unix seconds),
+            `gpu_utilization_percentage`, `gpu_memory_gib`, `cpu_utilization_percentage` (of the host) and
+            `process_memory_gib`. Trials of less than 10 seconds have no row.
         """
         broken: list[BrokenFileError] = []
         ids = [*self.search_records, *self.trial_records]
@@ -235,12 +236,12 @@ class StudyData:
 
     @cached_property
     def unused_settings(self) -> list[str]:
-        """A sentence for each setting that no trial of some arms read."""
+        """A sentence for each setting that is set in some arms and that no trial of these arms read."""
         return unread_lines([*self.trial_records.values(), *self.search_records.values()])
 
     @cached_property
     def notices(self) -> list[str]:
-        """A sentence for what stands out in the classes of the data, and for what finished trials say of themselves."""
+        """Sentences on the classes of the data, on what trials report of themselves, and on warnings in logs."""
         lines = [*self.document.data_notes, *notice_lines(self.done, self.axes, self.names)]
         if self.warned:
             lines.append(
@@ -283,8 +284,8 @@ class StudyData:
     def mode(self, metric: str) -> Any:
         """Return which values of a metric are better.
 
-        The study says it of its metric, and the name of another: of losses, errors, times and sizes smaller values are
-        better, of all others larger ones.
+        For the study's own metric the study says it, for any other metric the name: smaller values are better for
+        losses, errors, times and sizes, larger ones for all others.
 
         Args:
             metric: The name of the metric.
@@ -307,7 +308,7 @@ class StudyData:
         return f"{self.name} on {', '.join(names)}"
 
     def at(self, frame: pd.DataFrame, at: Config) -> pd.DataFrame:
-        """Return the rows of a frame of trials in some cells alone.
+        """Return the rows of a frame of trials whose axes have the values `at`.
 
         Args:
             frame: A frame as `to_frame` gives.

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -44,28 +44,29 @@ BEHIND: Mapping[str, str] = {
     "mean-std": "standard deviation of single trials",
     "mean-se": "standard error of the mean as if trials were independent",
 }
-"""What stands behind ± in a cell."""
+"""By kind of cell, what the number behind ± is."""
 
 
 @dataclass(frozen=True)
 class TableStyle:
     """How a table is drawn.
 
-    A table in `percent`, with `digits`, with a `caption` or with a `label` is one for a paper.
+    A table with `percent`, `digits`, a `caption`, a `label` or `wide` is one for a paper.
 
     Args:
         spread: Show (min–max) over single trials behind each interval.
         cell: What stands behind a mean: its interval (`mean-ci`), the standard deviation of single trials (`mean-std`),
             the standard error of their mean as if they were independent (`mean-se`), or nothing (`mean`).
-        digits: Digits after the point, 0 to 8. By default as many as show two digits of the typical half-width.
+        digits: Digits after the point, 0 to 8. By default two digits of the typical half-width of an interval are
+            shown.
         percent: Show 0.912 as 91.2.
-        caption: What stands above the table. In LaTeX the verdicts are then left out below it.
+        caption: The text above the table. With a caption LaTeX has no verdicts below the table.
         label: The label for LaTeX's references.
         wide: In LaTeX a table over both columns of the page, `table*`.
-        names: What arms, axes, metrics and their values are called, beside the study's `labels`.
+        names: Display names of arms, axes, metrics and their values, beside the study's `labels`.
 
     Raises:
-        SpecError: For other numbers of digits and other cells.
+        SpecError: For another number of digits, and another kind of cell.
 
     Example:
         >>> import contrasweep as cs
@@ -90,14 +91,14 @@ class TableStyle:
 
     @property
     def of_paper(self) -> bool:
-        """Whether something is chosen that only tables of papers have."""
+        """Whether any option is set that only tables for papers have."""
         return bool(
             self.caption or self.label or self.percent or self.digits is not None or self.wide
         )
 
 
 PLAIN = TableStyle()
-"""As a table is drawn unless another style is asked for."""
+"""The default style."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +119,19 @@ class Cell:
 
     Attributes:
         mean: The mean of the finished trials, in units of the metric; None where none has finished.
-        low: The lower end of its interval.
-        high: The upper end of its interval.
+        low: The lower end of the mean's interval.
+        high: The upper end of the mean's interval.
         n: How many trials have finished.
         statuses: The number of trials by status.
         replicates: The trials.
-        interval: The method of the interval.
+        interval: The method of the interval, as the legend calls it.
         min: The smallest value of a trial.
         max: The largest value of a trial.
         best: Whether the arm is not shown to be worse than the best.
         mark: "better" or "worse" than the reference, "worse" than the best, or empty.
         over: What the mean is over: `5 folds x 2 seeds`.
-        other_code: How many trials ran other code than the newest, which shows as †.
-        no_interval: Why there is no interval, where there is none.
+        other_code: How many trials ran other code than the newest; where any did, the cell has a †.
+        no_interval: Why the mean has no interval, where it has none.
     """
 
     mean: float | None
@@ -150,46 +151,42 @@ class Cell:
 
     @property
     def planned(self) -> int:
-        """Return the cell's trials of any status."""
+        """The number of the cell's trials of any status."""
         return sum(self.statuses.values())
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation of its finished trials; None for less than two."""
+        """The standard deviation of the finished trials; None for less than two."""
         values = [replicate.value for replicate in self.replicates if replicate.value is not None]
         return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
     def parts(self, decimals: int, style: TableStyle) -> tuple[str, str]:
         """Return the mean and what stands behind it, as text: `0.912` and `[0.897, 0.930]`.
 
-        With a spread the second is `[0.897, 0.930] (0.881–0.944)`; the style's `cell` may put `± 0.016` or nothing in
-        place of the interval. Without a mean the first is "" and the second counts what is missing.
+        With a spread the second text is `[0.897, 0.930] (0.881–0.944)`. The style's `cell` may put `± 0.016` or nothing
+        in place of the interval. Without a mean the first text is "", and the second counts the trials by status.
         """
         # One status of all trials needs no count: `pending`, but `2 pending, 1 failed`.
         if self.mean is None or self.low is None or self.high is None:
-            left = {
-                status: count for status, count in self.statuses.items() if status not in COUNTING
-            }
-            words = (
-                list(left) if len(left) == 1 else [f"{n} {status}" for status, n in left.items()]
-            )
-            return "", ", ".join(words)
+            missing = _missing(self)
+            if len(missing) == 1:
+                return "", next(iter(missing))
+            return "", ", ".join(f"{n} {status}" for status, n in missing.items())
 
         def shown(value: float) -> str:
             return number(100 * value if style.percent else value, decimals)
 
-        # Behind the mean: its interval or deviation, the spread of trials, finished of planned ones, and the mark of
-        # older code. Where all trials are equal there is no interval to show.
+        # Behind the mean: its interval (none where all trials are equal), or its deviation or standard error.
         rest = []
+        deviation = self.deviation
         if style.cell == "mean-ci" and self.low != self.high:
-            ends = (
-                self.no_interval
-                if math.isinf(self.low)
-                else f"{shown(self.low)}, {shown(self.high)}"
-            )
-            rest = [f"[{ends}]"]
-        elif style.cell in BEHIND and (deviation := self.deviation) is not None:
-            rest = [f"± {shown(deviation / (math.sqrt(self.n) if style.cell == 'mean-se' else 1))}"]
+            ends = f"{shown(self.low)}, {shown(self.high)}"
+            rest = [f"[{self.no_interval if math.isinf(self.low) else ends}]"]
+        elif style.cell == "mean-std" and deviation is not None:
+            rest = [f"± {shown(deviation)}"]
+        elif style.cell == "mean-se" and deviation is not None:
+            rest = [f"± {shown(deviation / math.sqrt(self.n))}"]
+        # Then the spread of trials, how many of the planned ones have finished, and the mark of older code.
         if style.spread and self.min is not None and self.max is not None and self.n > 1:
             rest.append(f"({shown(self.min)}–{shown(self.max)})")
         if self.n < self.planned:
@@ -197,6 +194,11 @@ class Cell:
         if self.other_code:
             rest.append("†")
         return shown(self.mean), " ".join(rest)
+
+
+def _missing(cell: Cell) -> dict[str, int]:
+    """Return status -> number of the cell's trials that are in no mean."""
+    return {status: n for status, n in cell.statuses.items() if status not in COUNTING}
 
 
 def number(value: float, decimals: int) -> str:
@@ -209,25 +211,23 @@ def number(value: float, decimals: int) -> str:
 NO_INTERVAL = "none"
 """The method of a cell without an interval."""
 MAX_NAMED = 8
-"""So many cells with other replicates than most of them are named."""
+"""The most cells that the legend names because they have other replicates than most cells."""
 
 
 def replicates_of(names: Mapping[str, Sequence[str]]) -> str:
     """Return in words what the means are taken over: `5 folds, but 4 folds (ocl 32)`.
 
-    `names` has the cells by kind of replication (`5 folds`). The kind of most cells comes first, the others with the
-    names of their cells, or without where these are more than `MAX_NAMED`.
+    `names` is kind of replication (`5 folds`) -> names of its cells. The kind with the most cells comes first. Cells of
+    the other kinds are named, unless they are more than `MAX_NAMED`.
     """
-    kinds = sorted(names, key=lambda kind: -len(names[kind]))
-    if sum(len(names[kind]) for kind in kinds[1:]) > MAX_NAMED:
-        return f"{kinds[0]}; other cells have another number, which their list of trials shows"
-    return ", but ".join(
-        [*kinds[:1], *(f"{kind} ({', '.join(names[kind])})" for kind in kinds[1:])]
-    )
+    most, *others = sorted(names, key=lambda kind: -len(names[kind]))
+    if sum(len(names[kind]) for kind in others) > MAX_NAMED:
+        return f"{most}; other cells have another number, which their list of trials shows"
+    return ", but ".join([most, *(f"{kind} ({', '.join(names[kind])})" for kind in others)])
 
 
 EMPTY = Cell(None, None, None, 0, {}, ())
-"""What stands in the row of averages for a metric that the study does not decide."""
+"""The cell in the row of averages for a metric that the study does not decide."""
 
 
 @dataclass(frozen=True)
@@ -241,20 +241,20 @@ class Table:
         mode: Whether larger or smaller values are better.
         alpha: The chance of any false verdict.
         design: How the cells are replicated.
-        row_factors: What stands in the rows: the arm, axes.
-        column_factors: What stands in the columns.
+        row_factors: The factors in the rows: the arm or axes.
+        column_factors: The factors in the columns.
         rows: The labels of each row.
         columns: The labels of each column.
         cells: Each `Cell` by its row and column.
         pairs: The comparisons between cells.
-        compared: The factor whose values are compared: the arms, or without them what stands in the columns.
-        pooled: The axes that stand nowhere: a replicate's value is its mean over them.
-        reference: The arm that all others are compared with; None where every two are.
-        title: What stands above the table.
-        notes: What else a reader must know.
+        compared: The factors whose values are compared: the arm, or without it those in the columns.
+        pooled: The factors in neither rows nor columns: a replicate's value is its mean over them.
+        reference: The arm that all others are compared with; None where every two are compared.
+        title: The text above the table.
+        notes: Sentences for the legend that a reader must know.
         decisive: Whether `pairs` are the comparisons that the study decides.
-        given_answer: The comparisons that the study decides, where the table has other ones.
-        averages: The cells of the last row then, by column: the mean over all rows.
+        given_answer: The comparisons that the study decides, where these are others than `pairs`.
+        averages: The cells of a last row with the means over all rows, by column; empty: there is no such row.
         style: How the table is drawn.
 
     Example:
@@ -285,7 +285,7 @@ class Table:
 
     @cached_property
     def decimals(self) -> int:
-        """Return the digits after the point: those of the style, or enough for two digits of a typical half-width."""
+        """The digits after the point: those of the style, or enough for two digits of a typical half-width."""
         if self.style.digits is not None:
             return self.style.digits
         halves = [
@@ -296,11 +296,11 @@ class Table:
         halves = [h for h in halves if math.isfinite(h) and h > 0]
         # Of a half-width of 0.016 the second digit is the third decimal: 1 - floor(log10(0.016)) = 3.
         fitting = int(np.clip(1 - math.floor(math.log10(np.median(halves))), 0, 6)) if halves else 3
-        return max(0, fitting - 2 * self.style.percent)
+        return max(0, fitting - 2) if self.style.percent else fitting
 
     @property
     def heading(self) -> str:
-        """What stands above the table: its title, the metric, and which of its values are better."""
+        """The line above the table: its title, the metric, and which of its values are better."""
         better = "larger is better" if self.mode == "max" else "smaller is better"
         return (f"{self.title}: " if self.title else "") + f"{self.metric_title} ({better})"
 
@@ -318,7 +318,7 @@ class Table:
 
     @cached_property
     def row_titles(self) -> dict[Key, Key]:
-        """By row the display names of its labels; the labels themselves where two rows would be shown alike."""
+        """Row -> display names of its labels; the labels themselves where two rows would be shown alike."""
         return self._titled(self.rows)
 
     @cached_property
@@ -332,7 +332,7 @@ class Table:
 
     @property
     def column_titles(self) -> list[str]:
-        """Return the titles of the columns of cells: their labels, or the metric where no factor is in the columns."""
+        """The title of each column of cells: its labels, or the metric where no factor is in the columns."""
         shown = self._column_labels
         if self.column_factors:
             return [" ".join(shown[column]) for column in self.columns]
@@ -340,8 +340,8 @@ class Table:
 
     @cached_property
     def legend(self) -> list[str]:
-        """Return the meaning of marks and brackets, and what the table leaves out, as sentences."""
-        # What stands in a cell: the mean, what is behind ±, and over which replicates.
+        """Sentences on what the marks and brackets of cells mean, and on what the table leaves out."""
+        # What a cell shows: a mean, what stands behind it, and over which replicates they are.
         names = self.style.names
         cells = [*self.cells.values(), *self.averages.values()]
         compared = " and ".join(map(names, self.compared))
@@ -362,18 +362,17 @@ class Table:
         if self.style.spread and methods:
             lines.append("min and max are those of single trials")
 
-        # What the marks say, or why there is none, and what the table leaves out.
+        # What the marks of cells say, or why no cell has a mark.
         if any(cell.best for cell in cells):
             lines.append(f"{NOT_WORSE} {compared}")
         elif self.pairs and (self.decisive or self.averages):
             lines.append(f"nothing is marked: no {compared} is shown to be worse than another")
-        if used := {cell.mark for cell in cells} - {""}:
-            arrows = ", ".join(
-                f"{ARROWS[mark].strip()} {mark}" for mark in ("better", "worse") if mark in used
-            )
-            lines.append(
-                f"{arrows} than {'the best' if self.reference is None else names(self.reference)}"
-            )
+        marks = {cell.mark for cell in cells}
+        arrows = [f"{ARROWS[m].strip()} {m}" for m in ("better", "worse") if m in marks]
+        if arrows:
+            base = "the best" if self.reference is None else names(self.reference)
+            lines.append(f"{', '.join(arrows)} than {base}")
+        # What is averaged, what is missing, and what the comparisons are.
         if self.pooled:
             lines.append(f"replicates are means over {', '.join(map(names, self.pooled))}")
         lines += self.gaps
@@ -383,57 +382,56 @@ class Table:
 
     @property
     def gaps(self) -> list[str]:
-        """Lines that count, by status, the trials that are in no mean. The row of averages is not counted again."""
+        """A line that counts, by status, the trials that are in no mean; empty where there are none.
+
+        Before it stands how the table shows a cell with some of its trials, if it has such a cell.
+        """
+        # The row of averages has the same trials, and is not counted again.
         missing: Counter[str] = Counter()
         for cell in self.cells.values():
-            missing.update(
-                {status: n for status, n in cell.statuses.items() if status not in COUNTING}
-            )
+            missing.update(_missing(cell))
         if not missing:
             return []
         every = [*self.cells.values(), *self.averages.values()]
-        partly = next(
-            (f"{c.n}/{c.planned}: finished/planned; " for c in every if 0 < c.n < c.planned), ""
-        )
-        return [
-            f"{partly}not in the table: {', '.join(f'{n} {status}' for status, n in missing.items())}"
-        ]
+        partial = [f"{c.n}/{c.planned}: finished/planned; " for c in every if 0 < c.n < c.planned]
+        counts = ", ".join(f"{n} {status}" for status, n in missing.items())
+        return [f"{''.join(partial[:1])}not in the table: {counts}"]
 
     @property
     def _replicates(self) -> str:
-        """Return what the means are over, once where all cells have the same, else with the cells that have it."""
-        # What the means are over -> the cells by all of their labels, and by the compared one alone.
+        """What the means are over: the same for all cells, else with the names of the cells that have fewer."""
+        # Kind of replication -> names of its cells: by all labels of a cell, and by the compared label alone. Mappings
+        # to None are sets that keep their order.
         by_place: dict[str, dict[str, None]] = {}
         by_compared: dict[str, dict[str, None]] = {}
-        for place, cell in self.cells.items():
+        for (row, column), cell in self.cells.items():
             if cell.over:
-                shown = (*self.row_titles[place[0]], *self._column_labels[place[1]])
+                shown = (*self.row_titles[row], *self._column_labels[column])
                 labels = dict(zip((*self.row_factors, *self.column_factors), shown, strict=True))
+                compared_labels = " ".join(labels[name] for name in self.compared)
                 by_place.setdefault(cell.over, {})[" ".join(labels.values())] = None
-                by_compared.setdefault(cell.over, {})[
-                    " ".join(labels[name] for name in self.compared)
-                ] = None
+                by_compared.setdefault(cell.over, {})[compared_labels] = None
         if not by_place:
             return "folds, seeds of a fold averaged" if self.design.folds else "seeds"
-        # Where every cell of an arm has the same, its name says enough.
+        # Where each arm has one kind of replication in all of its cells, the arm's name says enough.
         compared = [label for labels in by_compared.values() for label in labels]
         chosen = by_compared if len(set(compared)) == len(compared) else by_place
         return replicates_of({kind: list(labels) for kind, labels in chosen.items()})
 
     @cached_property
     def answer(self) -> Answer:
-        """The verdicts of the study, or the numbers of the table's own comparisons, which stand below the table."""
+        """What stands below the table: the verdicts of the study, or the numbers of the table's own comparisons."""
         names = self.style.names
         if self.given_answer is not None:
             return replace(self.given_answer, names=names)
         question: Question | None = None
-        if self.decisive:  # all pairs have a cell of their own, or none has
+        if self.decisive:  # either all pairs have a context, their cell, or none has
             question = "cells" if self.pairs and self.pairs[0].context else "overall"
         return Answer(self.pairs, question, axes=self.pooled, names=names)
 
     @property
     def verdicts(self) -> list[str]:
-        """The text of `answer` line by line: its heading, a sentence for each comparison, and notes."""
+        """The lines of `answer`: its heading, a sentence for each comparison, and notes; empty without comparisons."""
         answer = self.answer
         if not answer.pairs:
             return []
@@ -444,7 +442,7 @@ class Table:
         ]
 
     def bottom(self) -> list[Cell | None]:
-        """Return the cells of the last row, averages over all rows; empty where there is none.
+        """Return the cells of the row of averages, one for each column; empty where the table has no such row.
 
         An entry is None where a column has no average.
         """
@@ -453,7 +451,7 @@ class Table:
     def row_labels(self) -> list[list[str]]:
         """Return the labels of each row, as a table shows them.
 
-        A label is "" where it and those before it repeat the row above; the last one always stands.
+        A label is "" where it and all labels before it are those of the row above. The last label always stands.
         """
         shown = []
         above: Key = ()
@@ -473,7 +471,7 @@ class Table:
             cell: A cell of the table; None for one that is not planned.
 
         Returns:
-            Its mean, and the rest (alone where it has no mean).
+            The mean, and the rest; the mean is "" where the cell has none.
         """
         return ("", "not planned") if cell is None else cell.parts(self.decimals, self.style)
 
@@ -489,7 +487,7 @@ class Table:
         return " ".join(filter(None, self.cell_parts(cell)))
 
     def number(self, value: float) -> str:
-        """Return a single trial's value as text, to a digit more than the means.
+        """Return a single trial's value as text, with one digit more than the means.
 
         Args:
             value: The value, in units of the metric.
@@ -542,9 +540,9 @@ class Table:
         return latex_of([self])
 
     def to_rows(self) -> list[FrameRow]:
-        """Return the cells as JSON has them: what `to_frame` has, with `factors` and `statuses` as mappings.
+        """Return the cells for JSON, row by row: what `to_frame` has, with `factors` and `statuses` as mappings.
 
-        Row by row; what is not planned has no cell.
+        A combination of row and column that is not planned has no cell.
         """
         return [
             {
@@ -575,13 +573,13 @@ class Table:
         """Return the cells as numbers.
 
         Returns:
-            One row a cell: the factors, metric, mean, low, high, min, max, n (finished, of which the mean is), planned,
-            the number of trials of each status, interval (its method), best, mark, other_code, the trial_ids, and the
-            notes of the table.
+            One row a cell: the factors, metric, mean, low, high, min, max, n (how many trials have finished), planned
+            (how many there are), the number of trials of each status, interval (its method), best, mark, other_code,
+            trial_ids, and the notes of the table.
         """
         rows = []
         for row in self.to_rows():
-            # In the order above: entries of mappings become columns; what is left of the row comes last but one.
+            # The order of the columns: what is left in `row` (interval to other_code) comes before the last two.
             factors = row.pop("factors")
             statuses = row.pop("statuses")
             ids = row.pop("trial_ids")
@@ -616,28 +614,35 @@ class Table:
         return self.to_html()
 
 
+class _Column(NamedTuple):
+    """A column of cells where several tables stand side by side: its table, its labels there, and its title."""
+
+    table: Table
+    key: Key
+    title: str
+
+
 def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
-    """Return the tables of several metrics, of the same rows, side by side, as `Table.to_text` returns one.
+    """Return the tables of several metrics side by side as text, with legends and verdicts below.
 
     Args:
-        tables: The tables of one study.
-        width: The columns of the terminal; what is wider is split by columns.
+        tables: The tables of one study, with the same rows.
+        width: The columns of the terminal; wider tables are split by columns.
 
     Returns:
         The text.
     """
-    # As many columns as fit in a block, at least one; the next ones stand in a block below it.
+    # A block has as many columns as fit, at least one; the next columns stand in a block below it.
     blocks = []
     rest = _columns(tables)
     while rest:
-        fitting = len(rest)
-        while (
-            fitting > 1
-            and max(map(len, text_table(_text_rows(tables, rest[:fitting]), rule=True))) > width
-        ):
+        fitting = len(rest) + 1
+        widest = width + 1
+        while fitting > 1 and widest > width:
             fitting -= 1
-        lines = text_table(_text_rows(tables, rest[:fitting]), rule=True, width=width)
-        blocks.append("\n".join(lines))
+            rows = _text_rows(tables, rest[:fitting])
+            widest = max(map(len, text_table(rows, rule=True)))
+        blocks.append("\n".join(text_table(rows, rule=True, width=width)))
         rest = rest[fitting:]
     parts = [
         wrapped(_heading(tables), width),
@@ -649,7 +654,7 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
 
 
 def markdown_of(tables: Sequence[Table]) -> str:
-    """Return the tables of several metrics, of the same rows, side by side in Markdown, with the best in bold."""
+    """Return the tables of several metrics, with the same rows, side by side in Markdown; the best are bold."""
 
     def shown(table: Table, cell: Cell | None) -> str:
         if cell is None or not cell.best:
@@ -676,8 +681,8 @@ def latex_of(tables: Sequence[Table]) -> str:
     Means stand in columns of `siunitx`, their intervals beside them. The legend stands below the table and, where the
     style has no caption, so do the verdicts.
     """
-    # Over the titles of columns: of several tables the metric of each, of one what its columns are. A column of cells
-    # is two of LaTeX, the mean and what stands behind it.
+    # The first line of the head spans columns: with several tables it has the metric of each, with one table its column
+    # factors. A column of cells is two of LaTeX, the mean and what stands behind it.
     first = tables[0]
     factors = len(first.row_factors)
     columns = _columns(tables)
@@ -686,22 +691,23 @@ def latex_of(tables: Sequence[Table]) -> str:
     if len(tables) == 1:
         spans = [(", ".join(first.factor_titles[1]), len(columns))] if first.column_factors else []
     if spans:
+        entries = []
         rules = []
         start = factors + 1
-        for _, wide in spans:
-            rules.append(rf"\cmidrule(lr){{{start}-{start + 2 * wide - 1}}}")
-            start += 2 * wide
-        over = " & ".join(_latex_span(latex_text(title), 2 * wide) for title, wide in spans)
-        head = [f"{'& ' * factors}{over} \\\\", " ".join(rules)]
+        for title, count in spans:
+            entries.append(_latex_span(latex_text(title), 2 * count))
+            rules.append(rf"\cmidrule(lr){{{start}-{start + 2 * count - 1}}}")
+            start += 2 * count
+        head = [f"{'& ' * factors}{latex_row(entries)}", " ".join(rules)]
 
-    # The titles of the columns, then a line for each row; a rule stands above the averages.
-    titles = [
-        title if table.column_factors or len(tables) == 1 else ""
-        for table in tables
-        for title in table.column_titles
-    ]
-    names = map(latex_text, first.factor_titles[0])
-    head.append(latex_row([*names, *(_latex_span(latex_text(title)) for title in titles)]))
+    # The second line has the titles of the columns; where the first one has the metric, it is not said again.
+    titles = list(map(latex_text, first.factor_titles[0]))
+    for table in tables:
+        for title in table.column_titles:
+            named = table.column_factors or len(tables) == 1
+            titles.append(_latex_span(latex_text(title) if named else ""))
+    head.append(latex_row(titles))
+    # A line for each row; a rule stands above the averages.
     escaped = (list(map(latex_text, labels)) for labels in first.row_labels())
     body = list(map(latex_row, _rows(tables, columns, _latex_entry, escaped)))
     if any(table.averages for table in tables):
@@ -711,15 +717,13 @@ def latex_of(tables: Sequence[Table]) -> str:
     legend = (marked_as(line, "bold:") for line in legend_of(tables))
     below = [line[0].upper() + line[1:] for line in legend]
     if not first.style.caption:
-        answers = [table.verdicts for table in tables if table.answer.decisive]
-        below += [line for lines in answers for line in lines]
+        for table in tables:
+            below += table.verdicts if table.answer.decisive else []
+    formats = map(_latex_format, (column.table for column in columns))
+    cells = [rf"S[table-format={digits},detect-weight]@{{\,}}l" for digits in formats]
     return latex_table(
         _heading(tables),
-        "l" * factors
-        + "".join(
-            rf"S[table-format={_latex_format(table)},detect-weight]@{{\,}}l"
-            for table, _, _ in columns
-        ),
+        "l" * factors + "".join(cells),
         head,
         body,
         label=first.style.label,
@@ -729,7 +733,7 @@ def latex_of(tables: Sequence[Table]) -> str:
 
 
 def legend_of(tables: Sequence[Table]) -> list[str]:
-    """Return the lines of the tables' legends, each once; what a metric lacks behind its name where metrics differ."""
+    """Return the lines of the tables' legends, each once; lines on missing trials name the metric where they differ."""
     differ = len({tuple(table.gaps) for table in tables}) > 1
     lines = (
         f"{table.metric_title}: {line}" if differ and line in table.gaps else line
@@ -745,52 +749,43 @@ def _heading(tables: Sequence[Table]) -> str:
     return tables[0].style.caption or ", ".join([tables[0].heading, *further])
 
 
-def _columns(tables: Sequence[Table]) -> list[tuple[Table, Key, str]]:
-    """Return (table, key of the column in it, title) of each column of cells."""
-    several = len(tables) > 1
-    return [
-        (
-            table,
-            column,
-            f"{table.metric_title} {title}" if several and table.column_factors else title,
-        )
-        for table in tables
-        for column, title in zip(table.columns, table.column_titles, strict=True)
-    ]
+def _columns(tables: Sequence[Table]) -> list[_Column]:
+    """Return the columns of cells of all tables; with several tables a title begins with the metric."""
+    columns = []
+    for table in tables:
+        metric = f"{table.metric_title} " if len(tables) > 1 and table.column_factors else ""
+        for key, title in zip(table.columns, table.column_titles, strict=True):
+            columns.append(_Column(table, key, metric + title))
+    return columns
 
 
 def _rows(
     tables: Sequence[Table],
-    columns: Sequence[tuple[Table, Key, str]],
+    columns: Sequence[_Column],
     shown: Callable[[Table, Cell | None], str],
     labels: Iterable[Sequence[str]],
 ) -> list[list[str]]:
     """Return the labels and entries of each row, with the row of averages last where any table has one.
 
-    `labels` are those of each row as a format shows them, `shown` gives an entry's text. Tables of other metrics have
+    `labels` are those of each row as a format shows them; `shown` gives an entry's text. Tables of other metrics have
     empty cells in the row of averages.
     """
     first = tables[0]
-    rows = [
-        [*titles, *(shown(table, table.cells.get((row, column))) for table, column, _ in columns)]
-        for row, titles in zip(first.rows, labels, strict=True)
-    ]
+    rows = []
+    for row, titles in zip(first.rows, labels, strict=True):
+        entries = [shown(c.table, c.table.cells.get((row, c.key))) for c in columns]
+        rows.append([*titles, *entries])
     if any(table.averages for table in tables):
-        averages = (table.averages.get(column, EMPTY) for table, column, _ in columns)
-        entries = (
-            shown(table, cell) for (table, _, _), cell in zip(columns, averages, strict=True)
-        )
-        rows.append([*first.bottom_labels, *entries])
+        averages = [shown(c.table, c.table.averages.get(c.key, EMPTY)) for c in columns]
+        rows.append([*first.bottom_labels, *averages])
     return rows
 
 
-def _head(tables: Sequence[Table], columns: Sequence[tuple[Table, Key, str]]) -> list[str]:
-    return [*tables[0].factor_titles[0], *(title for _, _, title in columns)]
+def _head(tables: Sequence[Table], columns: Sequence[_Column]) -> list[str]:
+    return [*tables[0].factor_titles[0], *(column.title for column in columns)]
 
 
-def _text_rows(
-    tables: Sequence[Table], columns: Sequence[tuple[Table, Key, str]]
-) -> list[list[str]]:
+def _text_rows(tables: Sequence[Table], columns: Sequence[_Column]) -> list[list[str]]:
     labels = tables[0].row_titles.values()
     return [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
 
@@ -809,9 +804,10 @@ def _latex_entry(table: Table, cell: Cell | None) -> str:
 
 
 def _latex_format(table: Table) -> str:
-    """The table-format of siunitx: digits before and after the point of the widest mean."""
+    """Return the table-format of siunitx: the most digits before and after the point, with a minus if any mean has."""
     cells = [*table.cells.values(), *table.averages.values()]
     means = [mean for mean in (table.cell_parts(cell)[0] for cell in cells) if mean] or ["0"]
     whole = max(len(mean.lstrip("-").split(".")[0]) for mean in means)
     after = max(len(mean.partition(".")[2]) for mean in means)
-    return f"{'-' * any(mean.startswith('-') for mean in means)}{whole}.{after}"
+    minus = "-" if any(mean.startswith("-") for mean in means) else ""
+    return f"{minus}{whole}.{after}"
