@@ -29,22 +29,22 @@ from contrasweep.statistics.family import Family
 from contrasweep.statistics.resampling import EXACT_UP_TO, smallest_p
 
 Verdict = Literal["better", "worse", "equivalent", "undecided"]
-"""What is decided: a direction, or that there is none that matters, or nothing."""
+"""What is decided of arm a: a direction, that no difference matters (`equivalent`), or nothing."""
 Direction = Literal["better", "worse", "not sure"]
 Relevance = Literal["above", "below", "unclear"]
-"""Where a difference is, as sure as its direction: above the smallest difference of interest, below it, or unclear."""
+"""Whether a difference is surely above the smallest difference of interest, surely below it, or neither."""
 MATTERS: dict[Relevance | None, str] = {
     "above": " and it matters",
     "below": ", by less than matters",
     "unclear": ", unclear whether it matters",
     None: "",
 }
-"""What follows `better` or `worse`; nothing where no smallest difference was declared."""
+"""The words behind `better` or `worse`; none where no smallest difference was declared."""
 TURNED: dict[str, str] = {"better": "worse", "worse": "better"}
-"""Verdicts on a as those on b."""
+"""Verdict on a -> the same verdict on b."""
 
 LOOK = 4.0
-"""What a further look at a finished table divides the level by. With 2, equal arms had a verdict in up to .073 of
+"""The divisor of the level at each further look at a finished table. With 2, equal arms had a verdict in up to .073 of
 10,000 studies at .05; with 4 in up to .058 (`benchmarks/results/declared_anew.md`)."""
 
 
@@ -53,7 +53,7 @@ class Decided:
     """What an earlier look decided of a against b, with the interval and the adjusted p of that look.
 
     `look` is the number of the look, from 1, and `replicates` (counted in `unit`) is how many there were. `margin` is
-    the smallest difference of interest of that look; of `equivalent` the p is that of a difference as large.
+    the smallest difference of interest at that look. For `equivalent`, `p_value` is that of a difference of `margin`.
     """
 
     look: int
@@ -85,15 +85,16 @@ class Judgement:
     Attributes:
         verdict: The verdict.
         raw_p: The p of no difference, of this comparison alone.
-        p_value: The same, adjusted over the family and the looks.
-        low: The lower end of the interval of the difference, of the level that family and looks leave.
-        high: The upper end.
-        level: The level of the family's first step, as looks before have left it: the test is one that can reach it.
+        p_value: The p of no difference, adjusted over the family and the looks.
+        low: The lower end of the interval of the difference, at the level that family and looks leave.
+        high: The upper end of this interval.
+        level: The level of the family's first step, as earlier looks have left it. The test is chosen so that it can
+            reach this level.
         equivalence_p: The adjusted p of a difference as large as the margin; None without a margin.
-        gaps_decide: Whether there would be another verdict if nothing had failed or were missing.
-        reason: Why else there is no verdict; "" where nothing but noise is the reason.
+        gaps_decide: Whether the verdict would be another one if no trial had failed or were missing.
+        reason: Why there is no verdict; "" where noise is the only reason.
         before: What an earlier look decided; None where none did.
-        looked_p: `raw_p` counting the looks, but not the family.
+        looked_p: The p of no difference, adjusted over the looks, but not over the family.
     """
 
     verdict: Verdict
@@ -119,21 +120,21 @@ def verdict_of(low: float, high: float, margin: float | None, mode: str) -> Verd
 
 
 def relevance_of(low: float, high: float, margin: float | None) -> Relevance | None:
-    """Return whether the difference is above the smallest one of interest, `margin`, below it, or unclear.
+    """Return whether a difference with the interval `low` to `high` is above the smallest one of interest, `margin`.
 
-    None without a `margin`.
+    It is "above" or "below" where the whole interval is, else "unclear"; None without a `margin`.
     """
     if margin is None:
         return None
-    # The largest difference of the interval, then its least, on whichever side. One that is the margin up to rounding
-    # is neither above nor below it.
+    # First the largest size of a difference in the interval, then the smallest. A size that equals the margin up to
+    # rounding is neither above nor below it.
     if max(-low, high) < margin * (1 - 1e-12):
         return "below"
     return "above" if max(low, -high) > margin * (1 + 1e-12) else "unclear"
 
 
 def in_words(verdict: Verdict, relevance: Relevance | None) -> str:
-    """Return both parts of a verdict in words: `better, by less than matters`; of `equivalent` there is one."""
+    """Return direction and relevance in words: `better, by less than matters`; other verdicts have no relevance."""
     return verdict + (MATTERS[relevance] if verdict in TURNED else "")
 
 
@@ -144,58 +145,57 @@ def judge(
     *,
     looks: Sequence[int] | None = None,
 ) -> list[Judgement]:
-    """Judge every comparison of a family together.
+    """Judge every comparison of a family together, and return one judgement for each of `evidence`.
 
-    `family.size` may be more than there are, while others wait for their first replicates: p-values are then those of
-    the whole family, and the others count with p = 1. `looks` counts the looks that were taken at each comparison
-    before, with fewer replicates: each leaves a `LOOK`-th of its level.
+    `family.size` may be larger than the number of comparisons, while others wait for their first replicates: these
+    count with p = 1. `looks` counts the earlier looks at each comparison, with fewer replicates: each divides its level
+    by `LOOK`.
     """
     factors = [LOOK**count for count in looks or [0] * len(evidence)]
-    # The same family without gaps: where a verdict is another one there, the gaps decide.
-    ideal = _judge([Evidence(e.common) for e in evidence], family, mode, factors)
+    # The gaps decide a comparison whose verdict is another one in the same family without gaps.
+    judgements = _judge(evidence, family, mode, factors)
+    without_gaps = _judge([Evidence(e.common) for e in evidence], family, mode, factors)
     return [
-        replace(judgement, gaps_decide=judgement.verdict != without_gaps.verdict)
-        for judgement, without_gaps in zip(
-            _judge(evidence, family, mode, factors), ideal, strict=True
-        )
+        replace(judgement, gaps_decide=judgement.verdict != other.verdict)
+        for judgement, other in zip(judgements, without_gaps, strict=True)
     ]
 
 
 def _judge(
     evidence: Sequence[Evidence], family: Family, mode: str, factors: Sequence[float]
 ) -> list[Judgement]:
-    """Return the judgement of each comparison; `factors` are what earlier looks multiply each p by."""
+    """Return the judgement of each comparison; by its factor the looks before multiply its p and divide its level."""
+    # The p of each comparison, alone and with the looks before; it is 1 while trials are to run, which decides nothing.
     family = family.without(sum(e.copies for e in evidence))
     levels = [family.level / factor for factor in factors]
     raw = [e.p_value(level, mode) for e, level in zip(evidence, levels, strict=True)]
-    # Nothing is decided while trials are to run.
-    counted = [
+    looked = [
         1.0 if e.gaps.pending else min(1.0, factor * p)
         for e, factor, p in zip(evidence, factors, raw, strict=True)
     ]
-    # Arms whose values are all equal cannot be decided wrongly, so the others do not share alpha with them.
+    # Adjusted over the family, in which comparisons to come have a p of 1. Arms whose values are all equal cannot be
+    # decided wrongly, so that they are no part of it: `places` says where the others are.
     tested = [i for i, e in enumerate(evidence) if family.margin is not None or not e.copies]
-    together = [*(counted[i] for i in tested), *[1.0] * max(0, family.size - len(tested))]
-    adjusted = family.adjusted(together)
     places = {i: place for place, i in enumerate(tested)}
+    family_p = [*(looked[i] for i in tested), *[1.0] * max(0, family.size - len(tested))]
+    adjusted = family.adjusted(family_p)
+    # The interval of each comparison, at its share of alpha; the verdict is read off it.
     judgements = []
     for i, (e, level, factor) in enumerate(zip(evidence, levels, factors, strict=True)):
         low = -math.inf
         high = math.inf
         equivalence_p = None if family.margin is None else 1.0
         if not e.gaps.pending:
-            share = family.share(together, places[i]) if i in places else family.level
+            share = family.share(family_p, places[i]) if i in places else family.level
             low, high = e.interval(share / factor, level, mode)
-            # Two one-sided tests, over the whole family by Bonferroni.
+            # Equivalence by two one-sided tests, adjusted over the whole family by Bonferroni's correction.
             if family.margin is not None:
                 equivalence_p = factor * e.equivalence_p(family.margin, level, mode)
                 equivalence_p = min(1.0, equivalence_p * max(1, family.size))
         verdict = verdict_of(low, high, family.margin, mode)
         p_value = float(adjusted[places[i]]) if i in places else 1.0
         judgements.append(
-            Judgement(
-                verdict, raw[i], p_value, low, high, level, equivalence_p, looked_p=counted[i]
-            )
+            Judgement(verdict, raw[i], p_value, low, high, level, equivalence_p, looked_p=looked[i])
         )
     return judgements
 
@@ -213,7 +213,7 @@ NOTEBOOK_COLUMNS = (
     "scope",
     "verdict",
 )
-"""What a notebook shows of `Comparison.to_dict`."""
+"""The entries of `Comparison.to_dict` that a notebook shows."""
 ONE_SEED = (
     "one seed a fold: what another seed would change is not known. Where the trials of a seed share it over the folds "
     "(code that draws from the seed alone), the verdict and its interval hold for this seed only"
@@ -232,10 +232,10 @@ MISSING = (
     "runs it again"
 )
 EARLIER = ("look", "replicates", "verdict", "difference", "low", "high", "p_value")
-"""What `Comparison.to_dict` has of the look that decided it first."""
+"""The fields of `Decided` that `Comparison.to_dict` has, with `earlier_` before their names."""
 MOST_DECIMALS = 8
 MOST_NAMED = 3
-"""So many collapsed trials of an arm are named in a sentence."""
+"""The most collapsed trials of an arm that a sentence names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -249,9 +249,9 @@ class Comparison:
             verdict.
         mode: "max" where larger values are better, "min" where smaller ones are.
         turned: Whether the evidence is of B against A.
-        bounds: The least and the largest value of the metric; None where they are not known. An interval ends at the
-            largest difference that they allow, and there is none where it would leave every difference possible.
-        names: What to call A and B.
+        bounds: The least and the largest value of the metric; None where they are not known. An interval is cut at the
+            largest difference that they allow; one that holds every possible difference is infinite.
+        names: The names of A and B in sentences.
 
     Example:
         >>> comparison = results.compare("ocl", "scl")
@@ -278,14 +278,14 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """Mean of a - b over the replicates that both finished, in units of the metric."""
+        """Mean of A - B over the replicates that both finished, in units of the metric."""
         return self._sign * self.evidence.common.difference
 
     @property
     def low(self) -> float:
         """Lower end of the interval of the difference; minus infinity where there is no interval.
 
-        The level of the interval is that of the test, after its family and its looks; an exploratory one has 1 - alpha.
+        The interval has the level that family and looks leave; an exploratory comparison has a 1 - alpha interval.
         """
         return self._interval[0]
 
@@ -307,12 +307,12 @@ class Comparison:
 
     @property
     def level(self) -> float:
-        """The level that chose the test: that of the judgement, else that of the family's first step."""
+        """The level that chose the test: of the judgement, or without one of the family's first step."""
         return self.family.level if self.judgement is None else self.judgement.level
 
     @cached_property
     def raw_p(self) -> float:
-        """Two-sided p of no difference, of this comparison alone; failures count as losses."""
+        """Two-sided p of no difference, of this comparison alone, with failures counted as losses."""
         return self.evidence.p_value(self.level, self.mode)
 
     @property
@@ -327,26 +327,26 @@ class Comparison:
     def equivalence_p(self) -> float | None:
         """Adjusted p of a difference as large as the smallest difference of interest; None where none was declared.
 
-        It is at most alpha exactly where the interval lies within the smallest difference.
+        It is at most alpha exactly where the interval lies within plus and minus this difference.
         """
         return None if self.judgement is None else self.judgement.equivalence_p
 
     @property
     def decision(self) -> Verdict:
-        """The verdict on A without the size of the difference: better, worse, equivalent or undecided."""
+        """The verdict on A without its relevance: better, worse, equivalent or undecided."""
         verdict: Verdict = "undecided" if self.judgement is None else self.judgement.verdict
         return TURNED.get(verdict, verdict) if self.turned else verdict  # type: ignore[return-value]
 
     @property
     def direction(self) -> Direction | None:
-        """The verdict's first part, of A: better, worse or not sure; None outside the study's family."""
+        """The first part of the verdict on A: better, worse or not sure; None outside the study's family."""
         if self.judgement is None:
             return None
         return self.decision if self.decision in TURNED else "not sure"  # type: ignore[return-value]
 
     @property
     def relevance(self) -> Relevance | None:
-        """The verdict's second part: the difference is above the smallest one of interest, below it, or unclear.
+        """The second part of the verdict: whether the difference is above the smallest one of interest, or below it.
 
         None where no smallest difference was declared, and outside the study's family.
         """
@@ -373,7 +373,7 @@ class Comparison:
 
     @property
     def decided(self) -> bool:
-        """Whether it has a verdict other than undecided."""
+        """Whether the comparison has a verdict other than undecided."""
         return self.decision != "undecided"
 
     @property
@@ -393,7 +393,7 @@ class Comparison:
 
     @property
     def scope(self) -> Scope:
-        """What the verdict holds for: `for new training sets of this size`, say, or `on this split`."""
+        """What the verdict holds for, in words such as `for new training sets of this size` or `on this split`."""
         return self.evidence.common.scope
 
     @property
@@ -403,7 +403,7 @@ class Comparison:
 
     @property
     def gaps(self) -> Gaps:
-        """What the comparison lacks of its planned pairs of trials, counted by cause."""
+        """How many of the planned pairs of trials the comparison lacks, by cause."""
         return self.evidence.gaps.reversed() if self.turned else self.evidence.gaps
 
     @property
@@ -415,14 +415,14 @@ class Comparison:
     def _design_notes(self) -> tuple[str, ...]:
         """Return what a reader must know of the design: one seed on all folds, runs without a partner, few seeds."""
         common = self.evidence.common
+        design = common.design
         level = self.level
-        if common.n > 1 and common.design.folds and common.design.seeds == 1:
+        if common.n > 1 and design.folds and design.seeds == 1:
             return self._one_seed_notes()
         if self.test in (PERMUTATION, WELCH):
             return (UNPAIRED,)
-        # A t-test decides because the exact test cannot reach the level. Many items or tasks need no word on that, as
-        # their mean is about normal.
-        design = common.design
+        # Few seeds, items or tasks: a t-test decides, because the exact test cannot reach the level. The mean of many
+        # is about normal, which needs no note.
         few = common.n > 1 and (design.unit not in SCOPES or common.n <= EXACT_UP_TO)
         if few and not design.folds and not design.items and self.test == "t-test":
             parts = round(self.alpha / level)
@@ -434,25 +434,28 @@ class Comparison:
         return ()
 
     def _one_seed_notes(self) -> tuple[str, ...]:
-        """Return what is known of another seed, where all folds have one; nothing to say where each fold draws anew."""
+        """Return what is known of another seed, where all folds have one seed; no note where each fold draws anew."""
         part = self.evidence.common.design.seed_part
         if part is None:
             return (ONE_SEED,)
         if math.isinf(part.variance):
             return (SEED_UNKNOWN,)
-        assumption = f"one seed on all folds: what another seed would change is taken from study {part.study}"
-        return (assumption,) if part.variance else ()
+        if part.variance == 0:
+            return ()
+        return (
+            f"one seed on all folds: what another seed would change is taken from study {part.study}",
+        )
 
     def reversed(self) -> "Comparison":
         """Return the same comparison as B against A."""
         return replace(self, turned=not self.turned, names=self.names[::-1])
 
     def to_dict(self) -> dict[str, object]:
-        """Return every number by its name, as JSON has it.
+        """Return every number of the comparison by its name, for JSON.
 
         Returns:
-            Name -> value, in units of the metric; None for an infinite end, and for what runs without a partner do not
-            give. Names that begin with `earlier_` are what an earlier look decided.
+            Name -> value; differences are in units of the metric. A number that is infinite or NaN is None. Names that
+            begin with `earlier_` are of the look that decided the comparison first.
         """
         common = self.evidence.common
         gaps = self.gaps
@@ -499,35 +502,37 @@ class Comparison:
             },
         }
         return {
-            n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
         }
 
     def sentence(self, a: str = "", b: str = "") -> str:
         """Return the verdict and its numbers as a sentence; the numbers alone where the comparison is exploratory.
 
         Args:
-            a: What to call arm A, in place of the first of `names`.
-            b: What to call arm B, in place of the second.
+            a: The name of arm A, in place of the first of `names`.
+            b: The name of arm B, in place of the second of `names`.
 
         Returns:
-            The sentence without a full stop. What an earlier look decided is a second sentence.
+            The sentence without a full stop; a second sentence has what an earlier look decided.
         """
         a = a or self.names[0]
         b = b or self.names[1]
-        sentence = self._said(a, b)
-        if (before := self.before) is None:
+        sentence = self._present_sentence(a, b)
+        before = self.before
+        if before is None:
             return sentence
+        # An equivalence was within the margin of its look, which may have been declared anew since.
         verdict = _told(a, b, before.verdict, before.relevance(self.family.margin))
         if before.verdict == "equivalent" and before.margin is not None:
-            verdict += f" within ±{before.margin:g}" + (
-                ", which was withdrawn" if before.margin != self.family.margin else ""
-            )
+            verdict += f" within ±{before.margin:g}"
+            verdict += ", which was withdrawn" if before.margin != self.family.margin else ""
         numbers = f"{span(before.difference, before.low, before.high)}, p {p_text(before.p_value, self.alpha)}"
         return f"{sentence}. Decided at look {before.look} ({before.replicates} {before.unit}): {verdict}: {numbers}"
 
-    def _said(self, a: str, b: str) -> str:
-        """Return the sentence: who is better by how much, over what, and what is missing or may collapse."""
-        # The numbers, which no test stands behind while p is 1 and there is no interval.
+    def _present_sentence(self, a: str, b: str) -> str:
+        """Return the sentence on the present data: which arm is better and by how much, and what is missing."""
+        # The numbers. While p is 1 and there is no interval nothing was tested, and p is left out.
         decision = self.decision
         margin = self.family.margin
         numbers = self.span()
@@ -536,14 +541,14 @@ class Comparison:
         if self.difference == 0 and self.n > 1 and self.evidence.common.standard_error == 0:
             numbers = "all values are equal"
 
-        # Over which trials they are.
-        gone = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
-        lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in gone if n)
+        # The trials behind the numbers: pairs, missing trials and collapsed ones.
+        missing = [(a, self.gaps.missing_a), (b, self.gaps.missing_b)]
+        lacks = " and ".join(f"{arm} is missing in {n}" for arm, n in missing if n)
         over = f", over {plural(self.evidence.pairs, 'pair')}" if self.evidence.unpaired else ""
         over += f" ({lacks} of {self.gaps.planned})" if lacks else ""
         over += self._collapses(a, b)
 
-        # The verdict before them, and what else a reader of it must know behind them.
+        # The verdict stands before the numbers, and what limits it behind the trials.
         if self.judgement is None:
             return f"{a} - {b}: {numbers}{over}"
         if decision != "undecided":
@@ -556,73 +561,61 @@ class Comparison:
         return f"{a} against {b} is undecided: {numbers}{over}" + (f"; {reason}" if reason else "")
 
     def span(self) -> str:
-        """Return the difference with its interval: `+0.025 [+0.002, +0.049]`.
+        """Return the difference with its interval, as text: `+0.025 [+0.002, +0.049]`.
 
-        It has two digits of the interval's half-width, or as many as show on which side of 0 its ends are.
+        It shows two digits of the interval's half-width, and more where the ends would else look like 0.
         """
         return span(self.difference, self.low, self.high)
 
     def _collapses(self, a: str, b: str) -> str:
         """Return which trials of either arm collapsed, or how many, as the end of a sentence; "" where none did."""
-        first, second = (b, a) if self.turned else (a, b)  # as the evidence has them
-        sides = ((first, self.evidence.collapsed_a), (second, self.evidence.collapsed_b))
-        return "".join(
-            f"; {arm} collapsed "
-            + (
-                f"at {', '.join(seeds)}"
-                if len(seeds) <= MOST_NAMED
-                else f"in {len(seeds)} replicates"
-            )
-            for arm, seeds in sides
-            if seeds
-        )
+        first, second = (b, a) if self.turned else (a, b)  # the order of the evidence
+        text = ""
+        for arm, trials in (
+            (first, self.evidence.collapsed_a),
+            (second, self.evidence.collapsed_b),
+        ):
+            if len(trials) > MOST_NAMED:
+                text += f"; {arm} collapsed in {len(trials)} replicates"
+            elif trials:
+                text += f"; {arm} collapsed at {', '.join(trials)}"
+        return text
 
     def _unseen(self, a: str, b: str) -> str:
-        """Return which collapses that nobody saw could overturn the verdict; "" where it would stand.
-
-        "" too where some were seen, where nobody knows how deep an arm could fall, and where replicates are no
-        trainings.
-        """
+        """Return how many unseen collapses there may be, where so many would overturn the verdict; "" elsewhere."""
         e = self.evidence
         decision = self.decision
+        # Nothing is said where collapses were seen, where nobody knows how deep an arm could fall, and where replicates
+        # are no trainings, but items or tasks.
         seen = e.collapsed_a or e.collapsed_b
         depth_unknown = self.bounds is None and not e.fell
-        if (
-            seen
-            or depth_unknown
-            or e.common.design.unit in SCOPES
-            or e.withstands(decision, self.mode, self.family.margin, self.bounds)
-        ):
+        if seen or depth_unknown or e.common.design.unit in SCOPES:
+            return ""
+        if e.withstands(decision, self.mode, self.family.margin, self.bounds):
             return ""
         arm_at_risk = {"better": a, "worse": b}.get(decision, "either")
         return f"; up to {e.unseen:.0%} of the trials of {arm_at_risk} may collapse unseen"
 
     def _reason(self, a: str, b: str) -> str:
-        """Return why a comparison is undecided for a reason other than noise; "" where noise is the reason."""
+        """Return why a comparison is undecided for a reason other than noise; "" where noise is the only reason."""
         gaps = self.gaps
-        if self.judgement is not None and self.judgement.reason:
-            return self.judgement.reason
+        judgement = self.judgement
+        if judgement is not None and judgement.reason:
+            return judgement.reason
         if gaps.pending:
             return f"{gaps.pending} of {gaps.planned} replicates are still to run"
-        if self.judgement is not None and self.judgement.gaps_decide:
-            lost = [(a, gaps.failed_a), (b, gaps.failed_b)]
-            if any(n for _, n in lost):
-                return (
-                    " and ".join(f"{arm} failed in {n}" for arm, n in lost if n)
-                    + f" of {gaps.planned}"
-                )
+        if judgement is not None and judgement.gaps_decide:
+            failed = [(a, gaps.failed_a), (b, gaps.failed_b)]
+            failures = " and ".join(f"{arm} failed in {n}" for arm, n in failed if n)
+            if failures:
+                return f"{failures} of {gaps.planned}"
             return "bad scores where it is missing would change the verdict"
         if self.n == 1:
             return "one replicate tells nothing about noise"
-        # An interval that is infinite only because it was cut: it held every difference that the metric allows.
-        if (
-            math.isinf(self.low)
-            and self.judgement is not None
-            and math.isfinite(self.judgement.low)
-        ):
-            return (
-                f"{freedom(self.evidence.common.degrees)}, which leaves every difference possible"
-            )
+        # The judgement's interval has ends, but holds every difference that the metric allows.
+        if math.isinf(self.low) and judgement is not None and math.isfinite(judgement.low):
+            degrees = freedom(self.evidence.common.degrees)
+            return f"{degrees}, which leaves every difference possible"
         if self.evidence.common.seed_unknown:
             low, high = self.evidence.common.of_this_seed.interval(self.level)
             if self.turned:
@@ -650,7 +643,7 @@ class Comparison:
 
 
 def within(low: float, high: float, widest: float | None) -> tuple[float, float]:
-    """Cut the interval of a difference at ±`widest`; infinite ends where it would hold every possible difference."""
+    """Return the interval of a difference, cut at ±`widest`; without ends where it holds every possible difference."""
     if widest is None:
         return low, high
     if low <= -widest and high >= widest:
@@ -679,14 +672,14 @@ def judged(
     looks: Sequence[int] | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> list[Comparison]:
-    """Return every comparison of a family, judged together as `judge` has it.
+    """Return every comparison of a family, judged together by `judge`; exploratory ones where `decisive` is False.
 
-    With `decisive` False each comparison is exploratory. `bounds` are the least and the largest value of the metric.
+    `looks` are as of `judge`; `bounds` are the least and the largest value of the metric.
     """
     if not decisive:
         return [Comparison(e, family, None, mode, bounds=bounds) for e in evidence]
     judgements = judge(evidence, family, mode, looks=looks)
-    # What is shown of the family is what it was judged as: without arms whose values are all equal.
+    # Comparisons show the family that was judged, which leaves out arms whose values are all equal.
     family = family.without(sum(e.copies for e in evidence))
     return [
         Comparison(e, family, j, mode, bounds=bounds)
@@ -695,13 +688,10 @@ def judged(
 
 
 def span(difference: float, low: float, high: float) -> str:
-    """Return a difference with its interval, as `Comparison.span` has it.
-
-    The difference alone where there is no interval.
-    """
+    """Return a difference with its interval as text, as `Comparison.span` does; without an interval it stands alone."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{difference:+.3g}"
-    # Two digits of the half-width, and more until an end that is not 0 is not shown as 0.
+    # Two digits of the half-width, and more as long as an end that is not 0 would be shown as 0.
     half = (high - low) / 2 or abs(difference)
     decimals = min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
     while decimals < MOST_DECIMALS and any(
@@ -712,13 +702,12 @@ def span(difference: float, low: float, high: float) -> str:
 
 
 def p_text(p: float, alpha: float | None = None) -> str:
-    """Return a p-value with its sign: `= 0.037`, or `< 0.0001`.
+    """Return a p-value as text, with its sign of relation: `= 0.037`, or `< 0.0001`.
 
-    It has as many digits as show on which side of `alpha` it is.
+    It has two digits, and more where the rounded p would be on the other side of `alpha`.
     """
     if p < 1e-4 and (alpha is None or alpha >= 1e-4):
         return "< 0.0001"
-    # Another digit as long as the rounded p would be on the other side of alpha.
     digits = 2
     while (
         alpha is not None

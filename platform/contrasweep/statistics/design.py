@@ -30,12 +30,14 @@ from contrasweep.statistics.checks import Floats
 from contrasweep.statistics.resampling import constant, sign_flip_interval, sign_flip_p, smallest_p
 
 SUBTRACTED = 0.7
-"""A component is a difference of two mean squares, and with few folds Satterthwaite's degrees of freedom are too many
-for it where it happens to come out near 0. So for the standard error only this share of the residual mean square is
-subtracted. By simulation (40,000 draws each of 2 to 20 folds x 2 to 10 seeds, fold noise of 0 to 4 times the residual's
-variance) false positives are at most .050 where seeds do not cross folds. Where they do, with as much variance as the
-residual's, they are at most .055 from five seeds or up to five folds on, .08 at three seeds and .12 at two seeds on ten
-folds and more, where one degree of freedom is all that speaks of it (Nadeau and Bengio's test: .35)."""
+"""For the standard error only this share of the residual mean square is subtracted from that of folds or seeds.
+
+A variance component is the difference of two mean squares. With few folds Satterthwaite's degrees of freedom are too
+many for a component that happens to come out near 0. By simulation (40,000 draws each of 2 to 20 folds x 2 to 10 seeds,
+fold noise of 0 to 4 times the residual's variance) false positives are at most .050 where seeds do not cross folds.
+Where seeds cross folds, with as much variance as the residual's, false positives are at most .055 with five seeds or
+more, or with up to five folds. With ten folds or more they are .08 at three seeds and .12 at two seeds, where the
+variance of seeds has one degree of freedom (Nadeau and Bengio's test: .35)."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Components:
 class FoldEstimate:
     """Variance components of differences over folds and seeds.
 
-    `unbiased` components are unbiased but for estimates below 0, which are 0; `cautious` ones are those of the standard
-    error. `seed_degrees` and `residual_degrees` are the degrees of freedom of these mean squares.
+    `unbiased` components are unbiased, except that an estimate below 0 is set to 0. The `cautious` components, which
+    are larger, make the standard error. `seed_degrees` and `residual_degrees` are the degrees of freedom of the mean
+    squares of seeds and of the residual.
     """
 
     unbiased: Components
@@ -72,12 +75,13 @@ class FoldEstimate:
 
 
 def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
-    """Estimate the components of differences over folds and seeds, for any pattern of missing replicates.
+    """Return the components of differences over folds and seeds, for any pattern of missing replicates.
 
-    By Henderson's method 3; for complete data these are the mean squares of the two-way analysis of variance, which are
-    then computed directly. `folds` and `seeds` [n] are codes of the differences `d` [n]. None where no fold has
-    two seeds, which leaves nothing to tell the components apart by.
+    They are estimated by Henderson's method 3. For complete data that is the two-way analysis of variance, which is
+    then computed directly. `folds` and `seeds` [n] are codes of the differences `d` [n]. None where nothing tells the
+    components apart, as no fold has two seeds.
     """
+    # How many differences each fold has of each seed, [k folds, m seeds].
     folds, seeds = (np.unique(codes, return_inverse=True)[1] for codes in (folds, seeds))
     counts = np.zeros((folds.max() + 1, seeds.max() + 1))
     np.add.at(counts, (folds, seeds), 1)
@@ -87,12 +91,13 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
         grid = np.empty((k, m))
         grid[folds, seeds] = d
         return _complete(grid)
-    # With gaps: each difference less the mean of its fold, and less that of its seed.
+    # With gaps: each difference less the mean of its fold, and each less the mean of its seed.
     in_fold = counts.sum(axis=1)
     in_seed = counts.sum(axis=0)
     around_folds = d - (np.bincount(folds, d) / in_fold)[folds]
     around_seeds = d - (np.bincount(seeds, d) / in_seed)[seeds]
-    # What folds explain beside seeds: their columns and the differences, both less the means of their seeds.
+    # The residual: what folds and seeds together leave of the differences. The effects of folds beside those of seeds
+    # are fitted by least squares to the columns of folds, less the means of each seed.
     columns = np.eye(k)[folds] - (counts / in_seed)[:, seeds].T
     solution, _, rank, _ = np.linalg.lstsq(columns, around_seeds, rcond=None)
     rest = float(((around_seeds - columns @ solution) ** 2).sum())
@@ -100,8 +105,8 @@ def between_within(d: Floats, folds: Any, seeds: Any) -> FoldEstimate | None:
     if degrees < 1:
         return None
     residual = rest / degrees
-    seed_degrees = m + int(rank) - k  # the rank of both together, less that of the folds
-    # What the folds' columns add to those of the seeds, and what the seeds' add to those of the folds.
+    seed_degrees = m + int(rank) - k  # the rank of both together, less the rank of the folds
+    # The component of folds by what they explain beside seeds, and that of seeds by what they explain beside folds.
     fold, cautious_fold = _component(
         float((around_seeds**2).sum()) - rest,
         int(rank),
@@ -128,13 +133,12 @@ def _complete(d: Floats) -> FoldEstimate:
     by_fold = d.mean(axis=1)
     by_seed = d.mean(axis=0)
     degrees = (k - 1) * (m - 1)
-    residual = float(((d - by_fold[:, None] - by_seed[None] + d.mean()) ** 2).sum()) / max(
-        1, degrees
-    )
-    # The mean squares of folds and of seeds.
+    # The mean squares of the rest, of folds and of seeds.
+    rest = d - by_fold[:, None] - by_seed[None] + d.mean()
+    residual = float((rest**2).sum()) / max(1, degrees)
     fold = m * float(by_fold.var(ddof=1))
     seed = k * float(by_seed.var(ddof=1))
-    # A component is its mean square less the residual one; the cautious estimate subtracts only a part of that.
+    # A component follows from its mean square less the residual one, of which the cautious estimate subtracts a part.
     unbiased, cautious = (
         Components(
             max(0.0, (fold - share * residual) / m),
@@ -147,10 +151,10 @@ def _complete(d: Floats) -> FoldEstimate:
 
 
 def _component(gain: float, degrees: int, expected: float, residual: float) -> tuple[float, float]:
-    """Return a variance component, and its cautious estimate; both 0 where nothing tells of it.
+    """Return a variance component and its cautious estimate; both are 0 without a degree of freedom.
 
-    `gain` is the sum of squares that the component's columns explain beside those of the others, with so many `degrees`
-    of freedom. `expected` is how much a component of 1 adds to it, `residual` the mean square of the rest.
+    `gain` is the sum of squares that the component explains beside the other one, with this many `degrees` of freedom.
+    `expected` is what a component of 1 would add to it; `residual` is the mean square of the rest.
     """
     if degrees < 1:
         return 0.0, 0.0
@@ -160,7 +164,7 @@ def _component(gain: float, degrees: int, expected: float, residual: float) -> t
 
 @dataclass(frozen=True)
 class CrossedEstimate:
-    """Components of differences of seeds crossed with items, the variance of their mean and its degrees of freedom."""
+    """Components of differences of seeds crossed with items; `variance` and `degrees` are those of their mean."""
 
     components: Components
     variance: float
@@ -168,10 +172,11 @@ class CrossedEstimate:
 
 
 def crossed(d: Floats) -> CrossedEstimate:
-    """Estimate the components of differences `d` [seeds, items], of two or more of both.
+    """Return the components of differences `d` [seeds, items], of two or more of both.
 
-    By the two-way analysis of variance. The variance of the mean is `(MS_item + MS_seed - MS_residual) / (m n)`, never
-    below what either alone gives; its degrees of freedom are Satterthwaite's.
+    They are estimated by the two-way analysis of variance. The variance of the mean is
+    `(MS_item + MS_seed - MS_residual) / (m n)`, but never below `MS_item / (m n)` or `MS_seed / (m n)`. Its degrees of
+    freedom are Satterthwaite's; m - 1 where all differences are equal.
     """
     m, n = d.shape
     mean = d.mean()
@@ -181,6 +186,7 @@ def crossed(d: Floats) -> CrossedEstimate:
     seed = n * float(by_seed.var(ddof=1))
     item = m * float(by_item.var(ddof=1))
     rest = float(((d - by_seed[:, None] - by_item[None] + mean) ** 2).sum()) / ((m - 1) * (n - 1))
+    # The variance of the mean, and Satterthwaite's sum of squares over degrees of freedom.
     variance = max(seed + item - rest, seed, item) / (m * n)
     spread = ((seed / (m * n)) ** 2 / (m - 1)) + ((item / (m * n)) ** 2 / (n - 1))
     components = Components(0.0, max(0.0, (seed - rest) / n), rest, max(0.0, (item - rest) / m))
@@ -197,12 +203,13 @@ THIS_SPLIT: Scope = "on this split"
 NEW_ITEMS: Scope = "on new items like these"
 NEW_TRAINING_SETS: Scope = "for new training sets of this size"
 MANY = 100
+"""The t-test judges more replicates than this on one split, as their mean is about normal."""
 SCOPES: dict[str, Scope] = {
     "item": NEW_ITEMS,
     "group": NEW_ITEMS,
     "task": "for further tasks like these",
 }
-"""By what an independent replicate is, what its verdicts hold for; of seeds and runs, for this split."""
+"""Unit of replicates that are no trainings -> what a verdict over them holds for."""
 
 Test = Literal[
     "sign-flip test",
@@ -220,10 +227,10 @@ MCNEMAR: Test = "McNemar's exact test"
 
 @dataclass(frozen=True)
 class SeedPart:
-    """What is known of the variance between seeds where all folds have one seed, whose draws they may share.
+    """What is known of the variance between seeds, where all folds have one seed whose draws they may share.
 
-    `variance` is that of the mean difference over folds, from one seed to another, with its `degrees` of freedom: it is
-    infinite where it is unknown, and 0 where each fold draws anew. `study` is the earlier study that showed it.
+    `variance` is that of the mean difference over folds from one seed to another, with its `degrees` of freedom. It is
+    infinite where it is unknown, and 0 where each fold draws anew. `study` is the earlier study that told it, or "".
     """
 
     variance: float = math.inf
@@ -235,10 +242,9 @@ class SeedPart:
 class Design:
     """How often a cell is replicated: `seeds` on each of `folds` in `repeats` partitions, or on one split (no `folds`).
 
-    `items` counts the test items of one split that have a score each (or their groups, where these are named).
-    `seed_part` is used where folds have one seed (None: it is left out, and a note says so). `unit` is what an
-    independent replicate is without folds: a seed, a run without a partner, an item, a group of items or a task, which
-    `seeds` then counts.
+    `items` counts the test items (or named groups of them) of one split that have a score each. `seed_part` is used
+    where folds have one seed; None: the variance between seeds is left out, and a note says so. `unit` is what
+    `seeds` counts on one split: seeds, runs without a partner, items, groups of items, or tasks.
     """
 
     folds: int | None = None
@@ -250,12 +256,12 @@ class Design:
 
     @property
     def units(self) -> int:
-        """Independent or nearly independent replicates: folds of all repeats, or seeds."""
+        """The number of replicates that are independent, or nearly so: folds of all repeats, or seeds."""
         return self.folds * self.repeats if self.folds else self.seeds
 
     @property
     def overlap(self) -> float:
-        """Nadeau and Bengio's term for folds that share training rows: test rows by training rows; 0 without folds."""
+        """Nadeau and Bengio's term for folds that share training rows: test rows / training rows; 0 without folds."""
         return 1 / (self.folds - 1) if self.folds else 0.0
 
     @property
@@ -266,8 +272,8 @@ class Design:
         return NEW_ITEMS if self.items else SCOPES.get(self.unit, THIS_SPLIT)
 
     def variance(self, components: Components) -> float:
-        """Variance of the mean paired difference of this design, for noise of these components."""
-        # Each source of noise by how often it is drawn anew; the module's docstring has the formulas.
+        """Return the variance of the mean paired difference of this design, for noise of these components."""
+        # Each source of noise is divided by how often it is drawn anew; the module's docstring has the formulas.
         if self.folds:
             units = self.units
             return (
@@ -284,21 +290,21 @@ class Design:
         return (components.fold + components.seed + components.residual) / self.seeds
 
     def degrees(self, components: Components) -> float:
-        """Degrees of freedom of the estimate of that variance, by Satterthwaite; over folds at most folds - 1."""
+        """Return the degrees of freedom of the estimate of `variance`, by Satterthwaite; at most folds - 1."""
         if self.folds:
-            # Each term of the variance with its degrees of freedom. With one seed all of the spread is the folds', and
-            # what an earlier study says of seeds limits them.
             units = self.units
             m = self.seeds
+            # With one seed all of the spread counts as the folds'; a part of seeds is known by an earlier study.
+            if m == 1:
+                if components.seed and self.seed_part:
+                    return min(units - 1.0, self.seed_part.degrees)
+                return units - 1.0
+            # Each term of the variance with its degrees of freedom.
             parts = [
                 (components.fold * (1 / units + self.overlap), units - 1),
                 (components.seed / m, m - 1),
                 (components.residual / (units * m), (units - 1) * (m - 1)),
             ]
-            if m == 1:
-                if components.seed and self.seed_part:
-                    return min(units - 1.0, self.seed_part.degrees)
-                return units - 1.0
             return min(units - 1.0, satterthwaite(parts))
         if self.items:
             return satterthwaite(
@@ -310,10 +316,10 @@ class Design:
         return self.seeds - 1.0
 
     def test(self, level: float) -> Test:
-        """The test that judges a comparison at `level`, which is alpha over the size of the family.
+        """Return the test that judges a comparison at `level`, which is alpha over the size of the family.
 
-        Independent replicates are judged by the exact sign-flip test if it can reach that level, else by a t-test,
-        which takes differences as normal. Of many, whose mean is about normal, the t-test is enough.
+        Folds are judged by Nadeau and Bengio's corrected t-test. Up to `MANY` independent replicates are judged by the
+        exact sign-flip test if it can reach `level`. All else is judged by a t-test, which takes differences as normal.
         """
         if self.folds:
             return "corrected t-test"
@@ -324,7 +330,8 @@ class Design:
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
     """Return the degrees of freedom of a sum of independent variances, given as (variance, degrees).
 
-    They are the squared sum over the sum of variance^2 / degrees (Satterthwaite 1946).
+    They are the squared sum over the sum of variance^2 / degrees (Satterthwaite 1946). Where all variances are 0, they
+    are the most degrees of any.
     """
     total = sum(part for part, _ in parts)
     spread = sum(part**2 / degrees for part, degrees in parts if part > 0 and degrees > 0)
@@ -335,9 +342,9 @@ def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
 class Contrast:
     """What the paired differences of one comparison say under their design.
 
-    `difference` is in units of the metric (a - b), `standard_error` and `degrees` are those of its t statistic,
-    `components` the variances that they come from, `values` the differences of the independent replicates (means of the
-    seeds of a fold, or the seeds themselves), which the sign-flip test takes.
+    `difference` is the estimate of a - b, in units of the metric. `standard_error` and `degrees` are those of its t
+    statistic, and `components` the variances that the standard error comes from. `values` are the differences of the
+    independent replicates, which the sign-flip test takes: of each fold the mean over its seeds, or of each seed.
     """
 
     difference: float
@@ -354,7 +361,7 @@ class Contrast:
 
     @property
     def scope(self) -> Scope:
-        """What a verdict of this contrast holds for, as words such as `on this split`."""
+        """What a verdict on this contrast holds for, in words such as `on this split`."""
         return self.design.scope
 
     @cached_property
@@ -364,17 +371,17 @@ class Contrast:
 
     @property
     def seed_unknown(self) -> bool:
-        """Whether all folds have one seed, and nothing tells what another would change."""
+        """Whether all folds have one seed, and nothing tells what another seed would change."""
         return math.isinf(self.standard_error)
 
     @property
     def of_this_seed(self) -> "Contrast":
-        """The same contrast if only the present seeds were of interest: the variance between seeds is left out."""
+        """The same contrast without the variance between seeds, which says nothing of other seeds than the present."""
         error = math.sqrt(1 / self.n + self.design.overlap) * self.deviation
         return replace(self, standard_error=error, degrees=self.n - 1.0)
 
     def test(self, level: float = 0.05) -> Test:
-        """The test used at `level`; the exact one where all differences are equal, which no t-test can judge."""
+        """Return the test used at `level`: the design's, or the exact one where all differences are equal."""
         return SIGN_FLIP if self.n > 1 and self.standard_error == 0 else self.design.test(level)
 
     def p_value(self, level: float = 0.05) -> float:
@@ -382,22 +389,22 @@ class Contrast:
         return min(1.0, 2 * min(self.p_below(0.0, level), self.p_above(0.0, level)))
 
     def p_above(self, bound: float, level: float = 0.05) -> float:
-        """One-sided p of "the true difference is at most `bound`": small where it is larger."""
+        """Return the one-sided p of "the true difference is at most `bound`"; small where the difference is larger."""
         return self._one_sided(self.difference - bound, level, np.asarray(self.values) - bound)
 
     def p_below(self, bound: float, level: float = 0.05) -> float:
-        """One-sided p of "the true difference is at least `bound`": small where it is smaller."""
+        """Return the one-sided p of "the true difference is at least `bound`"; small where it is smaller."""
         return self._one_sided(bound - self.difference, level, bound - np.asarray(self.values))
 
     def equivalence_p(self, margin: float, level: float = 0.05) -> float:
-        """P-value of "the arms differ by `margin` or more": the larger of two one-sided tests (Schuirmann 1987)."""
+        """Return the p of "the arms differ by `margin` or more": the larger of two one-sided p (Schuirmann 1987)."""
         return max(self.p_above(-margin, level), self.p_below(margin, level))
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
-        """1 - alpha interval of the difference, infinite for one replicate.
+        """Return the 1 - alpha interval of the difference; infinite for one replicate.
 
-        It inverts the test used at `level` (default: alpha), so that p and interval never disagree. An alpha that is so
-        small that the sign-flip test rejects nothing at it has a t interval, since the test's would have no end.
+        It inverts the test used at `level` (default: alpha), so that p and interval never disagree. Where alpha is so
+        small that the sign-flip test can reject nothing, it is a t interval, since the test's interval has no ends.
         """
         if self.n < 2:
             return -math.inf, math.inf
@@ -413,14 +420,14 @@ class Contrast:
         return self.difference - half, self.difference + half
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
-        """Return the one-sided p of a difference that lies `distance` beyond a bound.
+        """Return the one-sided p of a difference that lies `distance` beyond a bound, by the test used at `level`.
 
-        `shifted` are the values less the bound.
+        `shifted` are the distances of `values` beyond the bound. A distance is below 0 on the other side of the bound.
         """
         if self.n < 2:
             return 1.0
         if self.test(level) == SIGN_FLIP:
-            # On the other side of the bound the one-sided p is above a half.
+            # Half of the two-sided p, or on the other side of the bound the rest.
             two_sided = sign_flip_p(shifted)
             return two_sided / 2 if distance > 0 else 1 - two_sided / 2
         return float(special.stdtr(self.degrees, -distance / self.standard_error))
@@ -436,14 +443,15 @@ def contrast(
 ) -> Contrast:
     """Return what `differences` [n] of paired replicates say.
 
-    Replicate i is of the fold `folds[i]` (named with its repeat) and seed `seeds[i]`. `design` says how many folds a
-    partition has and whether they share training rows; without it, and without `folds`, replicates are independent
-    seeds on one split. `weights` [n] make the estimate a weighted mean (folds of unequal size). Replicates may be
-    missing: means are over folds, seeds of a fold averaged, and components are estimated from what there is
-    (Henderson's method 3).
+    Replicate i is of the fold `folds[i]` (named with its repeat) and the seed `seeds[i]`. Without `folds` replicates
+    are independent seeds on one split. `design` is the planned one, with the number of folds of a partition; without it
+    all folds are of one partition. `weights` [n] make the estimate a weighted mean, as for folds of unequal size.
+
+    Replicates may be missing: the seeds of a fold are averaged, the estimate is the mean over folds, and components are
+    estimated from the differences that there are (Henderson's method 3).
     """
     d = np.asarray(differences, dtype=np.float64)
-    # Stretched by their weights, so that the plain mean of the differences is the weighted one.
+    # Differences are stretched by their weights, so that their plain mean is the weighted one.
     if weights is not None:
         w = np.asarray(weights, dtype=np.float64)
         mean = float(np.average(d, weights=w))
@@ -463,16 +471,17 @@ def contrast(
             design,
             tuple(map(float, d)),
         )
-    # Folds: the design that was run, as far as replicates are there, in place of the planned one.
+    # Folds: in place of the planned repeats and seeds the design has as many as were run, rounded.
     codes = codes_of(folds)
     means = np.bincount(codes, d) / np.bincount(codes)
     planned = design or Design(folds=len(means))
     seed_codes = codes_of([0] * len(d) if seeds is None else seeds)
-    per_fold = len(d) / len(means)
+    repeats = len(means) / (planned.folds or len(means))
+    seeds_of_fold = len(d) / len(means)
     design = Design(
         planned.folds,
-        max(1, round(len(means) / (planned.folds or len(means)))),
-        max(1, round(per_fold)),
+        max(1, round(repeats)),
+        max(1, round(seeds_of_fold)),
         None,
         planned.seed_part,
     )
@@ -480,31 +489,33 @@ def contrast(
 
 
 def codes_of(values: Iterable[Hashable]) -> Any:
-    """Return a code from 0 for each distinct value, in order of first appearance."""
+    """Return the code of each value [n]: distinct values are numbered from 0, in order of first appearance."""
     code_of: dict[Hashable, int] = {}
     return np.array([code_of.setdefault(value, len(code_of)) for value in values], dtype=np.intp)
 
 
 def _over_folds(d: Floats, folds: Any, seeds: Any, means: Floats, design: Design) -> Contrast:
-    """Return the contrast over folds, with a standard error of the components of fold, seed and rest.
+    """Return the contrast over folds, with a standard error by the components of folds, seeds and the rest.
 
-    `folds` and `seeds` [n] are codes of the differences `d` [n], `means` those of each fold over its seeds.
+    `folds` and `seeds` [n] are codes of the differences `d` [n]; `means` [folds] are the means over the seeds of each
+    fold.
     """
     units = len(means)
     mean = float(means.mean())
-    scale = 1 / units + design.overlap  # Nadeau and Bengio's, of the folds' variance
+    scale = 1 / units + design.overlap  # Nadeau and Bengio's factor of the folds' variance
     values = tuple(map(float, means))
     spread = 0.0 if units < 2 or constant(means) else float(means.var(ddof=1))
     estimate = between_within(d, folds, seeds)
-    # One seed on all folds, of which an earlier study, or nothing, tells what another would change.
+    # One seed on all folds: an earlier study, or nothing, tells what another seed would change.
     if estimate is None and design.seed_part is not None:
         return _one_seed(mean, spread, scale, design.seed_part, design, values)
-    # Nothing tells seeds from the rest: all of the spread counts as the folds'.
+    # Where nothing tells seeds from the rest, all of the spread counts as the folds'.
     if estimate is None or spread == 0:
         return Contrast(
             mean, math.sqrt(scale * spread), units - 1.0, Components(fold=spread), design, values
         )
-    # Weight of each replicate in the mean over folds; squared sums say how often each source of noise is drawn.
+    # The weight of each replicate in the mean over folds. By the squared sums of weights the variance of seeds and of
+    # the rest enter that of the mean.
     weights = 1 / (units * np.bincount(folds))[folds]
     w_seed = float((np.bincount(seeds, weights) ** 2).sum())
     w_rest = float((weights**2).sum())
@@ -528,15 +539,16 @@ def _one_seed(
     design: Design,
     values: tuple[float, ...],
 ) -> Contrast:
-    """Return the contrast of folds with one seed, whose part of the variance of the `mean` is `seed`.
+    """Return the contrast of folds with one seed, where `seed` says what another seed would change.
 
-    `spread` is the variance between the folds' `values`, `scale` what of it is in the variance of their mean.
+    `spread` is the variance between the folds' `values`; `scale` times it is the folds' part of the variance of the
+    `mean`.
     """
     error = math.sqrt(scale * spread + seed.variance)
     degrees = len(values) - 1.0
     if math.isinf(error):
         return Contrast(mean, error, degrees, Components(fold=spread), design, values)
-    # Satterthwaite's are too many for few seeds
+    # The fewer degrees of freedom count, as Satterthwaite's formula gives too many for few seeds.
     degrees = min(degrees, seed.degrees) if seed.variance else degrees
     return Contrast(
         mean, error, degrees, Components(fold=spread, seed=seed.variance), design, values
@@ -544,10 +556,10 @@ def _one_seed(
 
 
 def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None) -> Contrast:
-    """Return what `differences` [seeds, items] of the scores of test items say of new items, by networks of new seeds.
+    """Return what `differences` [seeds, items] of test items' scores say of new items, scored with new seeds.
 
     A column may stand for a group of items; `weights` [items] are then the sizes of the groups. Seeds and items are
-    crossed: `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the analysis of variance.
+    crossed: the variance of the mean is `seed^2 / m + item^2 / n + residual^2 / (m n)`, by the analysis of variance.
     """
     d = np.asarray(differences, dtype=np.float64)
     seeds, items = d.shape
@@ -557,7 +569,7 @@ def contrast_over_items(differences: ArrayLike, weights: ArrayLike | None = None
     design = Design(None, 1, seeds, items)
     if seeds < 2 or items < 2:
         return Contrast(mean, 0.0, 0.0, Components(), design, (mean,))
-    # Stretched by their sizes, so that the plain mean over groups is the mean over items.
+    # Groups are stretched by their sizes, so that the plain mean over groups is the mean over items.
     estimate = crossed(mean + (d - mean) * w / w.mean())
     return Contrast(
         mean,

@@ -1,8 +1,8 @@
 """The paired differences of two arms by which a comparison is judged, and the same with failures as losses.
 
-A replicate is a fold (of a repeat) and seed. Over several cells its difference is the mean over them; a replicate
-counts where both arms finished it in every cell that they have finished any replicate of, so that every mean is over
-the same cells.
+A replicate is a fold (of a repeat) and a seed; its difference is the mean over all cells. Only cells count in which
+both arms have finished any replicate, and only replicates that both have finished in each of these cells. So every mean
+is over the same cells.
 """
 
 import math
@@ -26,21 +26,21 @@ from contrasweep.statistics.mcnemar import DiscordantContrast
 from contrasweep.statistics.resampling import TIE, smallest_p
 
 ENOUGH_PAIRS = 25
-"""Pairs of trials that show a collapse in 11 % of an arm's trials with a chance of 95 %."""
+"""So many pairs of trials show a collapse of 11 % of an arm's trials with a chance of 95 %."""
 UNSEEN = 0.05
-"""How probable collapses that would overturn a verdict may be not to have shown."""
+"""The chance that collapses which would overturn a verdict have not shown."""
 LEAST_TRIALS = 8
-"""Of fewer trials none is called collapsed: their median deviation says too little."""
+"""With fewer trials none is called collapsed: their median deviation says too little."""
 FAR = 10.0
-"""A trial collapsed if it is so many robust standard deviations worse than the median of its arm and cell."""
+"""A trial collapsed if it is this many robust standard deviations worse than the median of its arm and cell."""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """What a comparison lacks of its `planned` pairs of trials.
+    """How many of its `planned` pairs of trials a comparison lacks, by cause.
 
-    `failed_a` counts where a failed, `failed_b` where b failed, `pending` those to run, `missing_a` and `missing_b`
-    where that arm is missing for a cause outside the method.
+    In `failed_a` pairs a failed, in `failed_b` b failed, and `pending` pairs are still to run. In `missing_a` and
+    `missing_b` pairs that arm is missing for a cause outside the method.
     """
 
     failed_a: int = 0
@@ -51,7 +51,7 @@ class Gaps:
     missing_b: int = 0
 
     def reversed(self) -> "Gaps":
-        """The gaps of b against a."""
+        """Return the gaps of b against a."""
         return Gaps(
             self.failed_b, self.failed_a, self.pending, self.planned, self.missing_b, self.missing_a
         )
@@ -61,12 +61,13 @@ class Gaps:
 class Evidence:
     """The differences by which one comparison is judged.
 
-    `common` is over the replicates that both arms finished. `a_loses` and `b_loses` count the failures of that arm as
-    losses beside them, and as bad scores what it lacks for a cause outside the method (None where it has neither).
+    `common` is over the replicates that both arms finished. `a_loses` and `b_loses` have further differences: that arm
+    loses where it failed, and has a bad score where it is missing for a cause outside the method. They are None where
+    the arm has no such trial.
+
     `pairs` counts the pairs of trials behind `common`, `unpaired` the finished trials of either arm without a partner.
-    `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the trials of that arm that
-    stand far below its others; `fell` is how far the worst of them, or of any arm beside these, is from the median of
-    its arm and cell.
+    `means` are those of both arms over the pairs. `collapsed_a` and `collapsed_b` name the collapsed trials of that
+    arm. `fell` is how far the worst collapse is from the median of its arm and cell, of these arms or any of the study.
     """
 
     common: Contrast
@@ -92,21 +93,22 @@ class Evidence:
 
     @property
     def unseen(self) -> float:
-        """Upper 95 % bound on the share of an arm's trials that collapse, given that none of these did.
+        """Upper 95 % bound on the share of an arm's trials that collapse, where none of the n pairs shows a collapse.
 
-        It is 1 - .05^(1/n) of n pairs, about 3/n.
+        It is 1 - .05^(1/n), about 3/n; 1 without pairs.
         """
         return float(1 - UNSEEN ** (1 / self.pairs)) if self.pairs else 1.0
 
     def withstands(
         self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None
     ) -> bool:
-        """Whether a verdict of means would stand if as many trials of an arm collapse as may be `unseen`.
+        """Whether a verdict would stand if a share `unseen` of an arm's trials collapsed.
 
-        They fall to the worst value of a metric with `bounds`, else as far as any of the study `fell`. A direction is
-        overturned by collapses of the arm that leads, `equivalent` by those of either.
+        These would fall to the worst value that the metric's `bounds` (least, largest) allow; without bounds, as deep
+        as the deepest fall of the study, `fell`. A direction is overturned by collapses of the arm that leads, an
+        equivalence by those of either arm.
         """
-        # Which of the two leads, 0 or 1, and how far each would fall.
+        # How far a trial of a and of b would fall; `lead` is the place of the arm that leads, 0 or 1.
         lead = int((self.means[1] > self.means[0]) == (mode == "max"))
         floor = None if bounds is None else bounds[0 if mode == "max" else 1]
         depths = [self.fell if floor is None else abs(mean - floor) for mean in self.means]
@@ -118,10 +120,10 @@ class Evidence:
     def early(
         self, verdict: str, mode: str, margin: float | None, bounds: tuple[float, float] | None
     ) -> bool:
-        """Whether a look before the last one may give this verdict, which collapses to come could overturn.
+        """Whether a look before the last one may give this verdict, which later collapses could overturn.
 
-        None may where trials of either arm collapsed. Where nobody knows how deep an arm could fall, because the metric
-        has no `bounds` and no trial of the study `fell`, `ENOUGH_PAIRS` are enough.
+        It may not where trials of either arm collapsed, nor where the verdict would not withstand unseen collapses.
+        Where nobody knows how deep an arm could fall (no `bounds`, no collapse in the study), `ENOUGH_PAIRS` suffice.
         """
         if self.collapsed_a or self.collapsed_b:
             return False
@@ -130,10 +132,10 @@ class Evidence:
         return self.withstands(verdict, mode, margin, bounds)
 
     def interval(self, alpha: float, level: float, mode: str = "max") -> tuple[float, float]:
-        """1 - alpha interval of the difference: it excludes 0 exactly where the `p_value` at `level` is at most alpha.
+        """Return the 1 - alpha interval of the difference a - b.
 
-        Each end is the outer one of two: over the common replicates, and with failures as losses of the arm that this
-        end favours.
+        It excludes 0 exactly where `p_value` at `level` is at most alpha. Each end is the outer one of two: over the
+        common replicates, and with the losses of the arm that this end is good for.
         """
         lowest, highest = self._bounds(mode)
         return (
@@ -142,23 +144,23 @@ class Evidence:
         )
 
     def p_value(self, level: float, mode: str = "max") -> float:
-        """Two-sided p of no difference, by the test used at `level`.
+        """Return the two-sided p of no difference, by the test used at `level`.
 
         It is the larger of two: over the common replicates, and with the failures of the arm that is ahead as losses.
-        `mode` says which values are better, "max" (larger) or "min": a loss is taken for worse by it.
+        `mode` says which values are better, "max" (larger) or "min", and so which way a loss moves a difference.
         """
         if self.common.difference == 0:
             return 1.0
-        # Where a - b is above 0, what counts is how surely it is so by what bounds it from below.
+        # A difference above 0 must be surely above it by each contrast that bounds it from below, and vice versa.
         lowest, highest = self._bounds(mode)
         if self.common.difference > 0:
             return min(1.0, 2 * max(bound.p_above(0.0, level) for bound in lowest))
         return min(1.0, 2 * max(bound.p_below(0.0, level) for bound in highest))
 
     def equivalence_p(self, margin: float, level: float, mode: str = "max") -> float:
-        """P-value of a difference of `margin` or more: twice the larger one-sided p.
+        """Return the p of a difference of `margin` or more: twice the larger of two one-sided p-values.
 
-        So it is at most alpha exactly where the 1 - alpha interval lies within the margin.
+        It is at most alpha exactly where the 1 - alpha interval lies within ±`margin`.
         """
         lowest, highest = self._bounds(mode)
         above = max(bound.p_above(-margin, level) for bound in lowest)
@@ -177,9 +179,9 @@ class Evidence:
 
 
 def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float]:
-    """Return the interval of a contrast. An end that is 0 up to rounding is exactly 0, as the test counts ties.
+    """Return the interval of a contrast, in which an end that is 0 up to rounding is exactly 0, as in the test.
 
-    Where all differences are equal and too few for the sign-flip test, the interval is infinite.
+    Where all differences are equal, and too few for the sign-flip test, the interval is infinite.
     """
     if bound.n > 1 and bound.standard_error == 0 and smallest_p(bound.n) > alpha:
         return -math.inf, math.inf
@@ -194,10 +196,10 @@ def _interval(bound: Contrast, alpha: float, level: float) -> tuple[float, float
 
 @dataclass(frozen=True)
 class ItemScores:
-    """Scores of test items beside the rows of `paired_evidence`.
+    """Scores of test items for the rows of `paired_evidence`.
 
-    `differences` has for each row an array with a - b of each group of items (None where an arm has no scores), `parts`
-    the name of the test part of each row, `sizes` by test part the number of items of each of its groups.
+    `differences` has for each row an array [groups] with a - b of each group of items; None where an arm has no scores.
+    `parts` has for each row the name of its test part. `sizes` is test part -> number of items of each group [groups].
     """
 
     differences: Sequence[Any]
@@ -215,88 +217,81 @@ def paired_evidence(
 ) -> Evidence | None:
     """Return the evidence of two arms, or None where no replicate is finished by both.
 
-    `pairs` has a row for each replicate that is planned for both arms: `cell`, `fold` (named with its repeat; None on
-    one split), `seed`, the values `a` and `b` (NaN where there is none), and whether it failed, `failed_a` and
-    `failed_b`, which counts as a loss. It may have `missing_a` and `missing_b`: it ended without a value for a cause
-    outside the method, and `common` leaves it out; and `collapsed_a` and `collapsed_b`: its method found that it
-    collapsed, beside those whose values say so. Any other row without a value is still to run. `weights` has one a
-    row (items of a fold). With `items`, on one split, seeds are crossed with test items.
+    `pairs` has a row for each replicate that is planned for both arms. Its columns are:
+
+    - `cell`, `fold` (named with its repeat; None on one split) and `seed`;
+    - `a` and `b`, the values; NaN where there is none;
+    - `failed_a` and `failed_b`: whether that arm failed, which counts as a loss;
+    - `missing_a` and `missing_b`, if any: whether that arm has no value for a cause outside the method;
+    - `collapsed_a` and `collapsed_b`, if any: whether its method found that the trial collapsed.
+
+    Any other row without a value is still to run. `weights` [rows] are the numbers of items of the folds. With `items`,
+    on one split, seeds are crossed with test items.
     """
-    a, b = (pairs[name].to_numpy(dtype=np.float64) for name in "ab")
-    lost_a, lost_b = (pairs[name].to_numpy(dtype=bool) for name in ("failed_a", "failed_b"))
-    missing_a, missing_b = (
-        pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
-        for name in ("missing_a", "missing_b")
-    )
+    a = pairs["a"].to_numpy(dtype=np.float64)
+    b = pairs["b"].to_numpy(dtype=np.float64)
+    lost_a, lost_b = (_mask(pairs, name) for name in ("failed_a", "failed_b"))
+    missing_a, missing_b = (_mask(pairs, name) for name in ("missing_a", "missing_b"))
     ended = lost_a | lost_b | missing_a | missing_b
 
-    # The differences, and what is lacking. Pairs with a failed or missing trial have none; they come back below as
-    # losses, or as bad luck.
+    # The differences of the pairs that both finished. Pairs with a failed or missing trial come back below.
     d = np.where(ended, np.nan, a - b)
     known = np.isfinite(d)
-    rows = _Rows(pairs, design, weights, items)
     if not known.any():
         return None
-    # A difference that rounding makes is none: it would break a tie.
+    # A difference that only rounding makes is set to 0: it would break a tie.
     d[known & (np.abs(d) <= TIE * max(np.abs(a[known]).max(), np.abs(b[known]).max()))] = 0.0
+    rows = _Rows(pairs, design, weights, items)
     common = rows.contrast(d)
     if common is None:
         return None
     failed_a, failed_b, pending, gone_a, gone_b = (
         int(mask.sum()) for mask in (lost_a, lost_b, ~known & ~ended, missing_a, missing_b)
     )
-    gaps = Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b)
 
-    # How far collapses fell says what one that is not seen yet would cost.
-    collapsed_names = []
-    fell = 0.0
-    for name, values in (("collapsed_a", a), ("collapsed_b", b)):
-        has_collapsed = (
-            pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
-        )
-        if design.unit not in SCOPES:  # an item or a task is no training, which could collapse
-            has_collapsed = has_collapsed | collapsed(values, rows.cell, mode)
-        collapsed_names.append(rows.names(has_collapsed))
-        for i in np.flatnonzero(has_collapsed & np.isfinite(values)):
-            fell = max(
-                fell, abs(float(np.nanmedian(values[rows.cell == rows.cell[i]]) - values[i]))
-            )
+    # Which trainings collapsed; how far these fell says what a collapse that is not seen yet would cost.
+    collapsed_a, fell_a = rows.collapses(a, _mask(pairs, "collapsed_a"), mode)
+    collapsed_b, fell_b = rows.collapses(b, _mask(pairs, "collapsed_b"), mode)
 
-    # The pessimistic view of each arm: its failures lose by the most, and what it alone lacks counts as bad luck.
+    # The worst view of a: where a alone is missing it had bad luck, and where a alone failed it loses by the most.
     worse = -1.0 if mode == "max" else 1.0
+    a_loses = None
     only_a = missing_a & ~missing_b & ~lost_b
-    only_b = missing_b & ~missing_a & ~lost_a
     bad_a = rows.bad_luck(np.where(known, a, np.nan), only_a, worse) - b
-    bad_b = a - rows.bad_luck(np.where(known, b, np.nan), only_b, worse)
-    # In place of a difference: bad luck where there is some, and a loss where that arm alone failed.
-    lost_a, lost_b = lost_a & ~lost_b, lost_b & ~lost_a
-    a_loses = b_loses = None
     if failed_a or np.isfinite(bad_a).any():
-        a_loses = rows.contrast(
-            rows.with_losses(np.where(np.isfinite(bad_a), bad_a, d), d, lost_a, worse)
-        )
+        filled = np.where(np.isfinite(bad_a), bad_a, d)
+        a_loses = rows.contrast(rows.with_losses(filled, d, lost_a & ~lost_b, worse))
+    # And the worst view of b, in which a - b moves the other way.
+    b_loses = None
+    only_b = missing_b & ~missing_a & ~lost_a
+    bad_b = a - rows.bad_luck(np.where(known, b, np.nan), only_b, worse)
     if failed_b or np.isfinite(bad_b).any():
-        b_loses = rows.contrast(
-            rows.with_losses(np.where(np.isfinite(bad_b), bad_b, d), d, lost_b, -worse)
-        )
-    in_contrast = rows.kept(d)
+        filled = np.where(np.isfinite(bad_b), bad_b, d)
+        b_loses = rows.contrast(rows.with_losses(filled, d, lost_b & ~lost_a, -worse))
+
+    in_contrast = rows.in_contrast(d)
     return Evidence(
         common,
-        gaps,
+        Gaps(failed_a, failed_b, pending, len(pairs), gone_a, gone_b),
         a_loses,
         b_loses,
         pairs=int(in_contrast.sum()),
         means=(float(a[in_contrast].mean()), float(b[in_contrast].mean())),
-        collapsed_a=collapsed_names[0],
-        collapsed_b=collapsed_names[1],
-        fell=fell,
+        collapsed_a=collapsed_a,
+        collapsed_b=collapsed_b,
+        fell=max(fell_a, fell_b),
     )
 
 
-def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
-    """Return a mask [n] of the `values` [n] of one arm that stand far below the others of their cell.
+def _mask(pairs: pd.DataFrame, name: str) -> Any:
+    """Return a column of truth values as a mask [rows]; all False where the frame does not have it."""
+    return pairs[name].to_numpy(dtype=bool) if name in pairs else np.zeros(len(pairs), dtype=bool)
 
-    `cells` [n] are codes of the cells; below is above where `mode` is `min`.
+
+def collapsed(values: Any, cells: Any, mode: str = "max") -> Any:
+    """Return a mask [n] of the `values` [n] of one arm that are far worse than the others of their cell.
+
+    `cells` [n] are codes of the cells. Worse is below, or above where `mode` is "min". NaN is not collapsed.
     """
     has_collapsed = np.zeros(len(values), dtype=bool)
     for cell in np.unique(cells):
@@ -318,10 +313,10 @@ def mean_contrast(
     weights: ArrayLike | None = None,
     items: ItemScores | None = None,
 ) -> Contrast | None:
-    """Return the mean of one arm as a contrast with 0; None where it has no value.
+    """Return the mean of one arm as a contrast with 0; None where the arm has no value.
 
-    `values` has `cell`, `fold`, `seed` and `value` for each of its trials. A replicate that lacks a cell counts with
-    those that it has.
+    `values` has `cell`, `fold`, `seed` and `value` of each trial of the arm. A replicate that lacks cells counts with
+    the cells that it has.
     """
     return _Rows(values, design, weights, items).contrast(
         values["value"].to_numpy(dtype=np.float64), whole=False
@@ -329,7 +324,13 @@ def mean_contrast(
 
 
 class _Rows:
-    """Where the rows of `paired_evidence` stand: their cells, and their replicates (fold and seed)."""
+    """The cell and the replicate (fold and seed) of each row of a frame, and what is computed by them.
+
+    Attributes:
+        cell: A code of each row's cell [n].
+        units: The (fold, seed) of each row.
+        unit: A code of each row's replicate [n].
+    """
 
     def __init__(
         self,
@@ -338,7 +339,6 @@ class _Rows:
         weights: ArrayLike | None,
         items: ItemScores | None,
     ) -> None:
-        # Of each row: a code of its cell, its replicate as (fold, seed), and a code of that.
         self.items = items
         self.design = design
         self.cell = codes_of(pairs["cell"])
@@ -347,35 +347,37 @@ class _Rows:
         self.weights = None if weights is None else np.asarray(weights, dtype=np.float64)
 
     def bad_luck(self, values: Any, gone: Any, sign: float) -> Any:
-        """Return pessimistic values for trials that are `gone` [n], as if the worst trials had ended; NaN elsewhere.
+        """Return pessimistic values [n] for the trials in the mask `gone` [n]; NaN elsewhere.
 
-        Of m trials of a cell that are gone each counts as sqrt(m) standard deviations worse than the mean of the arm's
-        other `values` [n] there. By simulation the error is then at most .053 where exactly the worst are gone.
+        Where m trials of a cell are gone, each counts as sqrt(m) standard deviations worse (in the direction `sign`)
+        than the mean of the arm's other `values` [n] there. By simulation the error is then at most .053 where exactly
+        the worst trials are gone.
         """
         pessimistic = np.full(len(values), np.nan)
         for cell in np.unique(self.cell[gone]):
-            here = gone & (self.cell == cell)
+            gone_here = gone & (self.cell == cell)
             ended = values[(self.cell == cell) & np.isfinite(values)]
             if len(ended) > 1:
-                pessimistic[here] = ended.mean() + sign * math.sqrt(here.sum()) * ended.std(ddof=1)
+                deviations = sign * math.sqrt(gone_here.sum())
+                pessimistic[gone_here] = ended.mean() + deviations * ended.std(ddof=1)
         return pessimistic
 
     def with_losses(self, filled: Any, d: Any, lost: Any, sign: float) -> Any:
-        """Return `filled` [n], where each row of the mask `lost` [n] loses by the most: `sign` x the largest |d|.
+        """Return `filled` [n] with a loss in each row of the mask `lost` [n]: `sign` x the largest |d| of its cell.
 
-        That is the largest of the row's cell, or of all cells where its own has none.
+        A cell without any difference in `d` [n] has the largest of all cells.
         """
+        # The largest |d| of each cell; -1 where the cell has none.
         size = np.full(self.cell.max() + 1, -1.0)
         np.fmax.at(size, self.cell, np.abs(d))
-        return np.where(
-            lost, sign * np.where(size < 0, np.nanmax(np.abs(d)), size)[self.cell], filled
-        )
+        size[size < 0] = np.nanmax(np.abs(d))
+        return np.where(lost, sign * size[self.cell], filled)
 
     def contrast(self, d: Any, whole: bool = True) -> Contrast | None:
-        """Return the contrast of the means of `d` [n] over cells, or None where no replicate has enough of them.
+        """Return the contrast of the replicates' means of `d` [n] over cells; None where no replicate counts.
 
-        With `whole` a replicate counts if it has every cell that any replicate has; without, each counts with those
-        it has. NaN in `d` is a cell that a replicate lacks.
+        With `whole` a replicate counts if it has every cell that any replicate has; without, each counts with the cells
+        that it has. NaN in `d` is a cell that a replicate lacks.
         """
         known = np.isfinite(d)
         count, complete = self._complete(known, whole)
@@ -383,10 +385,11 @@ class _Rows:
             return None
         if self.items is not None:
             return self._over_items(self.items, d, complete)
+        # The mean of each replicate. Cells that cancel out but for rounding have a mean of exactly 0.
         means = np.bincount(self.unit[known], d[known], len(self.units))[complete] / count[complete]
-        means[np.abs(means) <= TIE * np.abs(d[known]).max()] = 0.0  # cells that cancel out
+        means[np.abs(means) <= TIE * np.abs(d[known]).max()] = 0.0
 
-        # What the design tells replicates apart by, and how much each counts.
+        # The fold and the seed of each replicate, where the design has folds, and its weight.
         folds = seeds = None
         if self.design.folds:
             names = dict(zip(self.unit.tolist(), self.units, strict=True))
@@ -396,7 +399,7 @@ class _Rows:
             weights = np.bincount(self.unit[known], self.weights[known], len(self.units))[complete]
         result = contrast(means, folds=folds, seeds=seeds, design=self.design, weights=weights)
 
-        # Items that are right or wrong: differences of 1, -1 and 0 are judged by McNemar's test.
+        # Where items are right or wrong, all differences are 1, -1 or 0, which McNemar's test judges.
         if (
             whole
             and self.design.unit == "item"
@@ -408,57 +411,67 @@ class _Rows:
             )
         return result
 
-    def names(self, which: Any) -> tuple[str, ...]:
-        """Return the trainings of the rows in the mask `which` [n], each once.
+    def collapses(self, values: Any, reported: Any, mode: str) -> tuple[tuple[str, ...], float]:
+        """Return the names of one arm's collapsed trainings, and how far the worst fell from the median of its cell.
 
-        As text: `seed 1 on fold 0`, or `seed 1` on one split.
+        Collapsed are those that the method has `reported` [n], and those whose `values` [n] show it. A name is
+        `seed 1 on fold 0`, or `seed 1` on one split. The distance is 0 where none has a value.
         """
-        units = [self.units[i] for i in np.flatnonzero(which).tolist()]
-        texts = [
-            f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}"
-            for fold, seed in units
-        ]
-        return tuple(dict.fromkeys(texts))
+        has_collapsed = reported
+        if self.design.unit not in SCOPES:  # an item or a task is no training, which could collapse
+            has_collapsed = reported | collapsed(values, self.cell, mode)
+        names = []
+        fell = 0.0
+        for i in np.flatnonzero(has_collapsed).tolist():
+            fold, seed = self.units[i]
+            names.append(f"seed {seed} on fold {fold}" if self.design.folds else f"seed {seed}")
+            if np.isfinite(values[i]):
+                median = np.nanmedian(values[self.cell == self.cell[i]])
+                fell = max(fell, abs(float(median - values[i])))
+        return tuple(dict.fromkeys(names)), fell
 
-    def kept(self, d: Any) -> Any:
-        """Return the rows that enter the contrast of the difference `d`."""
+    def in_contrast(self, d: Any) -> Any:
+        """Return a mask [n] of the rows that enter the contrast of the differences `d` [n]."""
         known = np.isfinite(d)
         _, complete = self._complete(known, whole=True)
         return known & np.isin(self.unit, complete)
 
-    def _complete(self, kept: Any, whole: bool) -> tuple[Any, Any]:
-        """Return the number of rows kept of each replicate, and the replicates that have all cells.
+    def _complete(self, known: Any, whole: bool) -> tuple[Any, Any]:
+        """Return how many `known` rows each replicate has [replicates], and the codes of the replicates that count.
 
-        Unless `whole`, a replicate needs one row alone.
+        With `whole` these have a row in each cell that has any; without, a row in any cell.
         """
-        count = np.bincount(self.unit[kept], minlength=len(self.units))
-        return count, np.flatnonzero(count >= (len(np.unique(self.cell[kept])) if whole else 1))
+        count = np.bincount(self.unit[known], minlength=len(self.units))
+        return count, np.flatnonzero(count >= (len(np.unique(self.cell[known])) if whole else 1))
 
     def _over_items(self, items: ItemScores, d: Any, complete: Any) -> Contrast:
         """Return the contrast of seeds crossed with items; a trial that counts as a loss is a loss in every item.
 
         The items of a test part are averaged over its cells, those of all parts are set side by side.
         """
-        rows = []
-        # A replicate is a row of the matrix: the scores of all items, those of one test part beside those of the next.
+        # By replicate and test part, the scores of the part's items in each of the replicate's cells.
+        replicates = []
         for unit in complete.tolist():
-            parts: dict[str, list[Any]] = {}
+            scores_of: dict[str, list[Any]] = {}
             for i in np.flatnonzero((self.unit == unit) & np.isfinite(d)).tolist():
+                part = items.parts[i]
                 scores = items.differences[i]
-                size = len(items.sizes[items.parts[i]])
-                parts.setdefault(items.parts[i], []).append(
-                    np.full(size, d[i]) if scores is None else scores
-                )
-            rows.append(parts)
-        # An item's score is the mean over a replicate's cells; every replicate has the test parts of the first one.
-        order = list(rows[0])
-        total = sum(map(len, rows[0].values()))
+                if scores is None:
+                    scores = np.full(len(items.sizes[part]), d[i])
+                scores_of.setdefault(part, []).append(scores)
+            replicates.append(scores_of)
+        # A row of the matrix is a replicate: the mean scores of all items, those of one part beside those of the next.
+        # Every replicate has the test parts of the first one.
+        cells = {part: len(scores) for part, scores in replicates[0].items()}
         matrix = np.stack(
-            [np.concatenate([np.mean(parts[part], axis=0) for part in order]) for parts in rows]
+            [
+                np.concatenate([np.mean(scores_of[part], axis=0) for part in cells])
+                for scores_of in replicates
+            ]
         )
-        # Each part weighs by its number of groups, and in a part each group by its number of items.
+        # Each part weighs by its number of cells, and in a part each group by its number of items.
         shares = [
-            items.sizes[part] / items.sizes[part].sum() * len(rows[0][part]) / total
-            for part in order
+            items.sizes[part] / items.sizes[part].sum() * count / sum(cells.values())
+            for part, count in cells.items()
         ]
         return contrast_over_items(matrix, np.concatenate(shares))

@@ -1,8 +1,8 @@
 """The one family of comparisons that a study decides, and the level that each of them is judged at.
 
 A study has one question: `overall` (arms against each other, averaged over all cells) or `cells` (in each cell). The
-comparisons of that question are its family; alpha holds for the whole family, that is, the chance of any false verdict.
-Everything else that a report shows is exploratory and has no verdict.
+comparisons of that question are its family, and alpha is the chance of any false verdict in it. Everything else that a
+report shows is exploratory and has no verdict.
 
 `overall` is the default: a family of pairs of arms is as small as a study has, and few replicates can decide nothing in
 a large one (five folds of three arms in six cells make 18 comparisons, each at .0028). Who asks where an effect holds,
@@ -28,10 +28,12 @@ class Family:
     """`size` comparisons that are judged together at `alpha`.
 
     `margin` is the smallest difference of interest, in units of the metric, below which arms are equivalent (None:
-    nothing is called equivalent). Without a margin p-values are Holm's (1979). With one each comparison has two
-    hypotheses, "no difference" and "a difference of the margin or more", of which one at most is true; so alpha / size
-    is enough for both. But a comparison that is decided by the one may still err by the other, so that its share does
-    not go on to the rest as in Holm's procedure: every comparison keeps alpha / size (Shaffer 1986).
+    nothing is called equivalent). Without a margin p-values are adjusted by Holm's procedure (1979).
+
+    With a margin each comparison has two null hypotheses, "no difference" and "a difference of the margin or more". At
+    most one of them is true, so that alpha / size is enough for both (Shaffer 1986). A comparison that rejects one may
+    still reject the other wrongly. So its share of alpha does not pass on to the rest, as it does in Holm's procedure:
+    every comparison has alpha / size.
     """
 
     size: int
@@ -50,21 +52,21 @@ class Family:
     def without(self, copies: int) -> "Family":
         """Return the family without `copies` comparisons of arms whose values are all equal.
 
-        None of these can be decided wrongly. With a margin they stay: such arms may still be called equivalent.
+        No such comparison can be decided wrongly. With a margin they stay, as the arms may be called equivalent.
         """
         return self if self.margin is not None else replace(self, size=max(0, self.size - copies))
 
     @property
     def level(self) -> float:
-        """Return the level of the first step of the correction, which also chooses the test.
+        """The level of the first step of the correction, which also chooses the test.
 
-        A comparison with a p-value up to this level is decided whatever the other comparisons give.
+        A comparison with a p-value up to this level is decided, whatever the p-values of the others.
         """
         return self.alpha / max(1, self.size)
 
     @property
     def correction(self) -> str:
-        """The name of the correction as people say it; empty for a single comparison."""
+        """The name of the correction; empty for a single comparison."""
         if self.size < 2:
             return ""
         if self.margin is None:
@@ -72,36 +74,36 @@ class Family:
         return "Bonferroni"
 
     def adjusted(self, p_values: Sequence[float]) -> Floats:
-        """Return the p-values of all comparisons, adjusted and in the same order: those <= alpha are decided."""
+        """Return the p-values of all comparisons, adjusted, in the same order; those up to alpha are decided."""
         return holm(p_values) if self.margin is None else bonferroni(p_values, self.size)
 
     def share(self, p_values: Sequence[float], index: int) -> float:
-        """The share of alpha that comparison `index` is tested at among these p-values.
+        """Return the share of alpha that the comparison at `index` is tested at, among these p-values.
 
-        It is alpha over the comparisons that are left at its step of Holm's procedure (ties share the first one's), or
-        alpha / size where there is a margin. The adjusted p is at most alpha exactly where its own is at most this
-        share.
+        It is alpha over the number of comparisons that are left at its step of Holm's procedure, or alpha / size where
+        there is a margin. Equal p-values share the first of their steps. A comparison's adjusted p is at most alpha
+        exactly where its p is at most this share.
         """
         if self.margin is not None:
             return self.level
-        # Holm's procedure stops at the first p that is not decided: nothing behind it has a larger share.
+        # The comparison's step is the number of smaller p-values. The procedure stops at the first p that is not
+        # decided, so that no later one has a larger share.
         decided = int((self.adjusted(p_values) <= self.alpha).sum())
         before = int((np.asarray(p_values) < p_values[index]).sum())
         return self.alpha / max(1, len(p_values) - min(before, decided))
 
     def levels(self, decided: int) -> float:
-        """Return the level at which the remaining comparisons are tested once `decided` of them are decided.
+        """Return the level at which the remaining comparisons are tested once `decided` of the family are decided.
 
-        It is alpha over the number left (Holm's step-down), or alpha / size where there is a margin; group-sequential
-        tests spend this level over their looks.
+        It is alpha over the number of remaining ones (Holm's step-down), or alpha / size where there is a margin.
         """
         return self.alpha / max(1, self.size - decided) if self.margin is None else self.level
 
 
 def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[str, str]]:
-    """Return the pairs of arms that are compared: each arm with the reference, or every two.
+    """Return the pairs of arms that are compared: each arm with the reference, or without one every two arms.
 
-    None where there is a reference and it is not among the arms.
+    The list is empty where the reference is not among the arms.
     """
     names = list(dict.fromkeys(arms))
     if reference is None:
@@ -112,10 +114,10 @@ def pairs_of(arms: Iterable[str], reference: str | None = None) -> list[tuple[st
 def family_size(
     cells: Iterable[Collection[str]], reference: str | None = None, question: Question = "overall"
 ) -> int:
-    """Count the comparisons of a study whose cells are these sets of arms.
+    """Return the number of comparisons of a study; `cells` has the arms of each of its cells.
 
-    `cells`: in each cell those of its arms. `overall`: each pair of arms that any cell has both of, once. With a
-    `reference` only its own comparisons count.
+    The question "cells" counts the pairs of arms in each cell. "overall" counts each pair once that is together in any
+    cell. With a `reference` only pairs with the reference count.
     """
     groups = [frozenset(arms) for arms in cells]
     if reference is not None:
@@ -127,7 +129,7 @@ def family_size(
     every = frozenset[str]().union(*groups)
     if reference is not None:
         return max(0, len(every) - 1)
-    # of two thousand arms there are two million pairs, which need not be listed
+    # Two thousand arms have two million pairs, which are not listed where one cell has all arms.
     if every in groups:
         return math.comb(len(every), 2)
     return len({pair for arms in set(groups) for pair in itertools.combinations(sorted(arms), 2)})
@@ -139,7 +141,7 @@ def holm(p_values: Sequence[float]) -> Floats:
     Rejecting those <= alpha keeps the chance of any false rejection in the family at alpha, whatever the tests'
     dependence.
     """
-    # The smallest p times m, the next times m - 1, and so on; none less than the one before, and none above 1.
+    # The smallest p times m, the next times m - 1, and so on; no value is less than the one before, and none above 1.
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

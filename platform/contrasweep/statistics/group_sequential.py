@@ -38,16 +38,16 @@ MOST_DEVIATIONS = 8.2
 LEAST_DEVIATIONS = -5.0
 """Below it a statistic does not come back to decide for its side."""
 T_PATHS = 300_000
-"""Null studies by which the inflation of t statistics is measured: to within 1 % of it at .05, 3 % at .003."""
+"""Simulated studies without a difference: they measure the inflation of t statistics to 1 % at .05, to 3 % at .003."""
 LEVELS = np.exp(np.linspace(math.log(1e-8), math.log(0.5), 50))
-"""Two-sided levels between which sequential p-values are interpolated; below the first a p-value counts as it."""
+"""Two-sided levels between which sequential p-values are interpolated; a smaller one counts as the first level."""
 
 
 def obrien_fleming(alpha: ArrayLike, time: ArrayLike) -> Floats:
-    """What is spent by `time` (0 to 1) of a one-sided `alpha`: 2 - 2 Phi(z(alpha / 2) / sqrt(time)).
+    """Return how much of a one-sided `alpha` is spent by `time` (0 to 1): 2 - 2 Phi(z(alpha / 2) / sqrt(time)).
 
-    Bounds are close to those of O'Brien and Fleming (1979). Almost nothing is spent early, so that the last look is
-    hardly dearer than that of a study without looks.
+    The bounds are close to those of O'Brien and Fleming (1979). Almost nothing is spent early, so that the last look
+    has hardly a lower level than that of a study without looks.
     """
     with np.errstate(divide="ignore"):
         spent: Floats = 2 * special.ndtr(
@@ -57,9 +57,9 @@ def obrien_fleming(alpha: ArrayLike, time: ArrayLike) -> Floats:
 
 
 def power_family(alpha: ArrayLike, time: ArrayLike) -> Floats:
-    """What is spent by `time` (0 to 1) of a one-sided `alpha`: alpha x time^2 (Kim and DeMets 1987).
+    """Return how much of a one-sided `alpha` is spent by `time` (0 to 1): alpha x time^2 (Kim and DeMets 1987).
 
-    That is more of it early than O'Brien and Fleming, less than in proportion to time.
+    More is spent early than by O'Brien and Fleming, and less than in proportion to time.
     """
     spent: Floats = np.asarray(alpha) * np.asarray(time, np.float64) ** 2
     return spent
@@ -75,9 +75,9 @@ SPENDING: dict[str, Callable[[ArrayLike, ArrayLike], Floats]] = {
 class Looks:
     """The looks of a study: those so far and those planned.
 
-    `information` is that of each look, in any unit that grows, such as replicates. `times` are the shares of alpha's
-    spending, by default the information as a share of the last look's. They differ where a study is extended: what was
-    spent stays spent, and the rest is spread over the looks to come.
+    `information` has how much data each look has, in any unit that grows, such as replicates. `times` are the arguments
+    of the spending function at the looks, from 0 to 1: shares of the last look's information, unless a study was
+    extended. Then what was spent stays spent, and the rest is spread over the looks to come.
     """
 
     information: tuple[float, ...]
@@ -111,59 +111,60 @@ class Looks:
 
     @classmethod
     def of(cls, information: Sequence[float], spending: str = "obrien-fleming") -> "Looks":
-        """Return the looks at these numbers of replicates, the last of which is the study's end.
+        """Return the looks at these numbers of replicates, which end with the last one.
 
-        The times of spending are the shares of that end's replicates.
+        The times of spending are the shares of that last number.
         """
         return cls(
             tuple(information), tuple(float(n / information[-1]) for n in information), spending
         )
 
     def critical_values(self, alpha: float) -> Floats:
-        """Return the value that |z| must reach at each look [looks], for a two-sided `alpha`."""
+        """Return the value [looks] that |z| must reach at each look, for a two-sided `alpha`."""
         values: Floats = _critical_values(self, (float(alpha),))[0]
         return values
 
     def nominal_levels(self, alpha: float) -> Floats:
-        """The two-sided p that decides at each look; the last is a little under `alpha`, the price of the looks."""
+        """Return the two-sided p [looks] that decides at each look; by the looks the last is a little below `alpha`."""
         levels: Floats = 2 * special.ndtr(-self.critical_values(alpha))
         return levels
 
     def t_inflation(self, alpha: float) -> float:
         """Return the factor, at least 1, by which looks at t statistics of growing seeds exceed `alpha`.
 
-        The looks are at these critical values. Each look's p is exact, but a t statistic does not move from look to
-        look as a Brownian motion does: its early values hang together less with the later ones. By simulation the
-        factor is 1.01 to 1.05 with steps of five seeds and O'Brien-Fleming spending, and up to 1.28 with a look at
-        each of 2 to 8 seeds.
+        Each look's p is exact, but critical values assume that the statistic moves from look to look as a Brownian
+        motion. Early values of a t statistic are less correlated with its later ones. By simulation the factor is 1.01
+        to 1.05 with steps of five seeds and O'Brien-Fleming spending. It is up to 1.28 with a look at each of 2 to 8
+        seeds.
         """
         return _t_inflation(self, float(alpha))
 
     def sequential_p(self, p_values: ArrayLike) -> Floats:
-        """The sequential p-values of comparisons whose two-sided p at each look so far are `p_values` [..., looks].
+        """Return the sequential p-values [...] of comparisons, from the two-sided p of each look so far [..., looks].
 
-        A sequential p is at or below a level where a look so far would have decided at this level. NaN: not tested at
-        this look.
+        A sequential p is the smallest level at which any of these looks would have decided. A p of NaN says that the
+        comparison was not tested at that look.
         """
         p = np.asarray(p_values, np.float64)
         z = -special.ndtri(np.clip(p, 1e-300, 1.0) / 2)
         smallest = np.ones(p.shape[:-1])
         for look in range(p.shape[-1]):
-            # The level whose critical value z is, between those of LEVELS: log levels are about linear in z^2.
-            bounds = self._curves[:, look][::-1]  # rising, from the largest level to the smallest
-            at = np.exp(np.interp(z[..., look] ** 2, bounds**2, np.log(LEVELS)[::-1]))
-            smallest = np.fmin(smallest, np.where(z[..., look] >= bounds[0], at, 1.0))
+            # The level at which z is the critical value, interpolated between LEVELS: log levels are about linear in
+            # z^2. The bounds rise from the largest level to the smallest.
+            bounds = self._curves[:, look][::-1]
+            level = np.exp(np.interp(z[..., look] ** 2, bounds**2, np.log(LEVELS)[::-1]))
+            smallest = np.fmin(smallest, np.where(z[..., look] >= bounds[0], level, 1.0))
         return smallest
 
     def repeated_p(self, p_value: float, look: int) -> float:
-        """The repeated p-value (Jennison and Turnbull 1989) of a two-sided p at `look`, which counts from 0.
+        """Return the repeated p-value (Jennison and Turnbull 1989) of a two-sided p at `look`, which counts from 0.
 
         It is the smallest level at which this look alone decides, whatever the looks before it said; 1 for NaN.
         """
         return float(self.sequential_p([*[math.nan] * look, p_value]))
 
     def level_at(self, alpha: float, look: int) -> float:
-        """The two-sided p that decides at a look for `alpha`, by the same curve as `repeated_p`.
+        """Return the two-sided p that decides at `look` (from 0) for `alpha`, by the same curve as `repeated_p`.
 
         So the 1 - level interval of this look is its repeated confidence interval.
         """
@@ -172,7 +173,7 @@ class Looks:
 
     @cached_property
     def _curves(self) -> Floats:
-        """Critical values [levels, looks]: they fall as the level rises."""
+        """The critical value of each of `LEVELS` at each look [levels, looks]; it falls as the level rises."""
         return np.minimum.accumulate(_critical_values(self, tuple(LEVELS)), axis=0)
 
 
@@ -180,9 +181,9 @@ class Looks:
 def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     """Return the critical values [alphas, looks] of one side of a two-sided test.
 
-    By the recursive integration of Armitage, McPherson and Rowe (1969): the score z sqrt(t) at information t moves as a
-    Brownian motion, so its change from look to look is normal with a variance of the information between them. Nothing
-    is stopped for futility, so that stopping for it costs no level.
+    They are computed by the recursive integration of Armitage, McPherson and Rowe (1969). The score z sqrt(t) at
+    information t moves as a Brownian motion: its change from look to look is normal, with the information between them
+    as variance. No study is taken to stop for futility, so that stopping for futility costs no level.
     """
     one_sided = np.asarray(alphas) / 2
     spend = SPENDING[looks.spending]
@@ -190,33 +191,34 @@ def _critical_values(looks: Looks, alphas: tuple[float, ...]) -> Floats:
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     bounds = np.empty((len(one_sided), len(information)))
     spent = np.zeros_like(one_sided)
-    # Nodes x [alphas, nodes], and the density there of the score of studies that no look so far has decided.
+    # At the nodes x [alphas, nodes], the probability of each node among studies that no look so far has decided.
     x = density = np.empty(0)
+    before = 0.0
     for look, now in enumerate(information):
-        # The bound at this look lets those cross that the spending function pays for.
+        # The bound of this look is crossed with the probability that the spending function allows by now.
         due = np.maximum(spend(one_sided, min(1.0, looks.times[look])) - spent, 0.0)
         spent = spent + due
+        step = now - before
         if look == 0:
             score = np.minimum(-special.ndtri(due), MOST_DEVIATIONS) * math.sqrt(now)
         else:
-            score = _upper_quantile(
-                x, density, due, math.sqrt(now - information[look - 1]), math.sqrt(now)
-            )
+            score = _upper_quantile(x, density, due, math.sqrt(step), math.sqrt(now))
         bounds[:, look] = score / math.sqrt(now)
-        # The density of the score of those that go on, at the nodes of the next integral.
+        # The density of the score of undecided studies, from a low score to the bound. It is normal at the first look;
+        # later it comes from every node of the look before by a normal step.
         low = LEAST_DEVIATIONS * math.sqrt(now)
         half = (score - low) / 2
         following = low + half[:, None] * (nodes + 1)
         if look == 0:
             values = np.exp(-(following**2) / (2 * now)) / math.sqrt(2 * math.pi * now)
         else:
-            step = now - information[look - 1]
             kernel = np.exp(
                 -((following[:, :, None] - x[:, None, :]) ** 2) / (2 * step)
             ) / math.sqrt(2 * math.pi * step)
             values = np.einsum("arc,ac->ar", kernel, density)
         x = following
         density = values * half[:, None] * weights
+        before = now
     return bounds
 
 
@@ -226,13 +228,14 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
 
     The seed of the simulation is fixed, so it is the same everywhere.
     """
+    # Of each study the mean and the sum of squared deviations of its seeds so far, `before` of them.
     rng = np.random.default_rng(0)
     mean = np.zeros(T_PATHS)
     squares = np.zeros(T_PATHS)
     before = 0
     decided = np.zeros(T_PATHS, bool)
     for information, level in zip(looks.information, looks.nominal_levels(alpha), strict=True):
-        # Mean and sum of squared deviations of n seeds, updated by the mean and the deviations of the `new` ones.
+        # Both are updated by the mean and the squared deviations of the seeds that are `added`, which makes n seeds.
         n = round(information)
         added = n - before
         following = rng.normal(size=T_PATHS) / math.sqrt(added)
@@ -250,8 +253,8 @@ def _t_inflation(looks: Looks, alpha: float) -> float:
 def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale: float) -> Floats:
     """Return the score [alphas] that is exceeded with probability `due` [alphas], by bisection.
 
-    Before this look the score had this `density` at the nodes `x` [alphas, nodes]; `step` is the standard deviation of
-    its change since, `scale` that of the score itself.
+    At the look before, the score had the probabilities `density` at the nodes `x` [alphas, nodes]. `step` is the
+    standard deviation of its change since, `scale` that of the score itself.
     """
     low = np.full(len(due), -MOST_DEVIATIONS * scale)
     high = np.full(len(due), MOST_DEVIATIONS * scale)
@@ -265,15 +268,15 @@ def _upper_quantile(x: Floats, density: Floats, due: Floats, step: float, scale:
 
 
 def conditional_power(z: ArrayLike, time: float, critical: float, drift: float) -> Floats:
-    """The chance that a comparison with statistic `z` at `time` reaches `critical` at the last look.
+    """Return the chance that a comparison with the statistic `z` at `time` reaches `critical` at the last look.
 
-    `time` is the share of the last look's information, `drift` the true difference in standard errors of the last
-    look's estimate.
+    `time` is the share of the last look's information that is there. `drift` is the true difference, in standard errors
+    of the last look's estimate.
     """
     if time >= 1:
         decided: Floats = (np.asarray(z) >= critical).astype(np.float64)
         return decided
-    # The score so far, sqrt(time) z, and what is to come, which is normal: drift (1 - time), variance 1 - time.
+    # The score so far is sqrt(time) z; its change to come is normal with mean drift (1 - time) and variance 1 - time.
     ahead = (math.sqrt(time) * np.asarray(z) + (1 - time) * drift - critical) / math.sqrt(1 - time)
     chance: Floats = special.ndtr(ahead)
     return chance
@@ -281,7 +284,7 @@ def conditional_power(z: ArrayLike, time: float, critical: float, drift: float) 
 
 Decision = Literal["open", "better", "worse", "equivalent", "futile"]
 FUTILE_BELOW = 0.2
-"""Below this chance of a decision at the last look a comparison is futile."""
+"""A comparison with less than this chance of a decision at the last look is futile."""
 POWER_WANTED = 0.8
 """Without a smallest difference of interest, one that the last look decides with this chance is worth finding."""
 
@@ -290,9 +293,9 @@ POWER_WANTED = 0.8
 class Standing:
     """The state of a comparison after a look.
 
-    `p_value` is its repeated p, adjusted over the family; `equivalence_p` the same for equivalence (None: no margin).
-    `level` is the two-sided level at which the look tested it. `decision` is better, worse or equivalent exactly where
-    the 1 - `level` interval says so.
+    `p_value` is the repeated p of no difference, adjusted over the family; `equivalence_p` that of a difference of the
+    margin (None without a margin). `level` is the two-sided level at which the look tested the comparison. `decision`
+    is better, worse or equivalent exactly where the 1 - `level` interval says so.
     """
 
     p_value: float
@@ -314,26 +317,25 @@ def judge_looks(
     mode: Literal["max", "min"] = "max",
     inflation: float = 1.0,
 ) -> list[Standing]:
-    """Judge a family of comparisons after as many looks as each has p-values.
+    """Judge a family of comparisons after a look, and return the standing of each.
 
     Args:
-        p_values: Two-sided p [comparisons][looks]; NaN: not tested at that look.
-        differences: The latest estimates of a - b.
+        p_values: Two-sided p of no difference [comparisons][looks so far]; NaN where a look did not test a comparison.
+        differences: The latest estimates of a - b [comparisons].
         looks: The looks so far and to come.
         family: The comparisons that are judged together.
-        equivalence_p: The p of a difference as large as the family's margin, as `p_values`.
-        standard_errors: Those that the estimates will have at the last look.
-        decided: Which comparisons an earlier look decided: these pass their share of alpha on, whatever they come to
-            now.
-        early: Which comparisons may have a verdict at this look; others have a p of 1, and may be futile.
+        equivalence_p: The p of a difference as large as the family's margin, in the shape of `p_values`.
+        standard_errors: The standard errors [comparisons] that the estimates will have at the last look.
+        decided: Which comparisons an earlier look decided: these pass their share of alpha on, whatever their p is now.
+        early: Which comparisons may have a verdict at this look; the others have a p of 1, and may be futile.
         mode: Whether larger or smaller values are better.
-        inflation: What repeated p-values are multiplied by (`Looks.t_inflation`, where the statistics are those of
-            seeds).
+        inflation: The factor of repeated p-values; for statistics of seeds that of `Looks.t_inflation`.
     """
     p = np.asarray(p_values, dtype=np.float64)
     decided_before = [False] * len(p) if decided is None else list(decided)
     too_early = [False] * len(p) if early is None else [not value for value in early]
-    # The newest look that tested each comparison; -1: none did.
+    errors = [None] * len(p) if standard_errors is None else standard_errors
+    # The newest look that tested each comparison (-1: none did), and its repeated p there.
     latest = [
         int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in p
     ]
@@ -341,32 +343,27 @@ def judge_looks(
         1.0 if look < 0 or wait else min(1.0, inflation * looks.repeated_p(row[look], look))
         for row, look, wait in zip(p, latest, too_early, strict=True)
     ]
-    # Whoever was decided at an earlier look passes its share of alpha on, as Holm's procedure does.
+    # For the others a comparison that an earlier look decided has a p of 0, and so passes its share of alpha on by
+    # Holm's procedure. Comparisons of the family without data have a p of 1.
     counted_ps = [
         0.0 if done else p_value for p_value, done in zip(repeated_ps, decided_before, strict=True)
     ]
     untested_ps = [1.0] * max(0, family.size - len(p))
-    errors = [None] * len(p) if standard_errors is None else standard_errors
-    # Futility is judged at the level that those would have which are still open.
-    level_left = family.levels(
-        sum(
-            value <= family.alpha
-            for value in family.adjusted([*counted_ps, *untested_ps])[: len(p)]
-        )
-    )
+    # The level of the comparisons that are still open, by which futility is judged.
+    adjusted_ps = family.adjusted([*counted_ps, *untested_ps])[: len(p)]
+    level_left = family.levels(int((adjusted_ps <= family.alpha).sum()))
     standings = []
     for i, (difference, look) in enumerate(zip(differences, latest, strict=True)):
-        # By itself each comparison counts with its own p, decided before or not.
+        # For itself a comparison has its present p, whether it was decided before or not.
         family_p = [*counted_ps[:i], repeated_ps[i], *counted_ps[i + 1 :], *untested_ps]
         adjusted = float(family.adjusted(family_p)[i])
         share = family.share(family_p, i)
+        # Equivalence is adjusted by Bonferroni's correction.
         equivalence = None
         if family.margin is not None and equivalence_p is not None:
-            equivalence = (
-                1.0
-                if look < 0 or too_early[i]
-                else inflation * looks.repeated_p(equivalence_p[i][look], look)
-            )
+            equivalence = 1.0
+            if look >= 0 and not too_early[i]:
+                equivalence = inflation * looks.repeated_p(equivalence_p[i][look], look)
             equivalence = min(1.0, equivalence * max(1, family.size))
         decision: Decision = "open"
         if adjusted <= family.alpha:
@@ -388,16 +385,17 @@ def _futile(
     margin: float | None,
     error: float | None,
 ) -> bool:
-    """Whether neither a verdict nor, with a margin, equivalence has a fair chance by the last look.
+    """Whether neither a direction nor, with a margin, equivalence has a fair chance by the last look.
 
-    The true difference is taken to be one worth finding, or as large as the estimate where that is larger. `p` are
-    those of one comparison by look, `level` the level that it has left, `error` the standard error that the difference
-    will have at the last look.
+    For a direction the true difference is taken to be the smallest one that is worth finding, or the estimate where
+    that is larger. `p` [looks] are the p-values of one comparison, `level` is the level that it has left, and `error`
+    the standard error that its difference will have at the last look.
     """
+    # Nothing is futile that was never tested, nor at the last look, after which nothing could be saved.
     tested = np.flatnonzero(np.isfinite(p))
-    if not len(tested) or len(p) == len(looks.times):  # nothing to come that could be spared
+    if not len(tested) or len(p) == len(looks.times):
         return False
-    # A direction: by its size in the newest look, is it likely to reach the last look's critical value?
+    # A direction: whether the statistic of the newest test is likely to reach the last look's critical value.
     look = int(tested[-1])
     time = looks.information[look] / looks.information[-1]
     critical = float(looks.critical_values(level)[-1])
@@ -407,8 +405,8 @@ def _futile(
         return bool(conditional_power(z, time, critical, drift) < FUTILE_BELOW)
     if conditional_power(z, time, critical, max(margin, abs(difference)) / error) >= FUTILE_BELOW:
         return False
-    # Equivalence: the last estimate, in its standard errors, must be within `room` of 0 for its interval to lie within
-    # the margin. It is expected at `centre` if there is no difference, with this `spread`.
+    # Equivalence: all in standard errors of the last estimate, which must be within `room` of 0 for its interval to lie
+    # within the margin. If there is no true difference, it is normal around `centre` with this `spread`.
     room = margin / error - critical
     centre = time * difference / error
     spread = (1 - time) ** 0.5

@@ -1,4 +1,4 @@
-"""McNemar's exact test: two arms that are right or wrong on the same items, of which those where they differ count."""
+"""McNemar's exact test: two arms are right or wrong on the same items, and the items count where they differ."""
 
 import math
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from contrasweep.statistics.design import MCNEMAR, Contrast, Test
 class DiscordantContrast(Contrast):
     """Differences of items that are all 1 (a alone is right), -1 (b alone) or 0 (both or none).
 
-    A direction must stand by the exact binomial test of the items where they differ, and by the t-test of all
-    differences, which is hardly ever the stricter one. The interval is the outer one of both, so that it covers as well
-    as the t interval, and excludes 0 exactly where both tests reject it.
+    A direction must stand by two tests: the exact binomial test of the items where the arms differ, and the t-test of
+    all differences, which is hardly ever the stricter one. Each end of the interval is the outer one of both tests. So
+    it covers as well as the t interval, and excludes 0 exactly where both tests reject 0.
     """
 
     def test(self, level: float = 0.05) -> Test:
-        """McNemar's exact test at any level."""
+        """Return McNemar's exact test, at any level."""
         return MCNEMAR
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
-        """Return the 1 - alpha interval of the difference of the shares of items that a and b have right.
+        """Return the 1 - alpha interval of a - b, in shares of items that are right.
 
-        It is infinite for a single item, and never beyond -1 and 1. The test does not depend on `level`.
+        It is infinite for a single item, else within -1 and 1. `level` is not used, as it changes no test.
         """
         values = np.asarray(self.values)
         wins = int((values > 0).sum())
@@ -34,11 +34,12 @@ class DiscordantContrast(Contrast):
         differ = wins + losses
         if self.n < 2:
             return -math.inf, math.inf
-        if not differ:  # by the rule of three: so many differing items may not have shown
+        # Where no item differs, the bound of the share of differing items that may not have shown (rule of three).
+        if not differ:
             most = 1 - (alpha / 2) ** (1 / self.n)
             return -most, most
-        # Clopper and Pearson's bounds of a's share of the items where the arms differ; a share q of a part s of all
-        # items is a difference of s (2 q - 1).
+        # Clopper and Pearson's bounds of a's share q of the items where the arms differ. Where these are a share s of
+        # all items, the difference is s (2 q - 1).
         least = float(special.betaincinv(wins, losses + 1, alpha / 2)) if wins else 0.0
         most = float(special.betaincinv(wins + 1, losses, 1 - alpha / 2)) if losses else 1.0
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
@@ -50,9 +51,10 @@ class DiscordantContrast(Contrast):
         )
 
     def _one_sided(self, distance: float, level: float, shifted: Any) -> float:
-        """Return the one-sided p of a difference that lies `distance` beyond a bound; `shifted` are values less it.
+        """Return the one-sided p of a difference that lies `distance` beyond a bound.
 
-        It is the larger of that of the t-test and, where the bound is 0, that of the exact binomial test.
+        `shifted` are the distances of `values` beyond the bound. The p is that of the t-test; where the bound is 0, the
+        larger one of the t-test and the exact binomial test.
         """
         if self.n < 2:
             return 1.0
@@ -61,9 +63,10 @@ class DiscordantContrast(Contrast):
             if self.standard_error
             else 0.0
         )
+        # The binomial test is of the bound 0 alone, where `shifted` are the differences themselves.
         if not np.isin(shifted, (-1.0, 0.0, 1.0)).all():
-            return t  # another bound than 0, of which the items where they differ say nothing
-        # P(as many of the items that differ are on this side, or more), if both sides are equally likely.
+            return t
+        # The chance that as many of the differing items or more are on this side, if both sides are equally likely.
         above_zero = int((shifted > 0).sum())
         differ = int((shifted != 0).sum())
         return max(t, float(special.bdtrc(above_zero - 1, differ, 0.5)) if above_zero else 1.0)

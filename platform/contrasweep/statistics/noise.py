@@ -19,9 +19,9 @@ from contrasweep.statistics.unpaired import UnpairedContrast, unpaired_contrast
 from contrasweep.text_table import text_table
 
 SEEDS = (4, 8, 16)
-"""Of so many seeds it is said what they can detect."""
+"""Numbers of seeds for which the detectable difference is told."""
 MOST_BYTES = 2**24
-"""No more of a file of noise is read."""
+"""The most bytes of a file of noise that are read."""
 
 
 @checked
@@ -30,14 +30,14 @@ class Noise:
 
     Args:
         source: What was run, or where the values are from.
-        arms: What the first and the second runs are called.
+        arms: The names of the first and of the second runs.
         metric: The name of the metric.
         first: The values of the first runs, in units of the metric.
-        second: Those of the second.
-        paired: Whether runs at the same place of both have the same seed.
+        second: The values of the second runs.
+        paired: Whether the i-th of the first runs and the i-th of the second runs have the same seed.
 
     Raises:
-        SpecError: A side has less than two runs, or they are no pairs.
+        SpecError: A side has less than two runs, or paired sides have different numbers of runs.
     """
 
     source: str
@@ -57,22 +57,19 @@ class Noise:
 
     @cached_property
     def differences(self) -> Any:
-        """The paired differences [seeds]; none without common seeds."""
+        """The differences first - second [seeds]; empty for runs without common seeds."""
         return np.subtract(self.first, self.second) if self.paired else np.zeros(0)
 
     @cached_property
     def unpaired(self) -> UnpairedContrast:
-        """The difference of the means of both sets of runs, as if no two of them had a seed in common."""
+        """The difference of the means of both sets of runs, computed as if no two runs had a common seed."""
         return unpaired_contrast(np.array(self.first), np.array(self.second))
 
     @cached_property
     def comparison(self) -> Comparison:
-        """The first runs against the second, at .05; paired by seed where they are."""
-        return judged(
-            [Evidence(contrast(self.differences) if self.paired else self.unpaired)],
-            Family(1),
-            "max",
-        )[0]
+        """The first runs against the second at alpha .05, paired by seed where they have common seeds."""
+        evidence = Evidence(contrast(self.differences) if self.paired else self.unpaired)
+        return judged([evidence], Family(1), "max")[0]
 
     @property
     def failed(self) -> bool:
@@ -81,80 +78,81 @@ class Noise:
 
     @property
     def alike(self) -> float | None:
-        """The standard deviation of the difference of two runs with one seed.
+        """The standard deviation of the difference of two runs with the same seed, in units of the metric.
 
         None where all such differences are 0, or no seed is shared.
         """
         return float(self.differences.std(ddof=1)) if self.differences.any() else None
 
     def detectable(self, seeds: int, alpha: float = 0.05) -> tuple[float | None, float]:
-        """Return the difference that so many seeds decide in 80 % of comparisons of two arms, at best and at worst.
+        """Return the difference that `seeds` decide in 80 % of comparisons of two arms, at best and at worst.
 
-        At best the runs of both arms at a seed are as alike as two runs of one arm (None: how alike these are is not
-        known), at worst they have nothing in common. In units of the metric.
+        Both are in units of the metric. At best the runs of two arms with the same seed are as alike as two runs of one
+        arm; None where it is not known how alike these are. At worst they have nothing in common.
         """
         effect = float(detectable_effect(seeds, alpha=alpha))
-        return self.alike and effect * self.alike, effect * self.unpaired.deviation
+        at_best = None if self.alike is None else effect * self.alike
+        return at_best, effect * self.unpaired.deviation
 
     def to_dict(self) -> dict[str, object]:
-        """Return the values and what follows from them, for programs; `read_noise` reads it."""
+        """Return the values and what follows from them, for JSON; `read_noise` reads a file of it."""
         result = self.comparison
+        detectable = []
+        for seeds in SEEDS:
+            at_best, at_worst = self.detectable(seeds)
+            detectable.append({"seeds": seeds, "paired": at_best, "unpaired": at_worst})
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "differ_by_seed": int((self.differences != 0).sum()) if self.paired else None,
             "paired_deviation": self.alike,
             "unpaired_deviation": self.unpaired.deviation,
             "failed": self.failed,
             **{name: getattr(result, name) for name in ("p_value", "difference", "low", "high")},
-            "detectable": [
-                dict(zip(("seeds", "paired", "unpaired"), (n, *self.detectable(n)), strict=True))
-                for n in SEEDS
-            ],
+            "detectable": detectable,
         }
 
     def to_text(self) -> str:
         """Return what the runs say, for a terminal: whether they repeat, how they spread, and what is detectable."""
-        # What was run, whether a seed gives the same value again, and whether the arm differs from itself.
-        comparison = self.comparison
-        differ = np.abs(self.differences[self.differences != 0])
+        # What was run, and whether a seed gives the same value again.
         n = len(self.first)
-        of = (
-            f"{n} seeds, each twice"
-            if self.paired
-            else f"{n} and {len(self.second)} runs without a common seed"
+        runs = f"{n} and {len(self.second)} runs without a common seed"
+        if self.paired:
+            runs = f"{n} seeds, each twice"
+        arms = " and ".join(dict.fromkeys(self.arms))
+        lines = [f"{arms} of {self.source}: {runs}; metric {self.metric}"]
+        changed = np.abs(self.differences[self.differences != 0])
+        if self.paired:
+            steady = "yes: every seed gave the same value twice"
+            if len(changed):
+                steady = f"no: {len(changed)} of {n} seeds gave another value, by up to {changed.max():.3g}"
+            lines.append(f"deterministic  {steady}")
+        # How the runs spread.
+        deviation = self.unpaired.deviation
+        lines.append(f"spread         {deviation / math.sqrt(2):.3g} of runs (standard deviation)")
+        if len(changed):
+            lines.append(f"               {self.alike:.3g} of the difference of two runs of a seed")
+        lines.append(
+            f"               {deviation:.3g} of the difference of two runs of different seeds"
         )
-        steady = (
-            f"no: {len(differ)} of {n} seeds gave another value, by up to {differ.max():.3g}"
-            if len(differ)
-            else "yes: every seed gave the same value twice"
-        )
+        # Whether the arm differs from itself.
+        comparison = self.comparison
         effect = f"{span(comparison.difference, comparison.low, comparison.high)}, p {p_text(comparison.p_value, 0.05)}"
-        verdict = (
-            f"FAILS: the same arm differs from itself ({effect}): something else than the seed changes results. "
-            "Find it first; until then no comparison is to be believed"
-            if self.failed
-            else f"passes: the same arm does not surely differ from itself ({effect})"
-        )
-        # What so many seeds can detect, at best and at worst.
-        rows = [(n, *self.detectable(n)) for n in SEEDS]
-        lines = [
-            f"{' and '.join(dict.fromkeys(self.arms))} of {self.source}: {of}; metric {self.metric}",
-            *([f"deterministic  {steady}"] if self.paired else []),
-            f"spread         {self.unpaired.deviation / math.sqrt(2):.3g} of runs (standard deviation)",
-            *(
-                [f"               {self.alike:.3g} of the difference of two runs of a seed"]
-                if len(differ)
-                else []
-            ),
-            f"               {self.unpaired.deviation:.3g} of the difference of two runs of different seeds",
-            f"A/A            {verdict}",
+        verdict = f"passes: the same arm does not surely differ from itself ({effect})"
+        if self.failed:
+            verdict = (
+                f"FAILS: the same arm differs from itself ({effect}): something else than the seed changes results. "
+                "Find it first; until then no comparison is to be believed"
+            )
+        lines.append(f"A/A            {verdict}")
+        # What numbers of seeds can detect, at best and at worst.
+        rows = [("seeds", "detect at best", "at worst")]
+        for seeds in SEEDS:
+            at_best, at_worst = self.detectable(seeds)
+            rows.append(
+                (str(seeds), f"{at_best:.2g}" if at_best else "not known", f"{at_worst:.2g}")
+            )
+        lines += [
             "",
-            *text_table(
-                [
-                    ("seeds", "detect at best", "at worst"),
-                    *((str(n), f"{a:.2g}" if a else "not known", f"{b:.2g}") for n, a, b in rows),
-                ],
-                rule=True,
-            ),
+            *text_table(rows, rule=True),
             "",
             "A difference as large is decided with a chance of 80 %. At best: runs of two arms at a seed are as alike "
             "as two runs of one. At worst: they have nothing in common.",
@@ -168,15 +166,13 @@ def read_noise(path: str | Path, metric: str) -> Noise:
     Raises:
         SpecError: For any other file or metric, and where the same arm differs surely from itself.
     """
-    # The numbers that follow from the values are not read: they are computed again. A file of another schema lacks all
-    # fields, and is refused like any other file.
+    # Only the values are read: what follows from them is computed again. A file of another schema is refused like any
+    # other file, as no field of it is taken.
     try:
         with Path(path).open("rb") as file:
             data = json.loads(file.read(MOST_BYTES))
-        fields = {
-            name: data[name] for name in Noise.__dataclass_fields__ if data["schema"] == "noise/1"
-        }
-        noise: Noise = validate(Noise, fields)
+        names = Noise.__dataclass_fields__ if data["schema"] == "noise/1" else ()
+        noise: Noise = validate(Noise, {name: data[name] for name in names})
     except OSError as error:
         raise SpecError(
             "the file of noise cannot be read", place=str(path), value=error.strerror
