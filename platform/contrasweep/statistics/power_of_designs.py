@@ -1,4 +1,4 @@
-"""What a design can decide before it is run, and what it would take to decide."""
+"""What a design can decide before it is run, and how many replicates it would need."""
 
 import functools
 import math
@@ -19,24 +19,25 @@ POWER = 0.8
 MAX_SEEDS = 64
 """No plan with more seeds than this is proposed."""
 LARGE = 1.5
-"""A plan that can only decide larger differences than this, in standard deviations, gets a warning."""
+"""A plan gets a warning where it decides only differences above this number of standard deviations."""
 HARDLY = 4.0
-"""A plan that can only decide larger differences than this, in standard deviations, decides hardly anything."""
+"""A plan decides hardly anything where it decides only differences above this number of standard deviations."""
 
 
 def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
-    """Chance that n seeds on one split decide a true difference of `effect` standard deviations.
+    """Return the chance that n seeds on one split decide a true difference of `effect` standard deviations.
 
-    The standard deviation is that of the paired differences, taken as normal. Noncentral t, also where the sign-flip
-    test cannot reach alpha; for that test at the level its 2^n patterns attain, with half a replicate off for its
-    coarseness (within 0.04 below the exact power for n <= 14; exact where only a unanimous sign rejects).
+    The standard deviation is that of the paired differences, which are taken as normal. Where a t-test judges, the
+    chance is by the noncentral t distribution. For the sign-flip test it is too, at the level that its 2^n patterns
+    attain and with half a replicate less: within 0.04 below the exact power for n <= 14. It is exact where only
+    differences of one sign reject.
     """
     effect = abs(effect)
     if n < 2:
         return 0.0
     if n > EXACT_UP_TO or smallest_p(n) > alpha:
         return t_power(effect * np.sqrt(n), n - 1, alpha)
-    # Where the smallest p alone rejects, all differences must have one sign: P(all above 0) + P(all below).
+    # Where only the smallest p rejects, all differences must have one sign: P(all above 0) + P(all below 0).
     attained = attained_level(n, alpha)
     if attained == smallest_p(n):
         return float(special.ndtr(effect) ** n + special.ndtr(-effect) ** n)
@@ -48,27 +49,28 @@ def t_power(noncentrality: float, df: float, alpha: float) -> float:
 
     `noncentrality` is the true difference in standard errors (at least 0), `df` the degrees of freedom.
     """
-    # The chance to be above the critical value, then that of the other side, which is small.
+    # The chance to be above the critical value. At large values SciPy's noncentral t loses its tail; there the normal
+    # limit is close.
     critical = -special.stdtrit(df, alpha / 2)
     above = 1 - special.nctdtr(df, noncentrality, critical) if noncentrality <= 30 else np.nan
-    # the noncentral t loses its tail at large values, where the normal limit is close
     if np.isnan(above):
         return float(special.ndtr(noncentrality - critical))
+    # The chance to be below the critical value of the other side, which is small.
     return float(above + np.nan_to_num(special.nctdtr(df, noncentrality, -critical)))
 
 
 def detectable_effect(n: int, *, alpha: float = 0.05) -> float:
-    """Return the smallest difference, in standard deviations, that n seeds decide with chance `POWER`; or infinity.
+    """Return the smallest difference, in standard deviations, that n seeds decide with the chance `POWER`.
 
     It is infinite where not even 10,000 standard deviations are decided.
     """
 
-    def short(effect: float) -> float:
+    def beyond_wanted(effect: float) -> float:
         return power(n, effect, alpha=alpha) - POWER
 
-    if n < 2 or short(1e4) < 0:
+    if n < 2 or beyond_wanted(1e4) < 0:
         return np.inf
-    return root(short, 1e4)
+    return root(beyond_wanted, 1e4)
 
 
 def planned_power(design: Design, family: Family, *, what: str = "") -> "PlannedPower":
@@ -83,10 +85,10 @@ def planned_power(design: Design, family: Family, *, what: str = "") -> "Planned
 class PlannedPower:
     """What `design` decides in 80 % of studies, at the level of the family's first step.
 
-    A comparison has that level whatever the others say. `least` is the smallest true difference that is decided, in
-    spreads: standard deviations of one trial's paired difference; infinite where nothing can be. Where that spread is
-    of the folds and not of training, more seeds of a fold do not lower it. `in_units` is the difference in units of the
-    metric, by the noise of the trials of `study` (None: not known). `what` names the family's question.
+    `least` is the smallest true difference that is decided, in spreads; infinite where nothing can be decided. A spread
+    is the standard deviation of one trial's paired difference. Where it comes from the folds and not from training,
+    more seeds of a fold do not lower it. `in_units` is the difference in units of the metric, by the noise of the
+    trials of `study`; None where it is not known. `what` names the family's question.
     """
 
     design: Design
@@ -104,7 +106,8 @@ class PlannedPower:
         count = f"{name}{size} comparison{'' if size == 1 else 's'}"
         if not math.isfinite(self.least):
             return f"{count}: nothing"
-        test = f"{self.design.test(self.family.level)}{f' at alpha / {size}' if size > 1 else ''}"
+        level = f" at alpha / {size}" if size > 1 else ""
+        test = f"{self.design.test(self.family.level)}{level}"
         if self.in_units is not None:
             basis = f"{test}, 80 % of studies, noise as in {self.study}"
             return f"{count}: a difference below {self.in_units:.2g} stays undecided with this design ({basis})"
@@ -154,29 +157,30 @@ class PlannedPower:
 
     @property
     def remedy(self) -> str:
-        """How many replicates decide a difference of one spread: seeds of each fold, or seeds."""
+        """A sentence on how many seeds (of each fold, where there are folds) decide a difference of one spread."""
         d = self.design
         for seeds in range(d.seeds + 1, MAX_SEEDS + 1):
             if _detectable(replace(d, seeds=seeds), self.family.level) <= 1:
-                noise = (
-                    " a fold would decide one spread, if the noise is of training"
-                    if d.folds
-                    else ""
-                )
-                return f"{seeds} seeds{noise or ' would decide one spread'}"
+                if d.folds:
+                    return (
+                        f"{seeds} seeds a fold would decide one spread, if the noise is of training"
+                    )
+                return f"{seeds} seeds would decide one spread"
         return (
             f"{MAX_SEEDS} seeds would not decide one spread: compare less (fewer arms, a reference)"
         )
 
 
-@functools.lru_cache(maxsize=1024)  # 30 noncentral distributions; a remedy tries many designs
+@functools.lru_cache(
+    maxsize=1024
+)  # a call takes 30 noncentral distributions, and a remedy tries many designs
 def _detectable(design: Design, level: float) -> float:
-    """The smallest true difference that the design decides at `level` with chance `POWER`, if all noise is of training.
+    """Return the smallest true difference that the design decides at `level` with the chance `POWER`.
 
-    In standard deviations of one trial's paired difference. Over folds the standard error is as if the noise of a
-    fold's mean were the fold's own, which no number of seeds rules out.
+    It is in standard deviations of one trial's paired difference, if all noise is of training. Over folds the standard
+    error is that of noise which the folds' means carry themselves, as no number of seeds rules such noise out.
     """
-    # Nothing is decided by one replicate, nor by one seed on all folds of which nobody knows what another would change.
+    # Nothing is decided by one replicate, nor by one seed on all folds where nobody knows what another would change.
     unknown = design.seed_part is not None and math.isinf(design.seed_part.variance)
     if design.units < 2 or (unknown and design.seeds == 1):
         return math.inf
@@ -185,10 +189,10 @@ def _detectable(design: Design, level: float) -> float:
     error = math.sqrt((1 / design.units + design.overlap) / design.seeds)
     degrees = design.units - 1.0
 
-    def short(effect: float) -> float:
+    def beyond_wanted(effect: float) -> float:
         return t_power(effect / error, degrees, level) - POWER
 
-    return root(short, 1e5)
+    return root(beyond_wanted, 1e5)
 
 
 def root(increasing: Callable[[float], float], high: float) -> float:

@@ -1,11 +1,11 @@
 """What the replicates so far predict of a larger design: what it would detect, and whether it decides a comparison.
 
-The noise is drawn from the distribution that its estimate leaves it (chi-squared, of each mean square), the true
-difference around the estimate, and then the replicates to come, which are judged with those that there are. Of the true
-difference it is taken to be known beforehand what one replicate would say of no difference (a unit-information prior,
-Kass and Wasserman 1995): without it an estimate that happens to be large would be believed, and too much be promised of
-what is undecided. The share of draws in which the comparison is decided is its assurance (O'Hagan, Stevens and Campbell
-2005).
+Each draw is of the noise, by the chi-squared distribution of each mean square; then of the true difference, around the
+estimate; then of the replicates to come, which are judged with the present ones. The share of draws in which the
+comparison is decided is its assurance (O'Hagan, Stevens and Campbell 2005).
+
+The true difference has a prior around 0 that is worth one replicate (unit information, Kass and Wasserman 1995).
+Without it an estimate that happens to be large would be believed, and too much be promised of undecided comparisons.
 """
 
 import math
@@ -21,15 +21,15 @@ from contrasweep.statistics.power_of_designs import POWER, detectable_effect, ro
 from contrasweep.statistics.resampling import EXACT_UP_TO, attained_level
 
 DRAWS = 2000
-"""PredictiveDraws that are drawn: an assurance has a standard error of at most 0.011."""
+"""The number of draws: an assurance has a standard error of at most 0.011."""
 
 
 @dataclass(frozen=True)
 class PredictiveDraws:
-    """Draws [draws] of a comparison by a larger design.
+    """Draws of what a larger design makes of a comparison, as arrays [draws] or a number where all draws have one.
 
-    `components` are the variances of one paired difference, `difference`, `error` and `degrees` the estimate of the
-    larger design with its standard error and degrees of freedom.
+    `components` are the variances of one paired difference. `difference`, `error` and `degrees` are the estimate of the
+    larger design, its standard error and its degrees of freedom.
     """
 
     components: Components
@@ -39,9 +39,10 @@ class PredictiveDraws:
 
 
 def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDraws:
-    """Draw what the larger `design`, or `fresh` replicates alone, make of a comparison that stands as `now`.
+    """Return draws of what the larger `design` makes of a comparison that stands as `now`.
 
-    The seed is fixed, so draws are the same on every machine.
+    With `fresh` the design has new replicates alone, else the present ones among them. The seed is fixed, so that the
+    draws are the same on every machine.
     """
     if now.design.folds:
         draw = _over_folds
@@ -53,10 +54,11 @@ def draw_predictive(now: Contrast, design: Design, fresh: bool) -> PredictiveDra
 
 
 def moments(now: Contrast, design: Design, components: Components) -> tuple[Any, Any, Any, Any]:
-    """Return mean and shrinkage of the true difference, and the variances of the present and of the later estimate.
+    """Return (mean, shrinkage, present variance, later variance), by which the estimate of `design` is predicted.
 
-    The true difference is taken to be normal, with that mean and the variance shrinkage x present variance. That is the
-    posterior of a prior around 0 which is worth one replicate; shrinkage (0 to 1) is the weight of the data in it.
+    The true difference is normal with this mean and the variance shrinkage x present variance: the posterior of a prior
+    around 0 that is worth one replicate. Shrinkage (0 to 1) is the weight of the data in it. The two variances are
+    those of the present and of the later estimate, for noise of these `components`.
     """
     before: Any = now.design.variance(components)
     after: Any = np.minimum(design.variance(components), before)
@@ -70,7 +72,7 @@ def _estimate(now: Contrast, design: Design, components: Components, rng: Any, f
     delta = mean + np.sqrt(shrink * before) * rng.normal(size=DRAWS)
     if fresh:
         return delta + np.sqrt(after) * rng.normal(size=DRAWS)
-    # An estimate that has the present one as a part of it, by its weight, moves from the truth towards it.
+    # The present estimate is a part of the later one, with this weight, and moves it away from the true difference.
     weight = after / before
     return (
         delta
@@ -85,53 +87,57 @@ def _chi2(rng: Any, degrees: float) -> Any:
 
 
 def _over_seeds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Draw a larger study over seeds on one split.
+    """Return draws of a larger study over seeds on one split.
 
-    First mean and variance are drawn, then the new seeds' mean and squares, which are joined with the present ones.
+    First the true mean and variance are drawn, then the mean and sum of squares of the new seeds, which are joined with
+    those of the present seeds.
     """
     n = now.n
     new = design.seeds if fresh else max(1, design.seeds - now.n)
-    known = now.components.residual
     present = 0 if fresh else n
-    # The variance is known as well as n - 1 degrees of freedom say, the mean as well as that variance says, with one
-    # more replicate of no difference known beforehand: n + 1.
-    variance: Any = known * (n - 1) / _chi2(rng, n - 1)
+    estimate = now.components.residual
+    # The variance is known by n - 1 degrees of freedom. The mean is known by n replicates and by the prior, which
+    # counts as one more replicate of no difference: n + 1.
+    variance: Any = estimate * (n - 1) / _chi2(rng, n - 1)
     mean = n / (n + 1) * now.difference + np.sqrt(variance / (n + 1)) * rng.normal(size=DRAWS)
     following = mean + np.sqrt(variance / new) * rng.normal(size=DRAWS)
     difference = (present * now.difference + new * following) / (present + new)
-    # Sums of squares of two samples join by that of each and by the distance of their means.
+    # The sum of squares of all seeds is that of the new ones, that of the present ones, and a term for the distance of
+    # both means.
     squares = (
         variance * _chi2(rng, new - 1)
         + present * new / (present + new) * (now.difference - following) ** 2
     )
-    squares = squares + (0 if fresh else (n - 1) * known)
+    squares = squares + (0 if fresh else (n - 1) * estimate)
     degrees = float(present + new - 1)
     error = np.sqrt(squares / max(1.0, degrees) / (present + new))
     return PredictiveDraws(Components(residual=variance), difference, error, degrees)
 
 
 def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Draw a larger study over folds: the mean squares of folds, seeds and the rest, and the standard error from these.
+    """Return draws of a larger study over folds.
 
-    The standard error is made as `design.contrast` makes it.
+    The mean squares of folds, seeds and the rest are drawn, then the means of the folds, old and new. The standard
+    error of the larger study follows from these as `design.contrast` makes it.
     """
-    # Draw the mean squares: how large they are is known only as well as their degrees of freedom say.
-    # k folds and m seeds there are; the larger design has `units` folds of all repeats, and `seeds`.
+    # Now there are k folds and m seeds; the larger design has `units` folds of all repeats, and `seeds`.
     k = now.n
     m = now.design.seeds
     units = design.units
     seeds = max(design.seeds, now.design.seeds)
     means = np.asarray(now.values)
     spread = float(np.var(now.values, ddof=1))
+    # Each mean square is known only as well as its degrees of freedom say.
     total: Any = spread * (k - 1) / _chi2(rng, k - 1)
     rest_degrees = (k - 1) * (m - 1)
-    residual = total
     seed: Any = np.zeros(DRAWS)
     if m > 1:
         residual = now.components.residual * rest_degrees / _chi2(rng, rest_degrees)
         of_seeds = (now.components.seed * k + now.components.residual) * (m - 1) / _chi2(rng, m - 1)
-        seed = np.maximum(0.0, of_seeds - residual) / k if now.components.seed > 0 else seed
-    else:  # one seed a fold: how much of the noise is of training is not known
+        if now.components.seed > 0:
+            seed = np.maximum(0.0, of_seeds - residual) / k
+    else:
+        # With one seed a fold nobody knows how much of the noise is of training: every share is as likely.
         residual = total * rng.uniform(size=DRAWS)
         part = now.design.seed_part
         if part is not None and part.variance > 0:
@@ -139,24 +145,25 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
     fold = np.maximum(0.0, total - residual / m)
     components = Components(fold, seed, residual)
     difference = _estimate(now, design, components, rng, fresh)
-    # Draw the effects of the folds that are there: their means, shrunk by how much of these is noise.
+    # The true effects of the present folds: their means, shrunk by the share of these that is noise.
     share = fold / (fold + residual / m + 1e-300)
-    effects = share[:, None] * (means - means.mean()) + np.sqrt(fold * (1 - share))[
-        :, None
-    ] * rng.normal(size=(DRAWS, k))
-    # Draw the seeds, then the folds, that the larger study adds.
+    deviations = np.sqrt(fold * (1 - share))[:, None]
+    effects = share[:, None] * (means - means.mean()) + deviations * rng.normal(size=(DRAWS, k))
+    # The means of the present folds with the seeds that are added, then those of the folds that are added, and the
+    # variance between all of them.
     more = seeds if fresh else seeds - m
     noise = np.sqrt(residual / max(1, more))[:, None] * rng.normal(size=(DRAWS, k))
-    new_means = effects + noise * (more > 0)
-    present_part = new_means if fresh else (m * (means - means.mean()) + more * new_means) / seeds
+    new_means = effects + noise if more > 0 else effects
+    fold_means = new_means if fresh else (m * (means - means.mean()) + more * new_means) / seeds
     added = np.sqrt(fold + residual / seeds)[:, None] * rng.normal(size=(DRAWS, max(0, units - k)))
-    between = np.hstack([present_part, added]).var(axis=1, ddof=1)
+    between = np.hstack([fold_means, added]).var(axis=1, ddof=1)
     scale = 1 / units + design.overlap
     if seeds == 1:
         return PredictiveDraws(
             components, difference, np.sqrt(scale * between + now.components.seed), units - 1.0
         )
-    # Its standard error, from the mean squares that it would see.
+    # The mean squares of the rest and of seeds that the larger study would see, and the standard error by the terms
+    # of the variance with their degrees of freedom.
     present = 0 if fresh else rest_degrees
     degrees = max((units - 1) * (seeds - 1), present + 1)
     rest = (present * now.components.residual + residual * _chi2(rng, degrees - present)) / degrees
@@ -166,19 +173,19 @@ def _over_folds(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         (np.maximum(0.0, crossing - SUBTRACTED * rest) / units / seeds, seeds - 1),
         (rest / (units * seeds), degrees),
     ]
-    error = sum(part for part, _ in parts)
-    satterthwaite = error**2 / sum(part**2 / d for part, d in parts)
+    variance = sum(part for part, _ in parts)
+    satterthwaite = variance**2 / sum(part**2 / d for part, d in parts)
     return PredictiveDraws(
-        components, difference, np.sqrt(error), np.minimum(units - 1.0, satterthwaite)
+        components, difference, np.sqrt(variance), np.minimum(units - 1.0, satterthwaite)
     )
 
 
 def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> PredictiveDraws:
-    """Draw a larger study of seeds crossed with items.
+    """Return draws of a larger study of seeds crossed with items.
 
-    The mean square of seeds is drawn, and the variance follows as in `design.crossed`.
+    The mean square of seeds is drawn, and the variance of the mean follows as in `design.crossed`.
     """
-    # The mean square of seeds is that of the rest and, for each item, the variance between seeds.
+    # The mean square of seeds is the residual variance and, for each item, the variance between seeds.
     parts = now.components
     items = now.design.items or 1
     m = now.design.seeds
@@ -191,30 +198,29 @@ def _over_items(now: Contrast, design: Design, rng: Any, fresh: bool) -> Predict
         item=parts.item,
     )
     difference = _estimate(now, design, components, rng, fresh)
-    # The mean square that the larger study will have of its seeds, those that are there among them, and of its items.
+    # The mean squares that the larger study will have: of seeds, the present ones among them, and of items.
     present = 0 if fresh else m - 1
-    by_seed = (present * now_seeds + of_seeds * _chi2(rng, max(1, seeds - 1 - present))) / max(
-        1, seeds - 1
-    )
+    degrees = max(1, seeds - 1)
+    added = _chi2(rng, max(1, seeds - 1 - present))
+    by_seed = (present * now_seeds + of_seeds * added) / degrees
     by_item = parts.residual + seeds * parts.item
-    variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / (
-        seeds * items
-    )
-    spread = (by_seed / (seeds * items)) ** 2 / max(1, seeds - 1) + (
-        by_item / (seeds * items)
-    ) ** 2 / (items - 1)
+    # The variance of the mean, and Satterthwaite's sum of squares over degrees of freedom.
+    n = seeds * items
+    variance = np.maximum(np.maximum(by_seed + by_item - parts.residual, by_seed), by_item) / n
+    spread = (by_seed / n) ** 2 / degrees + (by_item / n) ** 2 / (items - 1)
     return PredictiveDraws(components, difference, np.sqrt(variance), variance**2 / spread)
 
 
 RANGE = (0.1, 0.9)
-"""The quantiles of an assurance's range: it holds the chance of a decision for 80 % of what the noise may be."""
+"""The quantiles that are the ends of an assurance's range, which holds 80 % of the drawn chances."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The chance that `design` decides a comparison: its `assurance`, over all that is not known.
+    """The chance that `design` decides a comparison.
 
-    `low` to `high` is the range of the chance over 80 % of what the noise may be.
+    `assurance` is the chance over all draws of noise, true difference and replicates to come. `low` to `high` is the
+    range of the chance for 80 % of the plausible noise.
     """
 
     design: Design
@@ -228,8 +234,8 @@ def predict(
 ) -> Prediction | None:
     """Return the chance that `design` decides at `level` a comparison that stands as `now`.
 
-    The design has the same replicates and more of them, or with `fresh` new ones alone. None where `now` says nothing
-    of the noise.
+    The design has the present replicates and more of them, or with `fresh` new ones alone. `margin` is the smallest
+    difference of interest. None where `now` says nothing of the noise.
     """
     if (
         now.n < 2
@@ -238,7 +244,7 @@ def predict(
         or (now.design.items and now.design.seeds < 2)
     ):
         return None
-    # The share of draws that decide, and what the chance would be if the noise of a draw were the true one.
+    # The share of draws that decide, and the chance of a decision for the noise of each draw.
     futures = draw_predictive(now, design, fresh)
     decided = _decided(futures.difference, futures.error, futures.degrees, design, level, margin)
     low, high = np.quantile(_chances(now, design, futures, level, margin, fresh), RANGE)
@@ -249,9 +255,9 @@ def predict(
 def _decided(
     difference: Any, error: Any, degrees: Any, design: Design, level: float, margin: float | None
 ) -> Any:
-    """Return a mask [draws]: whether a study with this difference, error and degrees of freedom decides.
+    """Return a mask [draws] of the studies that decide, by their differences, standard errors and degrees of freedom.
 
-    It does where the difference is further from 0 than the critical value, or its interval within `margin`.
+    A study decides where its difference is further from 0 than the critical value, or its interval within `margin`.
     """
     error = np.maximum(error, 1e-300)
     attained, strictness = _attained(design, level)
@@ -264,9 +270,9 @@ def _decided(
 
 
 def _attained(design: Design, level: float) -> tuple[float, float]:
-    """Return the level that the design's test attains, and the factor that its statistic loses by being coarse.
+    """Return the level that the design's test attains, and a factor up to 1 of its t statistic.
 
-    Both are as in `power_of_designs.power`: the sign-flip test has few possible p-values, and costs half a replicate.
+    Both are as in `power_of_designs.power`: the sign-flip test has few possible p-values, which costs half a replicate.
     """
     n = design.seeds
     if design.test(level) != SIGN_FLIP or n > EXACT_UP_TO:
@@ -282,15 +288,17 @@ def _chances(
     margin: float | None,
     fresh: bool,
 ) -> Any:
-    """Return the chance of a decision for each of the drawn noises, by the normal distribution of the estimate to come.
+    """Return the chance of a decision [draws] for the noise of each draw.
 
-    That estimate has the mean `centre` and the standard deviation `spread`; it decides beyond ±`bound`, or with a
-    margin within ±`room`.
+    The estimate to come is normal, with the mean `centre` and the standard deviation `spread`. It decides a direction
+    beyond ±`bound`, and with a margin equivalence within ±`room`.
     """
+    # The distribution of the estimate to come; the present estimate is a part of it, by its weight.
     mean, shrink, before, after = moments(now, design, futures.components)
     weight: Any = 0.0 if fresh else after / before
     centre = mean + weight * (now.difference - mean)
     spread = np.sqrt(np.maximum((1 - weight) ** 2 * shrink * before + after * (1 - weight), 1e-300))
+    # The chance of a direction.
     error = np.sqrt(after)
     degrees = np.median(futures.degrees)
     attained, strictness = _attained(design, level)
@@ -298,13 +306,14 @@ def _chances(
     chance: Any = special.ndtr((centre - bound) / spread) + special.ndtr((-centre - bound) / spread)
     if margin is None:
         return chance
+    # And of equivalence: the interval, as wide as the critical value, lies within the margin.
     room = np.minimum(np.maximum(0.0, margin + special.stdtrit(degrees, level / 2) * error), bound)
     return chance + special.ndtr((room - centre) / spread) - special.ndtr((-room - centre) / spread)
 
 
 Unit = Literal["seeds", "repeats", "folds"]
 MOST_TIMES = 32
-"""No design of more than so many times the present replicates is proposed."""
+"""No design with more than this many times the present replicates is proposed."""
 
 
 def resized(design: Design, unit: Unit, count: int) -> Design:
@@ -320,9 +329,9 @@ def count_of(design: Design, unit: Unit) -> int:
 
 
 def detectable_difference(now: Contrast, design: Design, level: float) -> float:
-    """The smallest true difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
+    """Return the smallest true difference, in units of the metric, that `design` decides at `level` in 80 % of studies.
 
-    The noise is as `now` estimates it; the difference is infinite where nothing is known of it.
+    The noise is taken as `now` estimates it. The difference is infinite where nothing is known of the noise.
     """
     if now.n < 2 or now.standard_error == 0 or now.seed_unknown:
         return math.inf
@@ -331,9 +340,9 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
     components = now.components
     degrees = now.degrees
     error = now.standard_error
-    # Of the present design the error and degrees are known; of another they follow from the components.
+    # The error and degrees of the present design are known; those of another one follow from the components.
     if replace(design, seed_part=now.design.seed_part) != now.design:
-        # One seed a fold: half of the noise is taken to be of training, as that share is not known.
+        # With one seed a fold half of the noise is taken to be of training, as that share is not known.
         if now.design.folds and now.design.seeds == 1:
             components = replace(components, fold=components.fold / 2, residual=components.fold / 2)
         error = math.sqrt(design.variance(components))
@@ -346,9 +355,9 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
 def enough(
     now: Contrast, unit: Unit, level: float, margin: float | None = None, *, fresh: bool = False
 ) -> Prediction | None:
-    """Return the smallest design that is predicted to decide the comparison with chance `POWER`.
+    """Return the prediction of the smallest design with more seeds or repeats (`unit`) that decides with `POWER`.
 
-    It has more seeds or repeats (`unit`). None where none of up to `MOST_TIMES` times the present replicates is.
+    None where no design of up to `MOST_TIMES` times the present replicates has this chance.
     """
 
     def at(count: int) -> Prediction | None:
@@ -361,10 +370,10 @@ def enough(
 def enough_as_estimated(
     now: Contrast, unit: Unit, level: float, *, fresh: bool = False
 ) -> int | None:
-    """Return the smallest number of seeds or repeats that would detect a difference as large as the present one.
+    """Return the smallest number of seeds or repeats (`unit`) that would detect a difference as large as the present.
 
-    The noise is taken to be as it is estimated, however few degrees of freedom its estimate has. None where none of up
-    to `MOST_TIMES` times the present replicates is enough.
+    The noise is taken as it is estimated, however few degrees of freedom its estimate has. None where even `MOST_TIMES`
+    times the present replicates are not enough.
     """
 
     def at(count: int) -> int | None:
@@ -380,17 +389,18 @@ T = TypeVar("T")
 def _smallest(at: Callable[[int], T | None], present: int, fresh: bool) -> T | None:
     """Return `at(n)` for about the smallest number n of replicates for which it is not None; None if there is none.
 
-    The numbers are up to `MOST_TIMES` times the `present` one, and at least as many unless the study is a `fresh` one.
+    n is up to `MOST_TIMES` times the `present` number, and above it unless the study is a `fresh` one.
     """
     low = 1 if fresh else present
     high = present * MOST_TIMES
     best = at(high)
-    # Halving on a logarithmic scale, to within a sixteenth: a chance by simulation is no more exact than that.
+    # By halving on a logarithmic scale, to within a sixteenth: a chance by simulation is no more exact than that.
     while best is not None and high - low > max(1, low // 16):
         middle = max(low + 1, min(high - 1, round(math.sqrt(low * high))))
-        if (tried := at(middle)) is not None:
+        tried = at(middle)
+        if tried is None:
+            low = middle
+        else:
             best = tried
             high = middle
-        else:
-            low = middle
     return best

@@ -1,4 +1,4 @@
-"""Sign flips: tests and intervals from the replicates alone."""
+"""The sign-flip test of paired differences, and the interval that belongs to it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,20 +12,20 @@ EXACT_UP_TO = 14
 """Up to this many replicates all 2^n sign patterns are tried; beyond, `DRAWS` random ones from a fixed seed."""
 DRAWS = 9999
 ENTRIES_AT_ONCE = 2**21
-"""Signs that are drawn at a time, which bounds the memory for them."""
+"""How many signs are drawn at a time, which bounds the memory that they take."""
 TIE = 1e-12
-"""Sums that differ by less than this share of the sizes of what they sum are equal: rounding makes no order."""
+"""Sums are equal that differ by less than this share of their terms' sizes, as rounding could make that difference."""
 
 
 @lru_cache(maxsize=8)
 def _flips(n: int) -> tuple[Sequence[Any], Any]:
-    """Return blocks of flips [m, n] in bits, and how many signs each flip turns [all m].
+    """Return the flips of n signs in blocks [m, n], packed as bits, and how many signs each flip turns [all flips].
 
-    These are all flips for small n, else `DRAWS` of them, the same at every call. A flip stands for its complement
-    too, which turns the other signs.
+    A flip has 1 where it turns a sign. For small n these are all flips, else `DRAWS` random ones, the same at every
+    call. A flip stands for its complement too, which turns the other signs.
     """
-    # The binary digits of 1 to 2^(n - 1) - 1: every flip of some of the first n - 1 signs. Those of the n-th are their
-    # complements.
+    # Small n: the binary digits of 1 to 2^(n - 1) - 1 are all flips that leave the n-th sign. Those that turn the n-th
+    # sign are their complements.
     blocks: Iterable[Any]
     if n <= EXACT_UP_TO:
         blocks = [np.arange(1, 2 ** (n - 1))[:, None] >> np.arange(n) & 1]
@@ -42,7 +42,7 @@ def _flips(n: int) -> tuple[Sequence[Any], Any]:
 
 @lru_cache(maxsize=64)
 def _sums_of(values: bytes) -> Any:
-    """Return the sums of `_sums` for the numbers in `values`, as bytes because a cache needs a key that is hashable."""
+    """Return the sums of `_sums` for the numbers in `values`, which are bytes so that the cache can hash them."""
     x = np.frombuffer(values)
     blocks = (
         np.unpackbits(packed, axis=1, count=len(x)).view(bool) for packed in _flips(len(x))[0]
@@ -51,53 +51,54 @@ def _sums_of(values: bytes) -> Any:
 
 
 def _sums(x: Any) -> Any:
-    """The sums of the parts of `x` [n] whose signs `_flips` flips.
+    """Return for each of `_flips` the sum of those `x` [n] whose signs it turns.
 
-    They are kept, since a p and the intervals of several levels are asked of the same replicates or their negatives.
+    The sums are cached, as a p and intervals of several levels are asked of the same replicates or their negatives.
     """
-    # The negatives of numbers have the negative sums: both are one entry of the cache.
+    # The negatives of numbers have the negative sums, so that both share an entry of the cache.
     sign = -1.0 if x.sum() < 0 else 1.0
     return sign * _sums_of((sign * x).tobytes())
 
 
 def smallest_p(n: int) -> float:
-    """The smallest two-sided p that the sign-flip test of n replicates can reach: 2 / 2^n (n = 5: 0.0625)."""
+    """Return the smallest two-sided p that the sign-flip test of n replicates can reach: 2 / 2^n (n = 5: 0.0625)."""
     return 2.0 ** (1 - n) if n <= EXACT_UP_TO else 1 / (DRAWS + 1)
 
 
 def attained_level(n: int, level: float) -> float:
-    """Return the level that the exact sign-flip test of n replicates attains; it is at most `level`.
+    """Return the largest p-value up to `level` that the exact sign-flip test of n replicates can have.
 
-    The test has 2^(n-1) possible p-values, in steps of 2 / 2^n. 0 where `smallest_p` is above `level`.
+    The test has 2^(n-1) possible p-values, in steps of 2 / 2^n. It is 0 where `smallest_p` is above `level`.
     """
     patterns: int = 2 ** (n - 1)
     return math.floor(level * patterns + 1e-9) / patterns
 
 
 def sign_flip_p(differences: ArrayLike) -> float:
-    """Two-sided p of the sign-flip (one-sample permutation) test that `differences` [n] are symmetric about 0.
+    """Return the two-sided p of the sign-flip (one-sample permutation) test that `differences` [n] are symmetric at 0.
 
-    Exact for n <= 14, else Monte Carlo with the observed pattern counted (Phipson and Smyth 2010), so the
-    test never rejects too often. Paired arms that do not differ can be swapped in every replicate, which
-    makes their differences symmetric: nothing else is assumed.
+    It is exact for n <= 14, else Monte Carlo with the observed pattern counted (Phipson and Smyth 2010), so that the
+    test never rejects too often. Nothing else is assumed: paired arms that do not differ can be swapped in every
+    replicate, which makes their differences symmetric.
     """
     d = np.asarray(differences, dtype=np.float64)
     total = float(d.sum())
     tie = TIE * float(np.abs(d).sum())
     if abs(total) <= tie or len(d) == 1:
         return 1.0
+    # A flip, or its complement, leaves a sum as far from 0 as the observed total where the part that it turns sums to 0
+    # or less, in the direction of the total. The observed pattern counts as a flip.
     part = np.sign(total) * _sums(d)
     total = abs(total)
-    # flipping a part reverses the total when that part, or all but it, sums to <= 0
     return (1 + int((np.minimum(part, total - part) <= tie).sum())) / (1 + len(part))
 
 
 def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
-    """The means that the sign-flip test of `values` [n] does not reject at `alpha`.
+    """Return the interval of the means that the sign-flip test of `values` [n] does not reject at `alpha`.
 
-    Its ends are two of the means of parts of the replicates (Hartigan 1969, "Using subsample values as
-    typical values"), so it covers at least 1 - alpha for any symmetric distribution at any n, and
-    excludes 0 exactly when `sign_flip_p` <= alpha. (-inf, inf) where n is too small to reject anything.
+    Its ends are means of parts of the replicates (Hartigan 1969, "Using subsample values as typical values"). So it
+    covers at least 1 - alpha for any symmetric distribution at any n, and excludes 0 exactly when `sign_flip_p` <=
+    alpha. It is (-inf, inf) where n is too small to reject anything.
 
     For skewed values no rule that was tried keeps .95 at small n: of 800 studies of exponential differences each, at
     n = 6 and 10, this interval covered .94 and .91, Student's t .89 and .88, expanded BCa .89 and .91, bootstrap-t .93
@@ -107,16 +108,17 @@ def sign_flip_interval(values: ArrayLike, alpha: float = 0.05) -> tuple[float, f
     n = len(x)
     if smallest_p(n) > alpha:
         return -np.inf, np.inf
-    # Of each flip two means: that of the part that it flips, and that of the rest.
+    # Of each flip two means: of the part that it turns, and of the rest. A random flip that turns all or nothing never
+    # rejects, so that its means are infinite.
     part = _sums(x)
     size = _flips(n)[1]
-    proper = (size > 0) & (size < n)  # flipping all or nothing never rejects
+    proper = (size > 0) & (size < n)
     means = np.stack([part[proper] / size[proper], (x.sum() - part[proper]) / (n - size[proper])])
     never = np.full((~proper).sum(), np.inf)
     low = np.append(means.min(axis=0), -never)
     high = np.append(means.max(axis=0), never)
-    # The k-th smallest of the lower means and the k-th largest of the higher ones: of a mean beyond them fewer than k
-    # flips are as extreme as the observed signs, so that its p is at most alpha.
+    # The ends are the k-th smallest of the lower means and the k-th largest of the higher means. For a mean beyond them
+    # fewer than k flips are as extreme as the observed signs, so that its p is at most alpha.
     k = int(np.floor(alpha * (len(low) + 1) + 1e-9))
     return float(np.partition(low, k - 1)[k - 1]), float(
         np.partition(high, len(high) - k)[len(high) - k]

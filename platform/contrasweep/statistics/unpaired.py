@@ -1,10 +1,10 @@
 """Two arms whose runs have nothing in common: the difference of their means, which carries the spread of both.
 
-Welch's t-test judges, which takes runs as normal and lets each arm have a spread of its own. Where both have equally
-many runs and their relabelings are few enough to try all, a verdict must stand by the permutation test as well, which
-takes the runs of both as exchangeable and nothing as normal; the interval is then the outer one of both. Relabelings
-alone are not enough: by simulation they reject in .069 of studies of 5 and 5 runs whose spreads differ by a factor
-of 3.
+Welch's t-test judges them, which takes runs as normal and lets each arm have a spread of its own. Where both arms have
+equally many runs, and few enough, a verdict must stand by the permutation test as well. It tries all relabelings of the
+runs, and takes them as exchangeable but not as normal. Each end of the interval is then the outer one of both tests.
+Relabelings alone are not enough: by simulation they reject in .069 of studies of 5 and 5 runs whose spreads differ by a
+factor of 3.
 """
 
 import itertools
@@ -22,14 +22,14 @@ from contrasweep.statistics.evidence import Evidence, Gaps
 from contrasweep.statistics.resampling import TIE
 
 MOST_RUNS = 7
-"""Up to so many runs of each arm all relabelings are tried (7: 3,432)."""
+"""The most runs of each arm with which all relabelings are tried (7 have 3,432)."""
 
 
 @lru_cache(maxsize=8)
 def _relabelings(n: int) -> Any:
-    """Return every choice of n of 2 n runs but the present one, as [C(2n, n) - 1, 2 n]: 1 for runs that a would have.
+    """Return every choice of n of 2 n runs for a but the present one, as [C(2n, n) - 1, 2 n]: 1 for a's runs, else 0.
 
-    The first n runs are those that a has.
+    The first n runs are those that a has at present.
     """
     chosen = np.array(list(itertools.combinations(range(2 * n), n)))[1:]
     labels = np.zeros((len(chosen), 2 * n), dtype=np.float64)
@@ -49,7 +49,7 @@ class UnpairedContrast(Contrast):
 
     @property
     def n(self) -> int:
-        """Runs of the arm that has fewer."""
+        """The number of runs of the arm that has fewer."""
         return min(len(self.a), len(self.b))
 
     @property
@@ -65,18 +65,19 @@ class UnpairedContrast(Contrast):
         return 1.0
 
     def test(self, level: float = 0.05) -> Test:
-        """Return the test used at `level`: the permutation test where it can reach that level, else Welch's."""
+        """Return the test used at `level`: the permutation test where it can reach that level, else Welch's t-test."""
         return PERMUTATION if self.smallest_p <= level else WELCH
 
     def interval(self, alpha: float = 0.05, level: float | None = None) -> tuple[float, float]:
-        """1 - alpha interval of the difference, which inverts the test used at `level`; infinite for a single run."""
+        """Return the 1 - alpha interval of the difference, by the test used at `level`; infinite for a single run."""
         if self.n < 2:
             return -math.inf, math.inf
         half = -float(special.stdtrit(self.degrees, alpha / 2)) * self.standard_error
         low = self.difference - half
         high = self.difference + half
         if self.test(alpha if level is None else level) == PERMUTATION and self.smallest_p <= alpha:
-            # Beyond the k-th shift from either end fewer than k relabelings are as far out: there p is at most alpha.
+            # For a difference beyond the k-th shift from either end fewer than k relabelings are as far out, so that
+            # its p is at most alpha.
             shifts = np.sort(self._shifts)
             k = math.floor(alpha / 2 * (len(shifts) + 1) + 1e-9)
             low = min(low, float(shifts[k - 1]))
@@ -85,35 +86,36 @@ class UnpairedContrast(Contrast):
 
     @property
     def _shifts(self) -> Floats:
-        """By relabeling, the shift of a at which it would give the present difference.
+        """For each relabeling, the true difference at which it is as extreme as the present labels.
 
-        It is the mean of a's runs that it gives to b, less that of b's runs that it gives to a.
+        It is the mean of a's runs that the relabeling gives to b, less the mean of b's runs that it gives to a.
         """
-        every = np.array([*self.a, *self.b])
-        as_a = _relabelings(self.n)
-        as_b = 1 - as_a[:, : self.n]
-        swapped = as_b.sum(axis=1)
-        shifts: Floats = (as_b @ every[: self.n] - as_a[:, self.n :] @ every[self.n :]) / swapped
+        a = np.array(self.a)
+        b = np.array(self.b)
+        labels = _relabelings(self.n)
+        a_to_b = 1 - labels[:, : self.n]
+        b_to_a = labels[:, self.n :]
+        shifts: Floats = (a_to_b @ a - b_to_a @ b) / a_to_b.sum(axis=1)
         return shifts
 
     def p_above(self, bound: float, level: float = 0.05) -> float:
-        """One-sided p of "the true difference is at most `bound`": small where it is larger."""
+        """Return the one-sided p of "the true difference is at most `bound`"; small where the difference is larger."""
         return self._p(bound, level, 1)
 
     def p_below(self, bound: float, level: float = 0.05) -> float:
-        """One-sided p of "the true difference is at least `bound`": small where it is smaller."""
+        """Return the one-sided p of "the true difference is at least `bound`"; small where it is smaller."""
         return self._p(bound, level, -1)
 
     def _p(self, bound: float, level: float, sign: int) -> float:
-        """Return the one-sided p of a difference beyond `bound` in the direction `sign`.
+        """Return the one-sided p of a difference beyond `bound` in the direction `sign` (1: above, -1: below).
 
-        It is the larger of that of the permutation test, where it judges, and Welch's.
+        It is that of Welch's t-test; where the permutation test judges, the larger one of both tests.
         """
         if self.n < 2:
             return 1.0
         distance = sign * (self.difference - bound)
         p = 0.0
-        # The share of relabelings that are as far beyond the bound as the present one, which counts itself.
+        # The share of labelings that are as far beyond the bound as the present one, which counts itself.
         if self.test(level) == PERMUTATION:
             shifts = self._shifts
             tie = TIE * float(np.abs([*self.a, *self.b]).sum())
@@ -128,13 +130,13 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
     sides = (a, b)
     variances = [float(x.var(ddof=1)) if len(x) > 1 else 0.0 for x in sides]
     of_means = [variance / len(x) for variance, x in zip(variances, sides, strict=True)]
-    # Welch's degrees of freedom: squared variance of the difference over this sum
+    # Welch's degrees of freedom; without any spread, those of runs with a common variance.
     spread = sum(v**2 / (len(x) - 1) for v, x in zip(of_means, sides, strict=True) if len(x) > 1)
-    # Without any spread in either arm: the degrees of freedom of runs with one variance.
+    common_degrees = max(1.0, len(a) + len(b) - 2.0)
     return UnpairedContrast(
         float(a.mean() - b.mean()),
         math.sqrt(sum(of_means)),
-        sum(of_means) ** 2 / spread if spread > 0 else max(1.0, len(a) + len(b) - 2.0),
+        sum(of_means) ** 2 / spread if spread > 0 else common_degrees,
         Components(residual=sum(variances)),
         Design(seeds=min(len(a), len(b)), unit="run"),
         (),
@@ -146,15 +148,15 @@ def unpaired_contrast(a: Floats, b: Floats) -> UnpairedContrast:
 def unpaired_evidence(
     a: Floats, b: Floats, failed: tuple[int, int] = (0, 0), mode: str = "max"
 ) -> Evidence | None:
-    """Return the evidence of two arms from their runs [n] and [m]; None where one has none.
+    """Return the evidence of two arms from the values of their runs, `a` [n] and `b` [m]; None where one has none.
 
-    `failed` counts the runs of either that failed. Each is a loss: by the range of all runs worse than the worst of
-    all. `mode` is "max" where larger values are better, else "min". Runs have no partners: `pairs` are as many as could
-    be made of them.
+    `failed` counts the failed runs of a and of b. Each counts as a loss, with a value that is worse than the worst run
+    by the range of all runs. `mode` is "max" where larger values are better, else "min". Runs have no partners: `pairs`
+    is how many pairs could be made of them.
     """
     if not len(a) or not len(b):
         return None
-    # The runs of each arm with its failures as losses.
+    # The runs of each arm, with its failures as losses.
     every = np.concatenate([a, b])
     lost = every.min() - np.ptp(every) if mode == "max" else every.max() + np.ptp(every)
     of_a, of_b = (
@@ -172,11 +174,14 @@ def unpaired_evidence(
 
 
 def spread_beside(evidence: Evidence, a: str, b: str) -> str:
-    """Return why a single run has no verdict, and how the other arm's runs spread; "" where both arms have several."""
+    """Return why a single run has no verdict, and how the runs of the other arm spread.
+
+    `a` and `b` are the names of the arms. "" for paired replicates, and where both arms have several runs.
+    """
     common = evidence.common
     if not isinstance(common, UnpairedContrast) or common.n > 1:
         return ""
-    many, name = (common.a, a) if len(common.a) > len(common.b) else (common.b, b)
-    if len(many) < 2:
+    runs, name = (common.a, a) if len(common.a) > len(common.b) else (common.b, b)
+    if len(runs) < 2:
         return "one run each: no verdict"
-    return f"one run: no verdict; {len(many)} runs of {name} spread by {np.std(many, ddof=1):.2g}"
+    return f"one run: no verdict; {len(runs)} runs of {name} spread by {np.std(runs, ddof=1):.2g}"
