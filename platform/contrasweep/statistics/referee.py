@@ -5,15 +5,15 @@ before. Only confirmations may keep a candidate, so only they have a level, and 
 (`Rule.granted`). Their p-values are valid whatever the screen and the earlier candidates came to, because their seeds
 are new.
 
-Both stages count the Walsh averages (of two differences, or of one with itself) that are above 0: that is Wilcoxon's
+Both stages count the Walsh averages (of two differences, or of one with itself) that are above 0. That is Wilcoxon's
 signed-rank test, which is exact where an arm that changes nothing may be swapped with the incumbent in any seed. The
-estimate is their median (Hodges and Lehmann 1963), and the interval's ends are two of them, so verdict, estimate and
-interval cannot disagree.
+estimate is the median of the averages (Hodges and Lehmann 1963), and two of them are the ends of the interval, so that
+verdict, estimate and interval cannot disagree.
 
 Trainings collapse now and then, in either arm, and a few such seeds hide any gain from a mean and from ranks alike. So
-differences that are far larger than most are left out whichever side they are on, which leaves the test exact; they are
-counted by side instead, and a candidate that collapses or fails more often than the incumbent is not kept. Where the
-incumbent did not collapse, the gain must also outweigh the collapses of the candidate that may not have shown.
+differences that are far larger than most are left out, whichever side they are on, which leaves the test exact. They
+are counted by side instead: a candidate that collapses or fails more often than the incumbent is not kept. Where the
+incumbent did not collapse, the gain must also outweigh collapses of the candidate that may not have shown.
 `benchmarks/campaigns.py` compares the rule with others.
 """
 
@@ -36,22 +36,25 @@ Verdict = Literal["keep", "discard", "undecided", "equivalent", "more"]
 RESERVE = 0.1
 """The share of a confirmation's level that is left for seeds beyond `most`."""
 HOPELESS = (0.7, 0.5)
-"""A candidate whose one-sided p is above it on the first seeds, and a step later, is not screened further."""
+"""One-sided p above which a candidate is not screened further: on the first seeds, and from the second step on."""
 FUTILE = 0.1
-"""Below this chance of being kept by the last look a confirmation ends."""
+"""A confirmation ends where the chance of being kept by the last look is below this."""
 COLLAPSED = 4.0
-"""A gain this many times the (lower) median size of all that are not 0 is of a seed in which one arm collapsed."""
+"""In a seed whose gain is larger than this many times the typical one, one arm has collapsed. The typical gain is the
+(lower) median size of all gains that are not 0."""
 DEEP = 8.0
-"""A gain so many times as far from the median as most tells how deep collapses are; heavy tails hardly reach it."""
+"""Gains this many times as far from the median gain as is typical tell how deep collapses are. Heavy tails hardly reach
+so far."""
 OBJECTIONS = (0.3, 0.1)
-"""One-sided levels at which more collapsed seeds, or a lower mean, object to keeping: 2 against 0 before the last look,
-where seeds to come may settle it, and 4 against 0 at the last."""
+"""One-sided levels at which more collapsed seeds, or a lower mean, object to keeping a candidate: before the last look
+(2 collapses against 0), where seeds to come may settle it, and at the last look (4 against 0)."""
 SURELY = 0.02
-"""The level at which more collapsed seeds (6 against 0) end a confirmation (a screen ends at `OBJECTIONS[1]`), and the
-chance that more collapse than may be `unseen`."""
+"""The level at which more collapsed seeds (6 against 0) end a confirmation; a screen ends at `OBJECTIONS[1]`. It is
+also the chance that `unseen` is too low a bound."""
 PRESUMED = 16.0
-"""How deep collapses are taken to be, in the median distance from the median gain, where nobody knows and none was."""
+"""How deep collapses are taken to be where none was seen: this many times the `Gains.spread`."""
 DRAWS = 200
+"""The number of draws of `Rule.chance`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,9 @@ class Confirmation:
 class Ruling:
     """What a look at a confirmation says.
 
-    `estimate` is the typical gain in the metric's unit (larger is better only for mode `max`), `low` to `high` its
-    interval of coverage `confidence`, `p` the one-sided p of "no better". `why` says what stood against a candidate
-    whose p alone would have kept it, or which collapses could overturn that it is kept.
+    `estimate` is the typical difference candidate - incumbent, in units of the metric, and `low` to `high` its interval
+    of coverage `confidence`. `p` is the one-sided p of "no better", over `seeds`. `why` says what stood against a
+    candidate whose p alone would have kept it, or which collapses could overturn that it is kept.
     """
 
     verdict: Verdict
@@ -88,16 +91,16 @@ class Rule:
 
     Args:
         alpha: The level of the whole stream.
-        error: What `alpha` bounds: `family`, the chance that anything is kept wrongly; `fdr`, the expected share of
-            what is kept wrongly among all that is kept.
-        first: Seeds on which a candidate is screened.
-        step: Seeds that are added at a time.
-        most: Seeds of a confirmation at most.
-        margin: The smallest difference that matters, in the metric's unit; None: equivalence is not asked.
+        error: The error that `alpha` bounds. `family`: the chance that any candidate is kept wrongly; `fdr`: the
+            expected share of wrong ones among the candidates that are kept.
+        first: The number of seeds on which a candidate is screened first.
+        step: The number of seeds that are added at a time.
+        most: The most seeds of a confirmation.
+        margin: The smallest difference that matters, in units of the metric; None: nothing is called equivalent.
         mode: Whether larger or smaller values are better.
-        screen_level: The one-sided p at which a screened candidate is confirmed.
-        simpler: Whether the candidate is simpler than the incumbent and need not be better: then it is tested that it
-            is not worse by `margin`, and a verdict of `equivalent` may keep it.
+        screen_level: The one-sided p up to which a screened candidate is confirmed.
+        simpler: Whether the candidate is simpler than the incumbent and need not be better. The test is then whether it
+            is worse by `margin` or more, and a verdict of `equivalent` may keep it.
     """
 
     alpha: float = 0.05
@@ -131,15 +134,15 @@ class Rule:
         """Return what the screening seeds so far say: confirm the candidate, stop, or train more seeds.
 
         Args:
-            differences: Candidate minus incumbent, one number a seed (of several folds or datasets their mean); NaN
-                where the candidate failed for a cause of its own and the incumbent did not.
+            differences: Candidate minus incumbent [seeds], of several folds or datasets their mean. NaN where the
+                candidate failed for a cause of its own and the incumbent did not.
         """
         gains = self._gains(differences)
-        # A candidate may end at any of three numbers of seeds, and pass from the second on.
+        # A candidate may be stopped at any of three numbers of seeds, and pass from the second on.
         first, second, last = self.screens()
         if gains.seeds < first:
             return "more"
-        # Collapses end a screen at the level at which they object at a last look: 4 against 0, say.
+        # Collapses stop a screen at the level of their objection at the last look, such as 4 against 0.
         if gains.seeds >= second and gains.collapses_p <= OBJECTIONS[1]:
             return "stop"
         if gains.seeds >= second and gains.p <= self.screen_level:
@@ -154,14 +157,15 @@ class Rule:
     def granted(self, past: Sequence[Confirmation]) -> float:
         """Return the one-sided level of the next confirmation.
 
-        `family`: the k-th share alpha / (k (k + 1)), where k - 1 confirmations kept nothing. What is kept gives its
-        level back: levels until the first wrong keep are those of different k, whose sum is at most alpha (the online
-        fallback of Tian and Ramdas 2021 is of this kind). `fdr`: LORD++ (Ramdas et al. 2017) with the same shares.
+        With `family` it is the k-th share of alpha, alpha / (k (k + 1)), where k - 1 confirmations kept nothing. A
+        candidate that is kept gives its level back. So the levels up to the first wrong keep have different k, and
+        their sum is at most alpha (the online fallback of Tian and Ramdas 2021 is of this kind). With `fdr` it is the
+        level of LORD++ (Ramdas et al. 2017) with the same shares.
 
         Args:
             past: All earlier confirmations of the stream, in the order of the ledger.
         """
-        # What the method grants, and at most what is left of alpha, to which with `fdr` each keep after the first adds.
+        # The method's level, but at most what is left of alpha. With `fdr` each keep after the first adds to alpha.
         keeps = [i for i, confirmation in enumerate(past) if confirmation.kept]
         if self.error == "family":
             level = self.alpha * _share(len(past) - len(keeps) + 1)
@@ -179,17 +183,17 @@ class Rule:
         return max(0.0, min(level, level_left))
 
     def looks(self) -> tuple[int, ...]:
-        """Return the numbers of seeds at which a confirmation is judged.
+        """Return the numbers of seeds at which a confirmation is judged, up to `most`.
 
-        If it is extended, looks follow in the same steps.
+        If the confirmation is extended, further looks follow in the same steps.
         """
         return tuple(range(self.first + self.step, self.most + 1, self.step))
 
     def look_level(self, level: float, look: int) -> float:
-        """Return what a confirmation of `level` spends at `look` (from 0): all looks together spend at most `level`.
+        """Return the level that a confirmation of `level` spends at `look`, which counts from 0.
 
-        So the test is exact however its looks depend on each other. The share grows as the square of the seeds
-        (`power_family`); looks beyond `most` divide what is in reserve.
+        All looks together spend at most `level`, so that the test is exact however its looks depend on each other. What
+        is spent grows as the square of the seeds (`power_family`). Looks beyond `most` seeds divide the `RESERVE`.
         """
         looks = self.looks()
         if look >= len(looks):
@@ -210,41 +214,48 @@ class Rule:
         """Return what the seeds of a confirmation say at one of its looks.
 
         Args:
-            differences: As for `screen`, of all seeds of the confirmation so far and of no others.
-            level: What the confirmation was granted.
-            look: The position of the look, from 0: there are `looks()[look]` seeds.
-            screened: The differences of the candidate's screen, which tell of its collapses alone.
-            falls: How deep collapses of the campaign were so far (`Gains.fell`), those of this candidate's screen too.
-            depth: How far the candidate could fall, down to the worst value of its metric; 0 where nobody knows, and
-                a depth is presumed until the campaign shows one. Where seeds to come could collapse so deep that the
+            differences: Candidate minus incumbent as in `screen`, of all seeds of the confirmation so far alone.
+            level: The level that the confirmation was granted.
+            look: The number of the look, from 0: there are `looks()[look]` seeds.
+            screened: The differences of the candidate's screen, which count for its collapses alone.
+            falls: How deep collapses of the campaign were so far (`Gains.fell`), with those of this candidate's screen.
+            depth: How far the candidate could fall, down to the worst value of its metric. 0 where nobody knows: a
+                depth is then presumed until the campaign shows one. Where seeds to come could collapse so deep that the
                 gain is lost, the candidate is kept at the last look at the earliest.
         """
+        # Whether the gain passes the test at the level that this look may spend. All gains have the allowance added,
+        # which is subtracted from the interval again.
         gains = self._gains(differences)
-        now = self.look_level(level, look)  # what this look may spend of it
-        if not depth and not any(falls):
-            depth = PRESUMED * gains.spread
-        # A gain within the allowance counts as none: the interval is shifted by it.
-        low, high = (end - self._allowance for end in gains.interval(now))
+        level_now = self.look_level(level, look)
+        low, high = (end - self._allowance for end in gains.interval(level_now))
         passes = low > -self._allowance
         last = look >= len(self.looks()) - 1
-        surely = gains.collapses_p <= SURELY
-        # Before the last look weaker signs of collapses object too, because later seeds can still clear them.
-        why = gains.objection(OBJECTIONS[last]) if passes or surely else ""
+
+        # What stands against the candidate: collapses, at weaker signs before the last look, as later seeds may clear
+        # them; and collapses that may not have shown. Those are taken to be as deep as the campaign has shown, and
+        # before the last look also as deep as they could be.
+        surely_collapses = gains.collapses_p <= SURELY
+        why = ""
+        if passes or surely_collapses:
+            why = gains.objection(OBJECTIONS[1] if last else OBJECTIONS[0])
+        if not depth and not any(falls):
+            depth = PRESUMED * gains.spread
         known_falls = [fell for fell in (*falls, gains.fell) if fell]
-        # Collapses are taken to be as deep as the campaign has shown, before the last look also as deep as presumed.
-        deep = max(float(np.median(known_falls)) if known_falls else 0.0, 0.0 if last else depth)
-        every = (
-            np.concatenate([gains.all, self._gains(screened).all]) if len(screened) else gains.all
-        )
+        shown = float(np.median(known_falls)) if known_falls else 0.0
+        deep = shown if last else max(shown, depth)
+        every = gains.all
+        if len(screened):
+            every = np.concatenate([every, self._gains(screened).all])
         if passes and not why and overturned(gains.estimate, every, deep):
             why = f"up to {unseen(every, deep):.0%} of its seeds may collapse, which would outweigh its gain"
+
         # Keep or call equivalent what passes, discard what surely collapses, and stop early what has hardly a chance.
         verdict: Verdict = "more"
         if passes and not why:
             verdict = "keep" if low > 0 else "equivalent"
             if overturned(gains.estimate, every, depth):
                 why = f"up to {unseen(every, depth):.0%} of its seeds may collapse unseen"
-        elif surely:
+        elif surely_collapses:
             verdict = "discard"
         elif (
             self.margin is not None
@@ -258,27 +269,28 @@ class Rule:
             verdict = "undecided" if hopeful else "discard"
         elif self._futile(gains.p, gains.seeds, level):
             verdict = "discard"
-        # Back to the metric's own direction, without the allowance.
+
+        # Back to the metric's own direction, in which ends may change places; + 0.0 makes 0 of -0.
         ends = (low, gains.estimate - self._allowance, high)
         low, estimate, high = sorted(self._sign * end + 0.0 for end in ends)
-        return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * now, why)
+        return Ruling(verdict, estimate, low, high, gains.p, gains.seeds, 1 - 2 * level_now, why)
 
     def chance(self, differences: ArrayLike, level: float, more: int) -> float:
         """Return the chance that `more` seeds keep the candidate or show it to be equivalent.
 
-        The seeds to come are drawn from those that there are, with weights from the Bayesian bootstrap (Rubin 1981),
-        so that it is not taken for known how good the candidate is. The draws are the same on every machine.
+        The seeds to come are drawn from the present ones, with random weights by the Bayesian bootstrap (Rubin 1981),
+        so that how good the candidate is does not count as known. The draws are the same on every machine.
         """
-        # The level of the look at which all seeds are there.
+        # The level of the look at which all n seeds are there.
         d = self._gains(differences).all
         n = len(d) + more
         level = self.look_level(level, max(0, math.ceil((n - self.looks()[0]) / self.step)))
         rng = np.random.default_rng(0)
-        # Each draw: weights of the present gains, by which `more` of them are drawn again as the seeds to come.
+        # In each draw the present gains have random weights, by which `more` of them are drawn as the seeds to come.
         shares = rng.dirichlet(np.ones(len(d)), DRAWS).cumsum(axis=1)
         following = d[(rng.uniform(size=(DRAWS, more, 1)) > shares[:, None, :-1]).sum(axis=2)]
         all_seeds = np.concatenate([np.broadcast_to(d, (DRAWS, len(d))), following], axis=1)
-        # Then the test of `confirm` on all seeds of each draw: Walsh averages of those that have not collapsed.
+        # The test of `confirm` on all seeds of each draw: it counts Walsh averages of seeds that have not collapsed.
         within_bound = np.abs(all_seeds) <= _bound(all_seeds)[:, None]
         critical = np.array([_critical(k, level) for k in range(n + 1)])[within_bound.sum(axis=1)]
         i, j = _pairs(n)
@@ -297,17 +309,17 @@ class Rule:
 
     @property
     def _allowance(self) -> float:
-        """What a candidate may lose and still be kept; all tests are of gains with it added."""
+        """How much a candidate may lose and still be kept; tests are of gains with the allowance added."""
         return self.margin if self.simpler and self.margin is not None else 0.0
 
     def _gains(self, differences: ArrayLike) -> "Gains":
-        """Return the gains, larger is better and with the allowance; a candidate that failed has lost everything."""
+        """Return the gains, with the allowance added; larger is better, and a failed candidate has minus infinity."""
         d = self._sign * np.asarray(differences, np.float64)
         return Gains(np.where(np.isnan(d), -np.inf, d) + self._allowance)
 
     def _futile(self, p: float, n: int, level: float) -> bool:
-        """Whether even a difference that is worth finding would hardly be found by the last look, from p at n seeds."""
-        if level <= 0:  # the ledger has nothing left
+        """Whether a difference that is worth finding would hardly be found by the last look, after `p` at n seeds."""
+        if level <= 0:  # the ledger has no level left to grant
             return True
         # The critical value of the last look, and a true difference, in its standard errors, that reaches it with the
         # chance `POWER_WANTED`.
@@ -322,6 +334,13 @@ class Gains:
 
     Which seeds are left out depends on the sizes of all gains and not on their signs. So if the candidate changes
     nothing, each remaining sign is still that of a fair coin.
+
+    Attributes:
+        all: All gains, sorted.
+        bound: The size of a gain beyond which one arm collapsed or failed.
+        averages: The Walsh averages of the gains within the bound, sorted.
+        seeds: The number of all gains.
+        used: The number of gains within the bound.
     """
 
     def __init__(self, gains: ArrayLike) -> None:
@@ -335,7 +354,7 @@ class Gains:
 
     @property
     def p(self) -> float:
-        """The one-sided p of "no better"; averages of exactly 0 count against it, so that ties cost and never gain."""
+        """The one-sided p of "no better"; averages of exactly 0 count as not better, so that ties never help."""
         return float(_tail(self.used)[np.count_nonzero(self.averages > 0)])
 
     @property
@@ -345,7 +364,10 @@ class Gains:
         return float(self.averages[middle // 2] + self.averages[(middle + 1) // 2]) / 2
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return the gains that neither one-sided test rejects at `level`: above 0 exactly where `p` <= `level`."""
+        """Return the interval of the gains that neither one-sided test rejects at `level`.
+
+        It is above 0 exactly where `p` <= `level`.
+        """
         critical = _critical(self.used, level)
         if critical > len(self.averages):
             return -math.inf, math.inf
@@ -353,26 +375,26 @@ class Gains:
 
     @property
     def collapses(self) -> tuple[int, int]:
-        """Numbers of seeds that were left out because the candidate, and because the incumbent, was far worse."""
+        """The numbers of seeds that are left out: because the candidate, and because the incumbent, was far worse."""
         return int((self.all < -self.bound).sum()), int((self.all > self.bound).sum())
 
     @property
     def fell(self) -> float:
-        """Median distance of the collapsed seeds from the median gain; 0 without any.
+        """How deep collapses are: the median distance of deep gains from the median gain; 0 without any.
 
-        Collapsed are those that are `DEEP` times as far away as is typical.
+        Deep gains are more than `DEEP` times as far from the median gain as the `spread`.
         """
-        deep = self._far[self._far > DEEP * self.spread]
+        deep = self._distances[self._distances > DEEP * self.spread]
         return float(np.median(deep)) if len(deep) else 0.0
 
     @property
     def spread(self) -> float:
-        """Median distance of the seeds that have not collapsed from the median gain."""
-        return float(np.median(self._far)) if len(self._far) else 0.0
+        """The median distance of the gains from the median gain; 0 where all are equal."""
+        return float(np.median(self._distances)) if len(self._distances) else 0.0
 
     @property
-    def _far(self) -> Floats:
-        """Distances of the gains from their median, without failed seeds and without zeros."""
+    def _distances(self) -> Floats:
+        """The distances of the gains from their median, without failed seeds and without zeros."""
         finite = self.all[np.isfinite(self.all)]
         distances: Floats = np.abs(finite - np.median(finite)) if len(finite) else finite
         return distances[distances > 0]
@@ -395,7 +417,7 @@ class Gains:
 
 
 def smaller(savings: ArrayLike, level: float) -> bool:
-    """Whether a size is surely smaller: by the same amount in every seed, or by more than noise at `level`."""
+    """Whether a size is surely smaller, by its `savings` [seeds]: the same one in every seed, or a gain at `level`."""
     saved = np.asarray(savings, np.float64)
     saved = saved[np.isfinite(saved)]
     if not len(saved) or constant(saved):
@@ -404,25 +426,25 @@ def smaller(savings: ArrayLike, level: float) -> bool:
 
 
 def unseen(gains: Floats, depth: float) -> float:
-    """Return an upper bound on the share of seeds in which the candidate collapses by half of `depth` or more.
+    """Return an upper bound on the share of seeds in which the candidate collapses by more than half of `depth`.
 
-    The bound fails with a chance of at most `SURELY`. If none of n `gains` is such a collapse it is about 4/n (Clopper
-    and Pearson 1934).
+    The share is above the bound with a chance of at most `SURELY` (Clopper and Pearson 1934). If none of n `gains` is
+    such a collapse, the bound is about 4/n.
     """
     worse = int((gains < -depth / 2).sum())
     return float(special.bdtri(worse, len(gains), SURELY)) if worse < len(gains) else 1.0
 
 
 def overturned(gain: float, gains: Floats, depth: float) -> bool:
-    """Whether collapses of this `depth`, in as many seeds as `unseen` allows, would outweigh the typical gain.
+    """Whether collapses of this `depth`, in as many seeds as `unseen` bounds, would outweigh the typical `gain`.
 
-    Never where the incumbent collapsed too: `Gains.objection` then compares how often they did.
+    False where the incumbent collapsed in any seed: `Gains.objection` then compares how often both arms did.
     """
     return not (gains > depth / 2).any() and unseen(gains, depth) * depth > gain
 
 
 def _share(k: int) -> float:
-    """The k-th of shares 1/2, 1/6, 1/12, ...: all of them together come to 1."""
+    """Return the k-th of the shares 1/2, 1/6, 1/12, ..., which sum to 1."""
     return 1 / (k * (k + 1))
 
 
@@ -431,6 +453,7 @@ def _bound(gains: Floats) -> Floats:
 
     It is `COLLAPSED` times the lower median of the sizes that are not 0.
     """
+    # Sorted sizes begin with the zeros; `middle` is where the lower median of the others stands.
     sizes = np.sort(np.abs(gains), axis=-1)
     zeros = np.count_nonzero(sizes == 0, axis=-1, keepdims=True)
     middle = np.minimum(zeros + (sizes.shape[-1] - zeros - 1) // 2, sizes.shape[-1] - 1)
@@ -441,7 +464,7 @@ def _bound(gains: Floats) -> Floats:
 @lru_cache(maxsize=4096)
 def _critical(n: int, level: float) -> int:
     """Return how many Walsh averages of n gains must be above 0 for a p of at most `level`."""
-    # Tails fall as counts rise: of their negatives, which rise, the first that is not below -level.
+    # The tails fall as the count rises. `searchsorted` needs rising numbers: the first -tail that is at least -level.
     return int(np.searchsorted(-_tail(n), -level))
 
 
@@ -453,9 +476,9 @@ def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 @lru_cache(maxsize=256)
 def _tail(n: int) -> Floats:
-    """P(at least c of the Walsh averages of n symmetric differences are above 0), c = 0 to n (n + 1) / 2 + 1."""
-    # The count is a sum of ranks 1 to n, each there or not with a chance of a half: rank by rank, its distribution is
-    # half that without the rank and half the same moved up by it.
+    """Return P(at least c of the Walsh averages of n symmetric differences are above 0), c = 0 to n (n + 1) / 2 + 1."""
+    # The count is distributed as a sum of the ranks 1 to n, each of which is in the sum with a chance of a half. Rank
+    # by rank its distribution is half that without the rank, and half the same moved up by the rank.
     ways = np.ones(1)
     for rank in range(1, n + 1):
         ways = np.concatenate([ways, np.zeros(rank)]) / 2
