@@ -1,13 +1,13 @@
-"""A board: arms in the order of their means, each with the ranks that it may have and what it ties with.
+"""A board: arms in the order of their means, each with the ranks that it may have.
 
-Every two arms are compared by the t-test of their differences (of unpaired runs by Welch's), and the p-values of all
-pairs are Holm's. An arm's rank lies between 1 + the arms that are surely better and the number of arms less those that
-are surely worse: for all arms at once with a chance of 1 - alpha.
+Every two arms are compared by the t-test of their differences, unpaired runs by Welch's t-test, and the p-values of all
+pairs are adjusted by Holm's procedure. An arm's rank is at least 1 + the number of arms that are surely better, and at
+most the number of arms less those that are surely worse. This holds for all arms at once with a chance of 1 - alpha.
 """
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,9 +26,9 @@ from contrasweep.text_table import text_table
 
 @dataclass(frozen=True)
 class BoardRow:
-    """An arm and its `rank`, from 1 by its mean; its true rank lies in `low` to `high`.
+    """An arm with its `rank` by the means, from 1; its true rank lies in `low` to `high`.
 
-    `p_next` is the p of no difference to the next arm, not adjusted; None for the last arm.
+    `p_next` is the p of no difference from the next arm, not adjusted; None for the last arm.
     """
 
     rank: int
@@ -43,10 +43,11 @@ class BoardRow:
 class Board:
     """A ranking of arms.
 
-    `separable` counts the adjacent pairs that differ at `alpha` each, `separable_holm` those that differ after Holm's
-    correction over these pairs. `ties` are the arms that the first one is not surely better than. `needed` replicates
-    (`unit`) would separate the first two with a chance of 80 %; None: more than 32 times as many. Arms with a `single`
-    run have no rank. `design` says how the arms are compared, `columns` which column was taken as what.
+    `separable` counts the pairs of adjacent arms that differ at `alpha` each, `separable_holm` those that differ after
+    Holm's correction over these pairs. `ties` are the arms that may be as good as the first one. `needed` replicates
+    (`unit`) would separate the first two with a chance of 80 %; None: more than 32 times the present number. `single`
+    are arms with one run, which have no rank. `design` says how the arms are compared, `columns` which role each column
+    has.
     """
 
     rows: tuple[BoardRow, ...]
@@ -128,6 +129,40 @@ class Board:
         )
 
 
+class _Arms(NamedTuple):
+    """The arms of a board, for which larger values are better.
+
+    `values` has the values of each arm's replicates, `means` [arms] their means. `squares` and `degrees` are, for each
+    two arms, the squared standard error of the difference of their means and its degrees of freedom: [arms, arms], or
+    one number for all.
+    """
+
+    names: list[Any]
+    values: Any
+    means: Any
+    squares: Any
+    degrees: Any
+
+
+def _unpaired(runs: "pd.Series[float]", arms: "pd.Series[str]") -> tuple[_Arms, list[str]]:
+    """Return the arms of runs without a partner, compared by Welch's t-test, and the names of arms with a single run.
+
+    `arms` has the arm of each of the values `runs`.
+    """
+    values_of = {arm: part.dropna().to_numpy() for arm, part in runs.groupby(arms, sort=False)}
+    single = [str(arm) for arm, x in values_of.items() if len(x) < 2]
+    names = [arm for arm, x in values_of.items() if len(x) > 1]
+    if len(names) < 2:
+        raise SpecError("two arms of a board have two runs or more", value=len(names))
+    values = [values_of[name] for name in names]
+    means = np.array([x.mean() for x in values])
+    error = np.array([x.var(ddof=1) / len(x) for x in values])
+    free = error**2 / (np.array(list(map(len, values))) - 1)
+    squares = error[:, None] + error
+    degrees = squares**2 / np.maximum(free[:, None] + free, 1e-300)
+    return _Arms(names, values, means, squares, degrees), single
+
+
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
     """Return the board of trials (columns arm, fold, seed, value) of this design, without axes.
 
@@ -136,90 +171,72 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     Raises:
         SpecError: For less than two replicates that all arms have, or less than two arms with two runs.
     """
-    # Of each arm the mean, larger is better; of each two arms `square`, the squared standard error of their difference.
     sign = 1 if mode == "max" else -1
-    single = []
+    single: list[str] = []
+    replicates: list[Any] = []
     if design.unit == "run":
-        # Runs of no common replicate: the standard error and degrees of freedom of each difference are Welch's.
-        runs = {
-            arm: sign * part.dropna().to_numpy()
-            for arm, part in trials.groupby("arm", sort=False)["value"]
-        }
-        single = [arm for arm, part in runs.items() if len(part) < 2]
-        runs = {arm: part for arm, part in runs.items() if len(part) > 1}
-        if len(runs) < 2:
-            raise SpecError("two arms of a board have two runs or more", value=len(runs))
-        names = list(runs)
-        means = np.array([x.mean() for x in runs.values()])
-        error = np.array([x.var(ddof=1) / len(x) for x in runs.values()])
-        free = error**2 / (np.array([len(x) for x in runs.values()]) - 1)
-        square = error[:, None] + error
-        degrees: Any = square**2 / np.maximum(free[:, None] + free, 1e-300)
+        arms, single = _unpaired(sign * trials["value"], trials["arm"])
     else:
-        # Paired: only replicates that all arms have, so that every rank is of the same ones.
+        # Paired: only replicates that all arms have, so that every rank is over the same ones.
         wide = trials.pivot_table(
             index="arm", columns="fold" if design.folds else "seed", values="value", sort=False
         )
-        complete_runs = wide.dropna(axis=1)
-        if min(complete_runs.shape) < 2:
+        complete = wide.dropna(axis=1)
+        if min(complete.shape) < 2:
             rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
-            raise SpecError(rule, value="{} and {}".format(*complete_runs.shape))
-        names = list(complete_runs.index)
-        values = sign * complete_runs.to_numpy()
-        means = values.mean(axis=1)
+            raise SpecError(rule, value="{} and {}".format(*complete.shape))
+        replicates = list(complete.columns)
+        values = sign * complete.to_numpy()
         spread = np.cov(values)  # var(a - b) = var(a) + var(b) - 2 cov(a, b)
-        square = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
-        square = square * (1 / values.shape[1] + design.overlap)
-        degrees = values.shape[1] - 1.0
-    # All pairs at once, as arrays: a board of 180 arms has 16,000.
+        squares = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
+        squares = squares * (1 / len(replicates) + design.overlap)
+        degrees = len(replicates) - 1.0
+        arms = _Arms(list(complete.index), values, values.mean(axis=1), squares, degrees)
+
+    # The p of no difference of every two arms, all at once as arrays: 180 arms have 16,000 pairs.
+    means = arms.means
     gain = means[:, None] - means
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(
-            gain == 0,
-            1.0,
-            2 * special.stdtr(degrees, -np.abs(gain) / np.sqrt(np.maximum(square, 0))),
-        )
-    # An arm's rank is uncertain by the arms that are not surely apart from it, with all pairs as one family.
-    upper = np.triu_indices(len(names), 1)
+        t = -np.abs(gain) / np.sqrt(np.maximum(arms.squares, 0))
+        p = np.where(gain == 0, 1.0, 2 * special.stdtr(arms.degrees, t))
+    # Which two arms surely differ, with all pairs as one family.
+    count = len(means)
+    upper = np.triu_indices(count, 1)
     sure = np.zeros_like(p, dtype=bool)
     sure[upper] = holm(p[upper].tolist()) <= alpha
     sure |= sure.T
 
-    # The arms in order, each with the p to the next and the ranks that it may have.
+    # The arms in order, each with the ranks that it may have and the p to the next arm.
     order = np.argsort(-means, kind="stable")
-    nexts = np.array([p[i, j] for i, j in itertools.pairwise(order)])
+    next_ps = np.array([p[i, j] for i, j in itertools.pairwise(order)])
     rows = []
     for place, i in enumerate(order):
         better = int((sure[i] & (gain[i] < 0)).sum())
         worse = int((sure[i] & (gain[i] > 0)).sum())
-        last = place + 1 == len(names)
-        rank = (1 + better, len(names) - worse)
         rows.append(
             BoardRow(
-                place + 1,
-                str(names[i]),
-                sign * float(means[i]),
-                *rank,
-                None if last else float(nexts[place]),
+                rank=place + 1,
+                arm=str(arms.names[i]),
+                mean=sign * float(means[i]),
+                low=1 + better,
+                high=count - worse,
+                p_next=float(next_ps[place]) if place + 1 < count else None,
             )
         )
-    # What would separate the first two, as the advice under a table forecasts it.
-    first, second = (names[i] for i in order[:2])
+    # How many replicates would separate the first two, as the advice under a table forecasts it.
+    first, second = (arms.values[i] for i in order[:2])
     now: Contrast
     if design.unit == "run":
-        now = unpaired_contrast(runs[first], runs[second])
+        now = unpaired_contrast(first, second)
     else:
-        difference = values[order[0]] - values[order[1]]
-        now = contrast(
-            difference, folds=list(complete_runs.columns) if design.folds else None, design=design
-        )
+        now = contrast(first - second, folds=replicates if design.folds else None, design=design)
     return Board(
         tuple(rows),
         alpha,
-        int((nexts <= alpha).sum()),
-        int((holm(nexts.tolist()) <= alpha).sum()),
-        tuple(str(names[i]) for i in order[1:] if not sure[order[0], i]),
-        enough_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
-        "repeat" if design.folds else design.unit,
-        tuple(map(str, single)),
+        separable=int((next_ps <= alpha).sum()),
+        separable_holm=int((holm(next_ps.tolist()) <= alpha).sum()),
+        ties=tuple(str(arms.names[i]) for i in order[1:] if not sure[order[0], i]),
+        needed=enough_as_estimated(now, "repeats" if design.folds else "seeds", alpha),
+        unit="repeat" if design.folds else design.unit,
+        single=tuple(single),
     )

@@ -27,6 +27,7 @@ from contrasweep.statistics.family import pairs_of
 from contrasweep.statistics.noise import Noise
 
 MOST_COMPARISONS = 1000
+"""The most comparisons of one table."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,9 +36,9 @@ class Judged:
 
     Attributes:
         name: The name of the source.
-        roles: Which column is what.
+        roles: Which column has which role.
         design: How the arms are compared, in a sentence.
-        columns: Which column was taken as what, in a sentence.
+        columns: Which column has which role and which roles were guessed, in a sentence.
         table: The table, as a study has it.
 
     Example:
@@ -59,14 +60,14 @@ class Judged:
 
     @cached_property
     def advice(self) -> Advice:
-        """Advice on what would decide the comparisons that are undecided."""
-        # The runs as the trials of a study: a row for each arm, fold and seed of the largest comparison.
+        """Advice on what would decide the undecided comparisons."""
+        # The runs as the trials of a study: a row for each arm, fold and seed of the comparison with the most. Items
+        # and tasks are no trials of an arm, and stand once.
         designs = [pair.comparison.evidence.common.design for pair in self.pairs]
         design = max(designs, key=lambda d: (d.units, d.seeds))
-        arms = {
-            arm if design.unit not in SCOPES else None for p in self.pairs for arm in (p.a, p.b)
-        }
-        # an item or a task is no trial of an arm
+        arms: set[str | None] = {None}
+        if design.unit not in SCOPES:
+            arms = {arm for pair in self.pairs for arm in (pair.a, pair.b)}
         folds = range(design.units) if design.folds else [None]
         rows = [(arm, fold, seed) for arm in arms for fold in folds for seed in range(design.seeds)]
         planned = pd.DataFrame(rows, columns=["arm", "fold", "seed"])
@@ -78,10 +79,10 @@ class Judged:
         return self.table.pairs
 
     def required(self, requirement: Requirement) -> Outcome:
-        """Return whether what is required of every arm against the reference holds.
+        """Return whether every arm meets the requirement against the reference.
 
         Raises:
-            SpecError: Without a reference.
+            SpecError: There is no reference.
         """
         base = self.roles.reference
         if base is None:
@@ -108,7 +109,7 @@ class Judged:
         return f"% {self.design}\n{self.table.to_latex()}"
 
     def to_html(self) -> str:
-        """Return a fragment of HTML, with its own style: design, table, verdicts and advice."""
+        """Return the design, the table with its verdicts and the advice as a fragment of HTML with its own style."""
         paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in (self.design, self.columns))
         return f"{paragraphs}{self.table.to_html()}{self.advice._repr_html_() or ''}"
 
@@ -155,33 +156,35 @@ def judge(
     reader: str = "",
     i_know: bool = False,
 ) -> Judged:
-    """Judge results that there are: one row a run, or a run's score of an item or on a task.
+    """Judge results of others: a table with one row a run, or one row a run's score of an item or on a task.
 
-    A role that is left out is guessed from names and values; the result says what was guessed. `none` switches a role
-    off.
+    A role that is left out is guessed from the names and values of columns, and the result says what was guessed.
+    `none` switches a role off.
 
     Args:
         source: A CSV, TSV, JSON lines or Parquet file, a folder of runs, `KIND:ADDRESS:NAME` of a store, or a frame.
-        arm: The column that names what is compared; several with commas.
+        arm: The column that names what is compared; several columns with commas.
         metric: The column of the values.
-        pair: The columns by which runs of two arms belong together: seed, fold. Without any the runs are unpaired.
-        item: The column that names test items, where each row is the score of one.
-        group: The column that names what items belong together.
+        pair: The columns by which runs of two arms belong together, such as seed and fold. Without any, the runs are
+            unpaired.
+        item: The column that names test items, where each row is the score of one item.
+        group: The column that names groups of items that belong together.
         block: The column that names tasks or datasets.
-        reference: The arm that all others are compared with; without it every two.
+        reference: The arm that all others are compared with; without it every two arms are compared.
         mode: "max" where larger values are better, or "min".
         margin: The smallest difference of interest, in units of the metric.
         alpha: The chance of any false verdict.
-        over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks, or "each" by itself.
+        over: What verdicts over tasks hold for: "further" tasks like these, "these" tasks together, or "each" task by
+            itself.
         at: Which value of a curve counts: `last`, `best-of-validation:METRIC` or `step:N`.
-        reader: The function at `package.module:name`, which is called with the source and gives a frame.
+        reader: The dotted path `package.module:name` of a function that is called with the source and returns a frame.
         i_know: Whether the best value of the metric itself may count, which is a maximum over noise.
 
     Returns:
-        The table, its verdicts and what would decide more.
+        The table, its verdicts, and what would decide the undecided comparisons.
 
     Raises:
-        SpecError: For a source that cannot be read, a role that is not clear, and runs that nothing can be judged by.
+        SpecError: For a source that cannot be read, a role that is not clear, and runs that tell nothing of the noise.
 
     Example:
         >>> import pandas as pd
@@ -208,7 +211,7 @@ def judge(
     )
     name, roles, layout, told_columns = laid_out(source, options, over, i_know)
 
-    # Which arms are compared.
+    # The arms that are compared. More comparisons than anybody reads are better shown as a ranking.
     arms = list(dict.fromkeys(layout.trials["arm"]))
     compared = pairs_of(arms, roles.reference)
     if not compared:
@@ -218,15 +221,14 @@ def judge(
             value=", ".join(arms[:3]),
             hint="--arm COLUMN",
         )
-    # More comparisons than anybody reads are a ranking.
     if len(compared) > MOST_COMPARISONS:
         hint = "--reference ARM, or --board for a ranking of all"
         raise SpecError(
             f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint
         )
 
-    # The table, whose comparisons are the family: of the arms over everything, or in each task.
-    # Runs may be compared as two samples where neither folds, nor items, nor pooled tasks pair them.
+    # The table, whose comparisons are the family: of the arms over everything, or in each task. Runs may be compared as
+    # two samples where no folds, items or pooled tasks pair them.
     pooled = over == "these" and bool(layout.axes)
     rule = DecisionRule(
         design=layout.design,
@@ -239,12 +241,10 @@ def judge(
         and not (layout.design.folds or layout.items or pooled),
     )
     rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
-    # Metrics may have the name of a column of the table, such as `value`; a prefix keeps them apart.
-    metric_name = (
-        f"metric.{roles.metric}"
-        if roles.metric in layout.trials and roles.metric != "value"
-        else roles.metric
-    )
+    # A prefix tells the metric from another column of the trials that has its name.
+    metric_name = roles.metric
+    if roles.metric in layout.trials and roles.metric != "value":
+        metric_name = f"metric.{roles.metric}"
     table = build_table(
         layout.trials.assign(**{metric_name: layout.trials["value"]}),
         rows=rows,
@@ -256,11 +256,11 @@ def judge(
         items=layout.items,
     )
 
-    judged_comparisons = [p.comparison for p in table.pairs]
-    # A single run of each arm says nothing of the noise, and no verdict may look as if it did.
+    # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where the other arm has
+    # several runs, the reason begins with `one run:` (`spread_beside`) and tells how these spread.
+    comparisons = [pair.comparison for pair in table.pairs]
     if not any(
-        c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:"))
-        for c in judged_comparisons
+        c.n > 1 or (c.judgement and c.judgement.reason.startswith("one run:")) for c in comparisons
     ):
         hint = "seeds (--pair), items (--item) or tasks (--block) tell"
         raise SpecError(
@@ -283,45 +283,47 @@ def judge(
 def rank(
     source: "str | Path | pd.DataFrame", *, alpha: float = 0.05, i_know: bool = False, **roles: str
 ) -> Board:
-    """Rank the arms of results that there are, each with the ranks that it may have.
+    """Rank the arms of others' results, each with the ranks that it may have.
 
     Args:
-        source: As of `judge`.
+        source: The source of results, as in `judge`.
         alpha: The chance of any false order of two arms.
-        i_know: As of `judge`.
-        roles: As of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`, `at`, `reader`.
+        i_know: Whether the best value of the metric itself may count, as in `judge`.
+        roles: Options of `judge`: `arm`, `metric`, `pair`, `item`, `group`, `block`, `mode`, `at`, `reader`.
 
     Returns:
         The board.
 
     Raises:
-        SpecError: As of `judge`, and where arms have too few replicates in common.
+        SpecError: As in `judge`, and where arms have too few replicates in common.
     """
-    name, laid, layout, columns = laid_out(source, roles | {"reference": "none"}, "further", i_know)
+    name, columns_of, layout, columns = laid_out(
+        source, roles | {"reference": "none"}, "further", i_know
+    )
     if layout.items is not None:
         hint = "--pair none takes the runs of an item as one"
         raise SpecError("a board has seeds or items as replicates, not both", place=name, hint=hint)
-    board = board_of(layout.trials, layout.design, laid.mode, checked_level(alpha))
-    design = _design_text(layout, laid, layout.trials["arm"].nunique(), "board")
+    board = board_of(layout.trials, layout.design, columns_of.mode, checked_level(alpha))
+    design = _design_text(layout, columns_of, layout.trials["arm"].nunique(), "board")
     return replace(board, design=design, columns=columns)
 
 
 def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) -> Noise:
-    """Return the noise that two arms of a source show which are the same.
+    """Return the noise that two arms show which are the same arm, run twice.
 
     Args:
-        source: As of `judge`.
-        same: The two arms, with a comma; left out: the only two.
-        roles: As of `judge`: `arm`, `metric`, `pair`, `at`, `reader`.
+        source: The source of results, as in `judge`.
+        same: The names of the two arms, with a comma between them; by default the only two arms.
+        roles: Options of `judge`: `arm`, `metric`, `pair`, `at`, `reader`.
 
     Returns:
-        Their values by seed (of several folds the mean), or of unpaired runs one after the other.
+        The values of both arms by seed, as means over folds; of unpaired runs in the order of the source.
 
     Raises:
-        SpecError: As of `judge`, and for runs that are no two arms of seeds.
+        SpecError: As in `judge`, and where the runs are not of two arms that are replicated by seeds.
     """
-    # Which values are better makes no difference to noise, so it need not be clear.
-    name, laid, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
+    # Which values are better makes no difference to noise, so that it need not be guessed.
+    name, columns_of, layout, _ = laid_out(source, {"mode": "max"} | roles, "further")
     runs = layout.trials
     arms = layout.trials["arm"].drop_duplicates().tolist()
     chosen = [arm.strip() for arm in same.split(",")] if same else arms
@@ -340,13 +342,17 @@ def noise_of(source: "str | Path | pd.DataFrame", same: str = "", **roles: str) 
         )
     if runs["value"].isna().any():
         raise SpecError(
-            "an A/A is of runs that have a value", place=f"{name}: {laid.metric}", value="nothing"
+            "an A/A is of runs that have a value",
+            place=f"{name}: {columns_of.metric}",
+            value="nothing",
         )
-    # A row for each seed, with the mean over its folds in a column for each arm.
+    # A row for each seed, with the mean over its folds in a column for each arm. Paired seeds are those of both arms.
     paired = layout.design.unit == "seed"
     wide = runs.groupby(["arm", "seed"], sort=False)["value"].mean().unstack("arm")[chosen]
-    first, second = ((wide.dropna() if paired else wide)[arm].dropna().tolist() for arm in chosen)
-    return Noise(name, (chosen[0], chosen[1]), laid.metric, tuple(first), tuple(second), paired)
+    if paired:
+        wide = wide.dropna()
+    first, second = (tuple(wide[arm].dropna().tolist()) for arm in chosen)
+    return Noise(name, (chosen[0], chosen[1]), columns_of.metric, first, second, paired)
 
 
 def laid_out(
@@ -355,10 +361,10 @@ def laid_out(
     over: Over,
     i_know: bool = False,
 ) -> tuple[str, Roles, Layout, str]:
-    """Return a source's name, what its columns are, its trials, and in words which column was taken as what.
+    """Return the name of a source, the roles of its columns, its trials, and a sentence on the roles.
 
-    `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. What is left out or
-    "" is guessed. `i_know`: the best value of the metric itself may count.
+    `options` are arguments of `judge` by name: the roles, `mode`, `reference`, `at` and `reader`. An option that is
+    left out or "" is guessed. `i_know` says that the best value of the metric itself may count.
     """
     options = {
         **dict.fromkeys((*COLUMNS, "mode", "reference", "reader"), ""),
@@ -377,7 +383,10 @@ def laid_out(
 
 
 def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
-    """Return the rows with a column for each role, as text; `SpecError` for an empty entry or a repeated run."""
+    """Return the runs with a column for each role that there is: `value` as a number, the others as text.
+
+    `place` names the source in errors. Raises `SpecError` for an empty entry, and for a run that is there twice.
+    """
     for name in roles.columns:
         empty = frame[name].isna().to_numpy()
         if empty.any() and name != roles.metric:
@@ -385,21 +394,20 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
             row = int(empty.argmax()) + 1
             raise SpecError(rule, place=f"{place}: row {row}, column {name}", value="nothing")
 
-    # What stands in several columns is one text.
-    other_columns = [name for name in roles.pair if name not in roles.folds]
-    parts = {
+    # By role its columns; the texts of several columns become one. Columns of `pair` that name no folds name seeds.
+    columns = {
         "fold": roles.folds,
-        "seed": other_columns,
-        "item": [roles.item],
-        "group": [roles.group],
-        "block": [roles.block],
+        "seed": [name for name in roles.pair if name not in roles.folds],
+        "item": [roles.item] if roles.item else [],
+        "group": [roles.group] if roles.group else [],
+        "block": [roles.block] if roles.block else [],
     }
     runs = pd.DataFrame(
         {"arm": arm_labels(frame, roles.arm), "value": numbers(frame, roles.metric, place)}
     )
-    for part, names in parts.items():
-        if names := [name for name in names if name]:
-            runs[part] = arm_labels(frame, names)
+    for role, names in columns.items():
+        if names:
+            runs[role] = arm_labels(frame, names)
 
     # Where columns tell runs apart, two rows of one run would count it twice.
     if roles.item or roles.pair:
@@ -421,23 +429,23 @@ def _runs(frame: pd.DataFrame, roles: Roles, place: str) -> pd.DataFrame:
 
 
 def _design_text(layout: Layout, roles: Roles, arms: int, what: str) -> str:
-    """Return in a line how so many arms are compared; `what` is made of them: a board, or a family."""
+    """Return in a line how this number of `arms` is compared; `what` names the result: a board, or a family."""
     better = "larger" if roles.mode == "max" else "smaller"
     return f"{plural(arms, 'arm')}, {layout.what}: {layout.how}; {what}; metric {roles.metric}, {better} is better"
 
 
 def _columns_text(frame: pd.DataFrame, roles: Roles) -> str:
-    """Return in a line which column was taken as what, which roles were guessed, and which columns are not used."""
-    columns_by_role = {
-        r: ", ".join(v) if isinstance(v, tuple) else v
-        for r, v in vars(roles).items()
-        if r != "guessed"
+    """Return in a line which column has which role, which roles were guessed, and which columns are not used."""
+    values = {
+        role: ", ".join(value) if isinstance(value, tuple) else value
+        for role, value in vars(roles).items()
+        if value and role != "guessed"
     }
-    guessed = [role for role in roles.guessed if columns_by_role[role]]
-    roles_text = ", ".join(f"{role} {value}" for role, value in columns_by_role.items() if value)
+    text = "columns: " + ", ".join(f"{role} {value}" for role, value in values.items())
+    guessed = [role for role in roles.guessed if role in values]
+    if guessed:
+        text += f" (guessed: {', '.join(guessed)})"
     unused = [str(name) for name in frame if name not in roles.columns]
-    return (
-        f"columns: {roles_text}"
-        + (f" (guessed: {', '.join(guessed)})" if guessed else "")
-        + (f"; not used: {', '.join(unused)}" if unused else "")
-    )
+    if unused:
+        text += f"; not used: {', '.join(unused)}"
+    return text

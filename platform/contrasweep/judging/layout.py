@@ -1,5 +1,6 @@
 """The trials that a table of runs makes, and how they are replicated: by seeds, folds, items, tasks, or not at all."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,8 +22,8 @@ Over = Literal["further", "these", "each"]
 class Layout:
     """The trials that a table is built of, and how they are replicated: as a `design`, and in words.
 
-    `what` says which replicates there are (`5 folds x 2 seeds`), `how` by what arms are paired. `axes` are columns by
-    whose values arms are compared one by one. `items` has the scores of test items where seeds are crossed with them.
+    `what` says which replicates there are (`5 folds x 2 seeds`), `how` says what pairs the arms. Arms are compared at
+    each value of the columns `axes`. `items` has the scores of test items where seeds are crossed with them.
     """
 
     trials: pd.DataFrame
@@ -34,32 +35,33 @@ class Layout:
 
 
 def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
-    """Return the trials that the runs make and how they are replicated, by the roles that the columns have.
+    """Return the trials that the runs make and how they are replicated.
 
-    `runs` has a row a run: arm, value, and those of fold, seed, item, group and block (a task) that there are. `over`
-    says what verdicts over several tasks hold for.
+    `runs` has a row a run: arm, value, and as far as columns have these roles fold, seed, item, group and block (a
+    task). `over` says what verdicts over several tasks hold for. Raises `SpecError` for runs that are no one table.
     """
-    # Tasks first: they are replicates themselves, or an axis, or but a part of the items' names.
     has = set(runs.columns)
-    notes = ""  # the end of what is said on how arms are paired
+    notes = ""  # the end of the sentence on how arms are paired
     axes: tuple[str, ...] = ()
     if "block" in has and runs["block"].nunique() < 2:
         has.discard("block")
-    # the items of a fold are of one training: their mean is a replicate
+    # All items of a fold are scored by one training, so that their mean is a replicate.
     if "item" in has and "fold" in has:
         runs = _means(runs, ["arm", *({"fold", "seed", "block"} & has)])
         has.discard("item")
         notes = ", items averaged within their fold"
+    # Several tasks are the replicates, or an axis. For verdicts on these tasks together, every item counts the same
+    # whatever its task, which is then a part of the item's name.
     if "block" in has and over == "further":
         return _of_tasks(runs, roles, notes)
     if "block" in has:
         axes = (roles.block,)
         runs = runs.assign(**{roles.block: runs["block"]})
-        if "item" in has and over == "these":  # every item counts the same, whatever its task
+        if "item" in has and over == "these":
             axes = ()
             runs = runs.assign(item=runs["block"] + " " + runs["item"])
         notes += ", on these tasks alone" if over == "these" else f", in each {roles.block}"
-    # Then what a replicate is: an item, a seed of items, a fold, a seed, or a run that nothing pairs.
+    # Else a replicate is an item, a seed crossed with items, a fold, a seed, or a run that nothing pairs.
     if "item" in has and ("seed" not in has or runs["seed"].nunique() == 1):
         return _of_items(runs, axes, notes)
     if "item" in has and axes:
@@ -75,8 +77,8 @@ def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
 
 
 def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> Layout:
-    """Verdicts for further tasks: a task is the replicate, with the mean over all that was run on it."""
-    # A table is built of seeds; here each stands for a task.
+    """Return the layout for verdicts on further tasks: a task is a replicate, with the mean over all of its runs."""
+    # A table is built of seeds; here a task takes the place of a seed.
     word = roles.block
     trials = _means(runs, ["arm", "block"]).rename(columns={"block": "seed"})
     count = trials["seed"].nunique()
@@ -86,8 +88,8 @@ def _of_tasks(runs: pd.DataFrame, roles: Roles, notes: str) -> Layout:
 
 
 def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
-    """One training of each arm: its test items, or groups of them, are the replicates."""
-    # A table is built of seeds; here each stands for an item or a group. A group counts by its number of items.
+    """Return the layout of one training of each arm: its test items, or named groups of them, are the replicates."""
+    # A table is built of seeds; here an item or a group takes the place of a seed. A group counts by its items.
     unit: Literal["group", "item"] = "group" if "group" in runs else "item"
     trials = _means(runs, ["arm", *axes, unit]).rename(columns={unit: "seed"})
     sizes = trials.pop("count")
@@ -101,14 +103,14 @@ def _of_items(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
 
 
 def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
-    """Seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
+    """Return the layout of seeds crossed with items: a trial is an arm's seed, with the items that all trials have."""
     # A row for each trial and a column for each item; items that any trial lacks are left out.
     wide = runs.pivot(index=["arm", "seed"], columns="item", values="value")
     complete = wide.dropna(axis=1)
     if complete.shape[1] < 2:
         count = f"{complete.shape[1]} in common"
         raise SpecError("all runs have scores of the same items", place="--item", value=count)
-    # Each item's group, or the item itself, as a code, and the mean score of each of a trial's groups.
+    # A code for the group of each item, or for the item itself, and by trial the mean score of each group.
     unit = "group" if "group" in runs else "item"
     unit_of_item = runs.drop_duplicates("item").set_index("item", drop=False)[unit]
     codes, names = pd.factorize(unit_of_item.reindex(complete.columns))
@@ -116,22 +118,21 @@ def _of_seeds_and_items(runs: pd.DataFrame, notes: str) -> Layout:
     trials = _as_trials(complete.mean(axis=1).rename("value").reset_index())
     ids = trials["trial_id"].tolist()
     means = [np.bincount(codes, row) / sizes for row in complete.to_numpy()]
-    # All trials have one test part, which needs no name.
+    # All trials have the same test part, which needs no name.
     values = ItemValues(dict(zip(ids, means, strict=True)), dict.fromkeys(ids, ""), {"": sizes})
     what = f"{plural(trials['seed'].nunique(), 'seed')} x {plural(len(names), unit)}"
-    left = wide.shape[1] - complete.shape[1]
-    dropped = f" (without {plural(left, 'item')} that not every run has)" if left else ""
+    lacking = wide.shape[1] - complete.shape[1]
+    dropped = f" (without {plural(lacking, 'item')} that not every run has)" if lacking else ""
     how = f"paired by seed and item{dropped}{notes}"
     return Layout(trials, Design(items=len(names)), what, how, (), values)
 
 
 def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
-    """Folds, with or without seeds: they share training rows, which the design corrects for."""
+    """Return the layout of folds, with or without seeds: the design corrects for the training rows that they share."""
     count = runs["fold"].nunique()
     folds = count
-    if (
-        len(roles.folds) > 1
-    ):  # the repeats of a partition have folds of the same names, `REPEAT FOLD`
+    # With several columns of folds a name is `REPEAT FOLD`, and the repeats of a partition have the same folds.
+    if len(roles.folds) > 1:
         folds = runs["fold"].str.split(" ").str[-1].nunique()
     what = plural(count, "fold")
     if "seed" in runs:
@@ -144,14 +145,15 @@ def _of_folds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
 
 
 def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: str) -> Layout:
-    """Runs with seeds: paired where arms share two seeds or more, else two samples."""
+    """Return the layout of runs with seeds: arms are paired where they share two seeds or more, else two samples."""
     seeds = runs.groupby("arm")["seed"].agg(set)
     common = set.intersection(*seeds)
     every = set.union(*seeds)
     word = " and ".join(roles.pair)
-    # Pairs of arms with less than two seeds in common, which give no paired difference to tell noise by.
-    alone = sum(len(a & b) < 2 for i, a in enumerate(seeds) for b in seeds[i + 1 :])
-    if alone == len(seeds) * (len(seeds) - 1) // 2:
+    # How many pairs of arms have less than two seeds in common, too few for paired differences to tell the noise.
+    pairs = list(itertools.combinations(seeds, 2))
+    unpaired = sum(len(a & b) < 2 for a, b in pairs)
+    if unpaired == len(pairs):
         how = f"unpaired: no two arms have two values of {word} in common{notes}"
         counts = sorted(map(len, seeds))
         what = f"{counts[0]} to {plural(counts[-1], 'run')} each"
@@ -160,18 +162,18 @@ def _of_seeds(runs: pd.DataFrame, roles: Roles, axes: tuple[str, ...], notes: st
     if len(every) > len(common):
         what += f" of {len(every)}"
     how = f"paired by {word}"
-    if alone:
-        how += f" where two arms share two or more, else unpaired ({alone})"
-    # Where not all arms share a seed some two do, which is what the design is then of.
+    if unpaired:
+        how += f" where two arms share two or more, else unpaired ({unpaired})"
+    # Where no seed is shared by all arms, some two arms share at least two.
     return Layout(_as_trials(runs), Design(seeds=len(common) or 2), what, how + notes, axes)
 
 
 def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> Layout:
-    """Nothing says which runs belong together: they are compared as two samples."""
+    """Return the layout of runs that nothing pairs: the runs of two arms are compared as two samples."""
     sizes = runs.groupby(["arm", *axes]).size()
     least = "" if sizes.min() == sizes.max() else f"{sizes.min()} to "
     what = f"{least}{plural(sizes.max(), 'run')} each"
-    # Each run has a seed of its own, which no run of another arm has.
+    # Each run gets a seed of its own, which no run of another arm has.
     number = runs.groupby("arm").cumcount().astype(str)
     trials = _as_trials(runs.assign(seed=runs["arm"] + " " + number))
     design = Design(seeds=int(sizes.median()), unit="run")
@@ -179,9 +181,9 @@ def _of_unpaired_runs(runs: pd.DataFrame, axes: tuple[str, ...], notes: str) -> 
 
 
 def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each combination of `keys`: `value`, the mean of its values, and `count`, how many these are.
+    """Return a row for each combination of `keys`: `value`, the mean of its runs' values, and `count`, their number.
 
-    The mean is NaN where one of them is missing.
+    The mean is NaN where a run lacks its value.
     """
     grouped = runs.groupby(list(keys), sort=False)["value"]
     sizes = grouped.size()
@@ -190,6 +192,6 @@ def _means(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _as_trials(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame that a table is built of: each run is a trial that is done, with its row's number as id."""
+    """Return the frame that a table is built of: each run is a trial that is done, with its row number as id."""
     ids = np.arange(len(runs)).astype(str)
     return runs.assign(trial_id=ids, fold=runs.get("fold"), status=Status.DONE.value)

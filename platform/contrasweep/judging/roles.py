@@ -1,6 +1,7 @@
-"""Which column of a table of runs is what: the arm, the metric, what pairs runs, and what is scored."""
+"""Which column of a table of runs has which role: arm, metric, what pairs runs, item, group of items, task."""
 
 import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from contrasweep.results.study_data import SMALLER
 from contrasweep.storage.names import as_line
 
 ARM = "arm|model|method|system|algorithm|optimizer|variant|config|condition|entry|name"
-"""Names of columns of arms; this and the following are patterns of a whole name."""
+"""Usual names of columns of arms. This and the following are patterns of whole names."""
 FOLD = "fold|cv_fold|split_id|repeat"
-"""Names of columns that pair runs by folds, which share training rows."""
+"""Usual names of columns that pair runs by folds, which share training rows."""
 COLUMNS = {
     "arm": "",
     "metric": "",
@@ -24,29 +25,29 @@ COLUMNS = {
     "group": "(item_)?group|patient|document|subject",
     "block": "(task|dataset)(_name)?|benchmark",
 }
-"""By role the names of columns that have it, as patterns; arm and metric are looked for among the rest."""
+"""Role -> usual names of columns with this role; arm and metric are looked for among the other columns."""
 BASE = "base|baseline|control|reference|main"
-"""Names of arms that others are compared with."""
+"""Usual names of the arm that others are compared with."""
 METRIC = "metric|score|value|main_score"
-"""Names that decide between several columns which may be the metric."""
+"""Usual names of the metric, where several columns may be it."""
 NO_METRIC = (
     r"step|steps|epoch|epochs|time|timestamp|date|.*_time|.*seconds?|duration|run|run_id|trial|id|index|n|lr|"
     r"learning_rate|batch_size|.*_id|rank|unnamed.*|params|size"
 )
-"""Names of columns of numbers that are no metrics."""
+"""Usual names of columns of numbers that are no metrics."""
 LARGER = re.compile(
     r"(^|_)(acc|accuracy|f1|auc|auroc|score|precision|recall|map|ndcg|mrr|bleu|rouge|reward|return|r2|knn\d*|top\d*|"
     r"pass|win|wins|correct|hits?|psnr|ssim|iou|dice|exact_match|em|mcc|spearman|pearson|success)($|_|@|\d)"
 )
-"""What stands in the names of metrics of which larger values are better."""
+"""What stands in the names of metrics for which larger values are better."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column has which role: the columns of `arm` and `pair`, and one of each other role ("": none).
+    """Which column has which role: several columns may be the `arm` and the `pair`, one each other role ("": none).
 
-    `reference` is the arm that others are compared with (None: every two). `guessed` names the roles that the user has
-    not given.
+    `mode` says whether larger or smaller values of the metric are better. `reference` is the arm that others are
+    compared with; None: every two are. `guessed` names the roles that the user has not given.
     """
 
     arm: tuple[str, ...]
@@ -76,50 +77,51 @@ class Roles:
 
 
 def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
-    """Return the roles of the columns of `frame`: as `options` say, by role, and the rest by names and values.
+    """Return the roles of the columns of `frame`: as `options` say, and where these say nothing by names and values.
 
-    An option "" is to be guessed, `none` switches a role off; several columns stand with commas.
+    `options` has a text for each role of `COLUMNS`, `mode` and `reference`: "" to have it guessed, `none` for none, a
+    name, or several names of columns with commas.
 
     Raises:
-        SpecError: For a column that is not there, and where the guess is ambiguous; it says what to say.
+        SpecError: For a column that is not there, and where a guess is ambiguous; the hint names the option to give.
     """
-    # The columns that were given.
+    # The columns that the options name, each for one role.
     names = [str(name) for name in frame.columns]
-    given_columns = {
-        role: [n.strip() for n in options[role].split(",") if n.strip() and options[role] != "none"]
-        for role in COLUMNS
-    }
-    given = [name for columns_of_role in given_columns.values() for name in columns_of_role]
-    for role, columns_of_role in given_columns.items():
-        for name in columns_of_role:
+    columns_of: dict[str, list[str]] = {}
+    for role in COLUMNS:
+        text = "" if options[role] == "none" else options[role]
+        columns_of[role] = [name.strip() for name in text.split(",") if name.strip()]
+    named = list(itertools.chain.from_iterable(columns_of.values()))
+    for role, columns in columns_of.items():
+        for name in columns:
             check_known(name, "columns", names, "there is no such column", place=f"--{role}")
-            if given.count(name) > 1:
+            if named.count(name) > 1:
                 raise SpecError("a column has one role", place=f"--{role}", value=name)
 
-    # The columns with a usual name, of roles that were not given.
-    by_role = dict(given_columns)
+    # The columns with a usual name, for roles that no option names. Only items are grouped, so that without items the
+    # name of a group says nothing.
     for role, usual_names in COLUMNS.items():
-        if usual_names and not options[role]:
-            by_role[role] = [name for name in names if _is(name, usual_names) and name not in given]
-    # Only items are grouped, so that without any such a name says nothing.
-    by_role["group"] = by_role["group"] if by_role["item"] else given_columns["group"]
+        if usual_names and not options[role] and (role != "group" or columns_of["item"]):
+            columns_of[role] = [
+                name for name in names if _is(name, usual_names) and name not in named
+            ]
     for role in ("item", "group", "block", "metric"):
-        if len(by_role[role]) > 1:
+        if len(columns_of[role]) > 1:
             raise SpecError(
-                f"one column is the {role}", place=f"--{role}", value=", ".join(by_role[role])
+                f"one column is the {role}", place=f"--{role}", value=", ".join(columns_of[role])
             )
 
-    # Arm and metric are among the columns that are left.
-    free = [name for name in names if not any(name in columns for columns in by_role.values())]
-    arms = by_role["arm"] or _arm(frame, free)
-    metric = (by_role["metric"] or _metric(frame, [name for name in free if name not in arms]))[0]
-    # Which values are better is read off the metric's name.
+    # The arm and the metric are among the columns without a role. The metric's name tells which values are better.
+    free = [name for name in names if not any(name in columns for columns in columns_of.values())]
+    arms = columns_of["arm"] or _arm(frame, free)
+    free = [name for name in free if name not in arms]
+    metric = (columns_of["metric"] or _metric(frame, free))[0]
     mode = options["mode"] or better(metric)
     check_known(
         mode, "modes", ("max", "min"), "a mode says which values are better", place="--mode"
     )
 
-    # The reference: the first arm that is called as one, unless it was given or switched off.
+    # The reference: by default the first arm with a usual name of one.
     labels = list(dict.fromkeys(arm_labels(frame, arms)))
     bases = [name for name in labels if _is(name, BASE)]
     base = options["reference"] or (bases[0] if bases else "none")
@@ -129,21 +131,21 @@ def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
         arm=tuple(arms),
         metric=metric,
         mode=mode,  # type: ignore[arg-type]
-        pair=tuple(sorted(by_role["pair"], key=lambda name: not _is(name, FOLD))),  # folds first
-        **{role: "".join(by_role[role]) for role in ("item", "group", "block")},
+        pair=tuple(sorted(columns_of["pair"], key=lambda name: not _is(name, FOLD))),  # folds first
+        **{role: "".join(columns_of[role]) for role in ("item", "group", "block")},
         reference=None if base == "none" else base,
         guessed=tuple(role for role in (*COLUMNS, "mode", "reference") if not options[role]),
     )
 
 
 def arm_labels(frame: pd.DataFrame, arms: Sequence[str]) -> "pd.Series[str]":
-    """Return the name of each row's arm: its texts in the columns `arms`, with a space between them."""
+    """Return the label of each row: its texts in the columns `arms`, on one line and with a space between them."""
     texts = (frame[arm].astype(str).map(lambda text: as_line(str(text))) for arm in arms)
     return functools.reduce(lambda first, other: first + " " + other, texts)
 
 
 def _is(name: str, pattern: str) -> bool:
-    """Whether the whole of a name is as the pattern says, whatever its case and separators."""
+    """Whether the whole name matches the pattern, whatever its case and its separators."""
     return re.fullmatch(pattern, _plain(name)) is not None
 
 
@@ -152,7 +154,7 @@ def _plain(name: str) -> str:
 
 
 def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
-    """Return the column of arms: one with such a name, or the only one of texts that repeat."""
+    """Return the column of arms among `rest`: the first with a usual name, or the only one whose texts repeat."""
     if arm_like := [name for name in rest if _is(name, ARM)]:
         return arm_like[:1]
     texts = [name for name in rest if not pd.api.types.is_numeric_dtype(frame[name])]
@@ -166,8 +168,8 @@ def _arm(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 
 
 def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
-    """Return the column of the metric: the only numeric one, or the one with a metric's name."""
-    # Numbers without those that have another role by their name, such as a step or an id.
+    """Return the column of the metric among `rest`: the only one of numbers, or the only such with a usual name."""
+    # The columns of numbers, without those that have another role by their name, such as a step or an id.
     numbers = [name for name in rest if pd.api.types.is_numeric_dtype(frame[name])]
     others = "|".join([NO_METRIC, *filter(None, COLUMNS.values())])
     likely = [name for name in numbers if not _is(name, others)]
@@ -184,10 +186,10 @@ def _metric(frame: pd.DataFrame, rest: Sequence[str]) -> list[str]:
 
 
 def better(metric: str, place: str = "--mode") -> str:
-    """Return the mode of a metric by its name, `max` or `min`. `SpecError` at `place` where it does not tell."""
+    """Return the mode of a metric by its name, `max` or `min`; `SpecError` at `place` where the name does not tell."""
     smaller = SMALLER.search(_plain(metric))
     larger = LARGER.search(_plain(metric))
-    if bool(smaller) == bool(larger):  # neither is known of it, or both
+    if bool(smaller) == bool(larger):  # the name says neither, or both
         hint = (
             "--mode max (larger is better) or --mode min"
             if place == "--mode"

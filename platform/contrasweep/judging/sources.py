@@ -1,9 +1,9 @@
 """A table of runs as a frame: from a file, a folder, a program's store, a reader of the user's, or as it is.
 
 Nothing in a source is executed. In a folder a run lies in ARM/.../FILE: the first folder below the source names its
-arm, and `seed3`, `seed_3` or `seed=3` anywhere in its path its seed. A W&B run and a log of inspect_ai say themselves
-what they are of. Where a file is a curve, a table with a row a step, `At` says which row counts. The best value of the
-metric itself is a maximum over noise, and is taken only where somebody insists.
+arm, and `seed3`, `seed_3` or `seed=3` anywhere in its path names its seed. The files of a W&B run, and the logs of
+inspect_ai, name their run themselves. Where a file is a curve, a table with a row a step, `At` says which row counts.
+The best value of the metric itself is a maximum over noise, and is taken only where the user insists.
 """
 
 import json
@@ -28,18 +28,19 @@ from contrasweep.storage.names import as_line
 from contrasweep.storage.parquet_file import opened_table, read_bounded
 
 SEED = re.compile(r"seed[_=-]?(\d+)", re.IGNORECASE)
+"""How paths name a seed."""
 CHECKPOINT = re.compile(r"checkpoint-\d+")
 """The folder of a checkpoint of the Transformers library, which has a copy of the run's curve."""
 PART = re.compile(r"_part_\d+$")
-"""How the names of files end into which neptune-exporter splits a run."""
+"""The end of the names of the files into which neptune-exporter splits a run."""
 MOST_BYTES = 2**31
-"""No larger file is read."""
+"""The largest file that is read."""
 MOST_UNPACKED = 2**28
-"""No larger member of a zip file is unpacked, in bytes."""
+"""The most bytes of a member of a zip file that is unpacked."""
 ZSTANDARD = 93
-"""The compression of zip files that Python 3.11 does not know."""
+"""The number of a compression of zip files that Python's `zipfile` cannot read before 3.14."""
 GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, True: 1.0, False: 0.0}
-"""inspect_ai: correct, incorrect, partly, no answer."""
+"""Grade of inspect_ai (correct, incorrect, partly, no answer) -> score."""
 
 
 READERS: Mapping[str, Callable[..., Any]] = {
@@ -48,12 +49,15 @@ READERS: Mapping[str, Callable[..., Any]] = {
     ".jsonl": partial(pd.read_json, lines=True, compression=None),
     ".parquet": lambda path: read_bounded(path, opened_table(path)).to_pandas(),
 }
-"""By the end of a file's name, what reads it as a frame."""
+"""End of a file's name -> the function that reads the file as a frame."""
 
 
 @dataclass(frozen=True)
 class At:
-    """At which row of a learning curve it is read: where `metric` is best, at `step`, or (neither) at its end."""
+    """Which row of a learning curve counts: where `metric` is best, or at `step`; without both the last.
+
+    `text` is the option as it was given. With `mode` "max" the largest value of `metric` is best.
+    """
 
     text: str = "last"
     metric: str = ""
@@ -62,7 +66,7 @@ class At:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Read the value of `--at`; `SpecError` for any other text."""
+        """Return what the text of the option `--at` says; `SpecError` for any other text."""
         kind, _, what = text.partition(":")
         if text == "last":
             return cls()
@@ -77,30 +81,30 @@ class At:
         raise SpecError("there is no such value of a curve", place="--at", value=text, hint=hint)
 
     def of_curve(self, curve: pd.DataFrame) -> pd.DataFrame:
-        """Return the chosen row of a curve, as a frame of one row. Each column has its last value up to that row.
+        """Return the row of a curve that counts, as a frame of one row; `SpecError` where the curve has no such row.
 
-        A column with a single value in the whole curve, as from a test after training, keeps it wherever the curve is
-        read.
+        Each column has its last value up to that row. A column with a single value in the whole curve, such as a test
+        after training, has this value whichever row counts.
         """
-        # Metrics may be written in other rows than the one that is read: each keeps its last value.
+        # Metrics may be written in different rows: each keeps its last value.
         filled = curve.ffill()
-        if not (self.metric or self.step is not None):
+        if not self.metric and self.step is None:
             return filled.tail(1)
         # The column that decides: the metric, or the first that counts steps; empty where the curve has none.
         steps = next((name for name in files.STEPS if name in curve), "")
         column = pd.to_numeric(
             curve.get(self.metric or steps, pd.Series(dtype=float)), errors="coerce"
         ).dropna()
+        # The last row of the step, or the first row with the best value.
         if self.step is not None:
             chosen = filled.loc[column.index[column == self.step]].tail(1)
         else:
-            best = pd.Series.idxmax if self.mode == "max" else pd.Series.idxmin
-            ends = column.index[:0] if column.empty else [best(column)]  # no row, or the best one
-            chosen = filled.loc[ends]
+            best = column.max() if self.mode == "max" else column.min()
+            chosen = filled.loc[column.index[column == best]].head(1)
         if chosen.empty:
             hint = f"its columns are {', '.join(map(str, curve.columns[:20]))}"
             raise SpecError("a curve has no such place", place="--at", value=self.text, hint=hint)
-        # A value that stands once, such as a test after training, belongs to the whole curve.
+        # A value that stands once belongs to the whole curve.
         once = curve.columns[curve.count() == 1]
         return chosen.assign(**{str(name): filled[name].iloc[-1] for name in once})
 
@@ -109,7 +113,7 @@ LAST = At()
 
 
 def _rows(path: Path) -> pd.DataFrame:
-    """A file that training programs leave their metrics in: a row a step, or one of them all."""
+    """Read a file in which training programs leave their metrics: a row a step, or a single row of them all."""
     table = pd.DataFrame(files.read(path))
     if table.empty:
         raise ValueError("it has no metrics")
@@ -117,9 +121,9 @@ def _rows(path: Path) -> pd.DataFrame:
 
 
 def _samples(path: Path) -> pd.DataFrame:
-    """Read what lm-evaluation-harness writes with `--log_samples`: a row an example, with its scores."""
+    """Read what lm-evaluation-harness writes with `--log_samples`: a row an example, with its scores and its task."""
     rows: pd.DataFrame = READERS[".jsonl"](path)
-    # Rows name their metrics; those of older versions do not, and all numbers but ids are taken.
+    # Rows name their metrics. Those of older versions do not: all numbers but ids are taken for scores.
     metric_names = {name for names in rows.get("metrics", []) for name in names}
     scores = [name for name in rows if name in metric_names] or [
         name for name in rows.select_dtypes("number") if name not in ("doc_id", "idx", "target")
@@ -130,28 +134,30 @@ def _samples(path: Path) -> pd.DataFrame:
 
 
 def _report(path: Path) -> pd.DataFrame:
-    """Read a report as JSON: of MTEB the mean main score of a task over its splits and subsets, or of inspect_ai a log.
+    """Read a report in JSON: a log of inspect_ai, a row a sample, or a result of MTEB as one row.
 
-    Of MTEB it is one row.
+    The score of MTEB is the mean main score of the task over its splits and subsets.
     """
     content: Any = json.loads(path.read_text())
     if "eval" in content:
         return _scores(path, content, content["samples"])
-    parts = [part["main_score"] for parts in content["scores"].values() for part in parts]
-    return pd.DataFrame([{"task": content["task_name"], "main_score": sum(parts) / len(parts)}])
+    subsets = [subset for split in content["scores"].values() for subset in split]
+    mean = sum(subset["main_score"] for subset in subsets) / len(subsets)
+    return pd.DataFrame([{"task": content["task_name"], "main_score": mean}])
 
 
 def _packed(path: Path) -> pd.DataFrame:
     """Read a log of inspect_ai, a zip file: a row a sample, with its scores."""
 
     def member(name: str) -> Any:
-        """Return the content of a JSON member of the zip; Zstandard, which `zipfile` cannot read, is unpacked here."""
+        """Return the content of a JSON member of the zip; `ValueError` for one of more than `MOST_UNPACKED` bytes."""
         info = packed.getinfo(name)
         if info.compress_type != ZSTANDARD:
             return json.loads(read_member(packed, name, MOST_UNPACKED))
         if info.file_size > MOST_UNPACKED:
             raise ValueError(f"{name} has {info.file_size:,} bytes")
-        # A member's own header has 30 bytes; the last four are the lengths of the name and the extra field behind it.
+        # The header before the content has 30 bytes, a name and an extra field. Its last four bytes are the lengths of
+        # both, by which the content is found.
         file.seek(info.header_offset + 26)
         file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
         return json.loads(
@@ -163,22 +169,22 @@ def _packed(path: Path) -> pd.DataFrame:
 
 
 def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
-    """Return the mean scores of an evaluation's samples over its epochs, a row a sample.
+    """Return the mean scores of an evaluation's samples over its epochs, a row a sample, with model, task and run.
 
-    `head` is the header of a log of inspect_ai, `samples` are its samples or their summaries.
+    `head` is the header of a log of inspect_ai, `samples` are its samples or their summaries. `ValueError` for an
+    evaluation that has not ended.
     """
     if head["status"] != "success":
         raise ValueError(f"the evaluation has not ended: {head['status']}")
     rows = []
     for sample in samples:
-        rows.append({"sample_id": str(sample["id"])})
-        # A scorer gives a value, or several by name; letters such as C (correct) are graded as numbers.
+        row = {"sample_id": str(sample["id"])}
+        # A scorer gives one value, or several by name; grades such as C (correct) become numbers.
         for scorer, score in (sample["scores"] or {}).items():
-            parts = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
-            rows[-1] |= {
-                f"{scorer}.{part}".rstrip("."): GRADES.get(value, value)
-                for part, value in parts.items()
-            }
+            values = score["value"] if isinstance(score["value"], dict) else {"": score["value"]}
+            for name, value in values.items():
+                row[f"{scorer}.{name}".rstrip(".")] = GRADES.get(value, value)
+        rows.append(row)
     means = (
         pd.DataFrame(rows).groupby("sample_id", sort=False).mean(numeric_only=True).reset_index()
     )
@@ -186,8 +192,8 @@ def _scores(path: Path, head: Any, samples: Any) -> pd.DataFrame:
 
 
 def _wandb(path: Path) -> pd.DataFrame:
-    """Read a W&B run as a table by step: its history and summary, beside its settings."""
-    # Settings that are no part of the curve, without those of W&B itself, which begin with an underscore.
+    """Read a W&B run as a row a step: its history and summary, with its settings in every row."""
+    # The settings that are no part of the curve, without those of W&B itself, which begin with an underscore.
     curve = _rows(path)
     (settings,) = pd.json_normalize(files.wandb_config(path.read_bytes())).to_dict("records")
     settings_kept = {
@@ -199,11 +205,12 @@ def _wandb(path: Path) -> pd.DataFrame:
 
 
 def _neptune(path: Path) -> pd.DataFrame:
-    """Read what neptune-exporter wrote of a run, a row a value: its series by step, beside its settings."""
-    # A row's value is in the column of its type, and the other columns of values are empty.
+    """Read what neptune-exporter wrote of a run as a row a step: its series, with its settings in every row."""
+    # In the file each row is a value, in the column of its type; the other columns of values are empty.
     rows: pd.DataFrame = READERS[".parquet"](path)
     columns = rows.filter(regex="^(float|int|bool|string)_value$").astype(object)
     rows["value"] = columns.bfill(axis=1).iloc[:, 0]
+    # The series become columns of the curve, and single values settings.
     series = rows["attribute_type"] == "float_series"
     curve = rows[series].pivot_table(
         index="step", columns="attribute_path", values="float_value", aggfunc="last"
@@ -222,7 +229,7 @@ CURVES = {
     "*.wandb": _wandb,
     "*_part_*.parquet": _neptune,
 }
-"""By the name of a file, what reads it as a row a step of a run."""
+"""Pattern of a file's name -> the function that reads the file as a curve, a row a step of a run."""
 KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "samples_*.jsonl": _samples,
     "all_results.json": _rows,
@@ -230,29 +237,27 @@ KINDS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "*.eval": _packed,
     "[!.]*.json": _report,
 }
-"""By the name of a file, what reads it. The first kind that a folder has is taken."""
+"""Pattern of a file's name -> the function that reads the file. The first kind that a folder has is taken."""
 
 
 def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
-    """Return the runs of a folder, and whether they had curves: a row a run, or a score of one.
+    """Return the runs of a folder, and whether these are curves.
 
-    The frame has their metrics, `arm`, `run` (where it lies), and `seed` where all paths name one, unless the files say
-    themselves of which run they are. Of a curve the row is that which `at` chooses; unless it is the last one, only
-    files with curves are read.
+    The frame has a row a run, or a row a score of a run. Unless the files name their run themselves, it has the columns
+    `arm`, `run` (where the run lies) and, where all paths name a seed, `seed`. Of a curve it has the row that `at`
+    chooses; for another row than the last, only files with curves are read.
 
     Raises:
-        SpecError: For a folder without a file of a kind that is known, and for a broken file.
+        SpecError: For a folder without a file of a known kind, and for a broken file.
     """
-    own = {name: path_of("readers", name) for name in installed("readers")} if at == LAST else {}
-    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = {
-        **own,
-        **(KINDS if at == LAST else CURVES),
-    }
-    rows: list[Path] = []
+    kinds: Mapping[str, str | Callable[[Path], pd.DataFrame]] = CURVES
+    if at == LAST:
+        kinds = {**{name: path_of("readers", name) for name in installed("readers")}, **KINDS}
     # The first kind with any file is read: `kinds` has the surest signs first, and a folder is of one program.
+    paths: list[Path] = []
     for kind in kinds:
-        rows = sorted(filter(Path.is_file, folder.rglob(kind)))
-        if rows:
+        paths = sorted(filter(Path.is_file, folder.rglob(kind)))
+        if paths:
             break
     else:
         raise SpecError(
@@ -260,20 +265,18 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
             place=str(folder),
             hint=f"known: {', '.join(kinds)}",
         )
-    runs = []
-    seeds = []
     read = kinds[kind]
     if isinstance(read, str):  # the dotted path of an installed part
         read = import_path(read, "judge", "reader")
-    # Files of one run are read together: what a restart left belongs to it.
+    # The files of a run are read together, such as those that a restart has left.
     files_of: dict[Path, list[Path]] = {}
-    for path in rows:
+    for path in paths:
         files_of.setdefault(_run_of(path.relative_to(folder), kind), []).append(path)
-    for run, paths in files_of.items():
-        where = run.parts[:-1] or (paths[0].stem,)
-        seeds.append(SEED.search("/".join(where)))
+    runs = []
+    seeds = []
+    for run, files_of_run in files_of.items():
         tables = []
-        for path in paths:
+        for path in files_of_run:
             if path.stat().st_size > MOST_BYTES:
                 raise SpecError(
                     "a file of results has up to 2 GiB", place="SOURCE", value=str(path)
@@ -282,31 +285,34 @@ def read_folder(folder: Path, at: At = LAST) -> tuple[pd.DataFrame, bool]:
                 tables.append(read(path))
         table = pd.concat(tables, ignore_index=True)
         if kind in CURVES:
-            table = at.of_curve(_by_step(table) if len(paths) > 1 else table)
+            table = at.of_curve(_by_step(table) if len(files_of_run) > 1 else table)
+        # Where the files name no run, the folders do: the first one is the arm. A file in no folder has its own name.
+        folders = run.parts[:-1] or (files_of_run[0].stem,)
+        seed = SEED.search("/".join(folders))
+        if "run" not in table:
+            number = seed[1] if seed else None
+            table = table.assign(arm=folders[0], run="/".join(folders), seed=number)
         runs.append(table)
-        # Where the files name no run, the path does: its first part is the arm.
-        if "run" not in runs[-1]:
-            runs[-1] = runs[-1].assign(
-                arm=where[0], run="/".join(where), seed=seeds[-1] and seeds[-1][1]
-            )
+        seeds.append(seed)
     table = pd.concat(runs, ignore_index=True)
-    # A seed in some paths alone would pair runs that do not belong together.
+    # Seeds in some paths alone would pair runs that do not belong together.
     if "arm" in table and not all(seeds):
         table = table.drop(columns="seed", errors="ignore")
     return table, kind in CURVES
 
 
 def _run_of(path: Path, kind: str) -> Path:
-    """Return what a run is known by, from the path of a file of this kind.
+    """Return the path that stands for the run of a file: the same for all files of a run.
 
-    Files of one run share it: those of its checkpoints, its restarts, its parts. A run of any other kind has one file.
+    These are the files of its checkpoints, of its restarts or of its parts. A run of another kind has one file, whose
+    `path` is returned.
     """
     match kind:
         case "trainer_state.json" if CHECKPOINT.fullmatch(path.parent.name):
             return path.parent.with_name(path.name)
         case "events.out.tfevents.*":
             return path.with_name(kind)
-        case "*.wandb":  # each time that a run is resumed it gets another folder
+        case "*.wandb":  # W&B makes another folder each time that a run is resumed
             return Path(path.name)
         case "*_part_*.parquet":
             return path.with_name(PART.sub("", path.stem))
@@ -314,17 +320,17 @@ def _run_of(path: Path, kind: str) -> Path:
 
 
 def _by_step(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a curve of several files, as of a run that was begun again, with each step as it was written last."""
+    """Return a curve from several files, as of a run that was restarted, with each step as it was written last."""
     step = next((name for name in files.STEPS if name in table), None)
     return table if step is None else table.groupby(step, as_index=False, dropna=False).last()
 
 
 SERVICES = ("mlflow", "optuna", "contrasweep")
-"""Kinds of KIND:ADDRESS:NAME."""
+"""The kinds of a source `KIND:ADDRESS:NAME`."""
 
 
 def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
-    """Return the rows of what a program's store keeps; `kind` is one of `SERVICES`."""
+    """Return the runs `name` that the store at `address` keeps, a row each; `kind` is one of `SERVICES`."""
     if kind == "mlflow":
         from contrasweep.tracking.mlflow.experiment import runs_of
 
@@ -342,19 +348,22 @@ def _stored(kind: str, address: str, name: str, at: At) -> pd.DataFrame:
 def read_table(
     source: "str | Path | pd.DataFrame", at: At = LAST, reader: str = ""
 ) -> tuple[str, pd.DataFrame, bool]:
-    """Return the name and the rows of a source, and whether they are `at` some place of curves.
+    """Return the name of a source, its rows, and whether the rows are from curves, where `at` chose them.
 
-    Rows have names of columns of one line, and no column that is empty. `reader` is the dotted path of the user's
-    function, which is called with the source.
+    Each name of a column is one line, and no column is empty. `reader` is the dotted path of the user's function, which
+    is called with the source and returns a table.
 
     Raises:
         SpecError: For a file that is not there, of another kind, broken or empty.
     """
-    path = Path(str(source)[:4096])  # a longer text is no path, and an error to ask the system for
+    path = Path(
+        str(source)[:4096]
+    )  # a longer text is no path, and the system refuses to look for it
     place = str(source)
     curves = False
     kind, _, rest = place.partition(":")
     address, _, name = rest.rpartition(":")
+    # A frame, what a reader gives, a folder, a store, or a file.
     if isinstance(source, pd.DataFrame):
         name = "results"
         place = "frame"
@@ -386,11 +395,12 @@ def read_table(
         raise SpecError(
             "a table of results has a row for each run", place=place, value=f"{len(frame)} rows"
         )
-    # An empty column plays no role, as that of folds where a study has none.
+    # An empty column has no role, such as that of folds where a study has none.
     frame = frame.dropna(axis=1, how="all").rename(columns=lambda name: as_line(str(name)))
-    if twice := next(iter(frame.columns[frame.columns.duplicated()]), None):
-        raise SpecError("each column has a name of its own", place=place, value=twice)
-    # lists and the like are values as their text
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise SpecError("each column has a name of its own", place=place, value=repeated[0])
+    # Lists and the like cannot be compared and grouped, and become texts.
     for column in frame.columns[frame.dtypes.astype(str) == "object"]:
         frame[column] = frame[column].map(
             lambda value: value if pd.api.types.is_hashable(value) else str(value)
@@ -399,7 +409,7 @@ def read_table(
 
 
 def _of_file(path: Path) -> pd.DataFrame:
-    """Return the table in a file, by the end of its name; `SpecError` where none reads it or it is broken."""
+    """Return the table in a file, read by the end of its name; `SpecError` where that is not known, or it is broken."""
     if not path.is_file():
         hint = f"a file, a folder, or {', '.join(f'{kind}:ADDRESS:NAME' for kind in SERVICES)}"
         raise SpecError("there is no such file", place="SOURCE", value=str(path), hint=hint)
@@ -419,12 +429,12 @@ def _of_file(path: Path) -> pd.DataFrame:
 
 
 def numbers(frame: pd.DataFrame, metric: str, place: str) -> Any:
-    """Return the metric as numbers, NaN where a run has none; `SpecError` at the first text that is no number."""
+    """Return the metric as numbers [runs], NaN where a run has none; `SpecError` for a text that is no number."""
     column = frame[metric]
-    # one of a thousand digits is too large
+    # An integer of a thousand digits fits in no float, which is an error too.
     with errors_named("the metric is a number", f"{place}: column {metric}"):
         values = pd.to_numeric(column, errors="coerce").astype("float64")
-    # Texts that programs write for a missing number are none too.
+    # Texts that programs write for a missing number count as missing.
     wrong = (
         values.isna()
         & column.notna()
