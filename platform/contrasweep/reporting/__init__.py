@@ -42,9 +42,9 @@ __all__ = [
 
 FORMATS = ("text", "markdown", "latex", "html", "csv", "parquet", "yaml")
 PAPER_FORMATS = ("text", "markdown", "latex")
-"""Those that have several metrics side by side, digits, percents, a caption and a label."""
+"""Formats that have several metrics side by side, digits, percents, a caption and a label."""
 COMPARISON_FORMATS = ("text", "markdown", "latex", "csv")
-"""Those of a comparison of two arms."""
+"""Formats of a comparison of two arms."""
 
 
 def write_report(
@@ -60,18 +60,18 @@ def write_report(
 ) -> None:
     """Write the study as it stands now in one of `FORMATS`.
 
-    html is the whole report, the others are the table with its verdicts. csv and parquet hold one row a cell; beside a
-    file NAME.csv its comparisons, one row each, are NAME.comparisons.csv. yaml is a study file that runs each arm with
-    its best settings. Text, markdown and latex are written as a paper prints them where there are several metrics, or
-    the `style` is one of papers.
+    html is the whole report. text, markdown and latex are the table with its verdicts; with several metrics, or a
+    `style` for papers, as a paper prints it. csv and parquet have one row a cell; beside a file NAME.csv its
+    comparisons, one row each, are written to NAME.comparisons.csv. yaml is a study file that runs each arm with its
+    best settings.
 
     Args:
         results: The study.
         format: One of `FORMATS`.
         rows: The factors in the rows, as in `Results.table`.
         columns: The factors in the columns.
-        metric: The metric; several with commas between them stand side by side.
-        output: The file to write; without it standard output is written.
+        metric: The metric, or several metrics with commas, which stand side by side.
+        output: The file to write; by default standard output is written.
         width: The columns of a text.
         style: How the table is drawn.
 
@@ -89,7 +89,7 @@ def write_report(
             value=format,
             hint=f"take one of {', '.join(PAPER_FORMATS)}",
         )
-    # One table for each metric that is named, or that of the study's own.
+    # A table for each metric that is named, or one for the study's own metric.
     wanted: list[str | None] = [*metrics] or [None]
     tables = [results.table(rows or None, columns or None, name, style=style) for name in wanted]
     if for_paper:
@@ -109,12 +109,12 @@ def write_report(
 
 
 def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
-    """Write the study's table in every form, its comparisons, trials and report as files into `folder`.
+    """Write the study's table, comparisons, trials and report as files into `folder`.
 
-    A file of what differs between codes is among them where several codes made the study, or archived trials of it.
+    Where several codes made the study, or archived trials of it, a file has what differs between these codes.
 
     Returns:
-        The files by name, and the table in Markdown.
+        Name -> path of each file, and the table in Markdown.
     """
     table = results.table()
     note = table.to_markdown()
@@ -139,9 +139,9 @@ def write_files(results: Results, folder: Path) -> tuple[dict[str, Path], str]:
 def render(
     results: Results, format: str, table: Table | None = None, *, width: int = WIDTH
 ) -> bytes:
-    """Return the content of a report file in one of `FORMATS`, of the study's own table unless another is given.
+    """Return the content of a report file in one of `FORMATS`; a text has `width` columns.
 
-    A text has `width` columns.
+    It is of `table`, or without one of the study's own table.
     """
     table = table or results.table()
     if format == "html":
@@ -153,25 +153,21 @@ def render(
     if format == "yaml":
         return _best_study(results).encode()
     # Text and Markdown: the table, the advice on its verdicts, what the search found, and the notes. The advice is
-    # about the study's metric alone. Within Markdown what is laid out in columns stands in a fence.
-    shown = table.to_text(width) if format == "text" else table.to_markdown()
-    advised = (
-        results.advice().to_text(width if format == "text" else WIDTH).rstrip()
-        if table.metric == results.metric
-        else ""
-    )
-    search = (
-        search_notes(results).to_text(width if format == "text" else None)
-        if results.spent()
-        else ""
-    )
+    # about the study's metric alone. In Markdown what is laid out in columns stands in a fence.
+    is_text = format == "text"
+    shown = table.to_text(width) if is_text else table.to_markdown()
+    advised = ""
+    if table.metric == results.metric:
+        advised = results.advice().to_text(width if is_text else WIDTH).rstrip()
+    search = ""
+    if results.spent():
+        search = search_notes(results).to_text(width if is_text else None)
     notes = results.notes
-    if format == "markdown":
+    if not is_text:
         advised, search = (fenced(part) if part else "" for part in (advised, search))
         notes = list(map(markdown_text, notes))
-    return (
-        "\n\n".join(part for part in (shown.rstrip(), advised, search, *notes) if part) + "\n"
-    ).encode()
+    parts = [part for part in (shown.rstrip(), advised, search, *notes) if part]
+    return ("\n\n".join(parts) + "\n").encode()
 
 
 def _best_study(results: Results) -> str:
@@ -180,11 +176,10 @@ def _best_study(results: Results) -> str:
 
     fields = rerun(results.best_settings, results.document)
     lines = [f"The best settings of each arm of {results.name}, as a study, on fresh seeds."]
-    searched = results.document.spec.get("search_folds") or [
-        0
-    ]  # by default a search is on the first fold
     if fields.get("folds") and results.document.search:
-        folds = f"fold{'s' * (len(searched) > 1)} {', '.join(map(str, searched))}"
+        # By default a search is on the first fold.
+        searched = results.document.spec.get("search_folds") or [0]
+        folds = f"{'fold' if len(searched) == 1 else 'folds'} {', '.join(map(str, searched))}"
         lines.append(
             f"The settings were chosen on {folds}, where scores are too good by the choice."
         )
@@ -196,9 +191,8 @@ def render_comparison(versus: Versus, format: str) -> bytes:
     _check(format, COMPARISON_FORMATS)
     if format == "csv":
         return _frame_bytes(versus.to_frame(), format)
-    return {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}[
-        format
-    ]().encode()
+    forms = {"text": versus.to_text, "markdown": versus.to_markdown, "latex": versus.to_latex}
+    return forms[format]().encode()
 
 
 def _check(format: str, known: Sequence[str]) -> None:
@@ -215,24 +209,24 @@ def _frame_bytes(frame: pd.DataFrame, format: str) -> bytes:
 
 
 def report_data(results: Results, table: Table) -> ReportData:
-    """Return all that the HTML report of a study shows; its metric and the layout of its table are those of `table`."""
-    # Beside the frame the traceback of each trial that failed.
+    """Return all that the HTML report of a study shows. It is about the metric of `table`, in the layout of `table`."""
+    # The traceback of each trial that failed, for a column of the frame.
     frame = results.to_frame()
     errors: Any = [
         getattr(results.trial_records.get(trial_id), "error", None)
         for trial_id in frame["trial_id"]
     ]
+    # The declaration with the metric of the page, and the command that makes the page again.
     again = command_line(
         "report", results.name, format="html", output="report.html", storage=results.records.storage
     )
-    # What the page says of its metric and how it is made again.
     document = replace(
         results.document,
         metric=table.metric,
         mode=table.mode,
         commands=(*results.document.commands, again),
     )
-    # Curves are read first: files that are found broken then are named below the table.
+    # Curves are read before the table gets its notes, which name the broken files that were found.
     links = read_links(results.records)
     curves = results.curves([*results.trial_records, *results.search_records])
     # What no figure draws is let go: the curves of a big study are large.
@@ -265,13 +259,14 @@ def report_data(results: Results, table: Table) -> ReportData:
 
 
 def _code(results: Results) -> list[list[str]]:
-    """Return one row for each code that made trials, also trials of a search: digest, trials, commit."""
+    """Return one row for each code that made trials, those of a search too: digest, number of trials, commit."""
     used = Counter(
         record.code
         for record in [*results.search_records.values(), *results.trial_records.values()]
         if record.code.digest
     )
-    return [
-        [code.digest, str(count), (code.commit or "–") + " with changes" * code.dirty]
-        for code, count in used.items()
-    ]
+    rows = []
+    for code, count in used.items():
+        changes = " with changes" if code.dirty else ""
+        rows.append([code.digest, str(count), f"{code.commit or '–'}{changes}"])
+    return rows

@@ -20,7 +20,7 @@ from contrasweep.storage.study_document import STUDY_FILE
 VERIFIER = Path(__file__).with_name("verify.py")
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 SAME_TIME = (1980, 1, 1, 0, 0, 0)
-"""Of every file, so that the same study is the same bundle."""
+"""The time of every file, so that the same study gives the same bundle."""
 
 
 def pack_bundle(results: Results, table: bytes) -> bytes:
@@ -33,25 +33,20 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
         raise SpecError(
             "a bundle is of a study whose trials have all ended", place="bundle", value=left
         )
-    # The plan, when the study ended, and what it ran with.
+    # The plan, the time of the study's end, and the versions of packages that it ran with.
     document = results.document
     records = {**results.search_records, **results.trial_records}
-    rows = [
-        {
-            "trial_id": r["trial_id"],
-            "arm": r["arm"],
-            "axes": {axis: label(v) for axis, v in r["axes"].items()},
-            "fold": r["fold"],
-            "seed": r["seed"],
-        }
-        for r in results.trial_rows()
-    ]
+    plan = []
+    for row in results.trial_rows():
+        fields = {name: row[name] for name in ("trial_id", "arm", "axes", "fold", "seed")}
+        fields["axes"] = {axis: label(value) for axis, value in row["axes"].items()}
+        plan.append(fields)
     ended = datetime.fromtimestamp(max(record.ended for record in records.values()), UTC)
     versions = {
         "driver": document.versions,
-        "trials": {i: dict(r.versions) for i, r in sorted(records.items())},
+        "trials": {i: dict(record.versions) for i, record in sorted(records.items())},
     }
-    # Without addresses of this machine, which would also be other ones elsewhere.
+    # The page, without addresses of this machine, which would be other ones elsewhere.
     page = replace(
         report_data(results, results.table()),
         document=document,
@@ -62,27 +57,27 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
     )
     files = {
         "study.json": STUDY_FILE.encode(asdict(document)),
-        "plan.json": _json(rows),
+        "plan.json": _json(plan),
         "environment.json": _json(versions),
         "table.json": table,
         "table.txt": f"{results}\n".encode(),
         "report.html": html_report(page, written=ended).encode(),
         "verify.py": VERIFIER.read_bytes(),
     }
-    files |= {f"records/{trial_id}.json": record.to_json() for trial_id, record in records.items()}
-    for digest in {
-        code for r in records.values() for code in (r.code.digest, *r.code.earlier) if code
-    }:
-        files |= {
-            f"code/{digest}{end}": data for end, data in code_bytes(results.records, digest).items()
-        }
+    # Each record, and each code that any attempt of a trial ran.
+    codes = set[str]()
+    for trial_id, record in records.items():
+        files[f"records/{trial_id}.json"] = record.to_json()
+        codes |= {record.code.digest, *record.code.earlier}
+    for digest in codes - {""}:
+        for ending, data in code_bytes(results.records, digest).items():
+            files[f"code/{digest}{ending}"] = data
     files[METADATA] = _metadata(results, files, ended)
 
-    # The same bytes on any machine: no times, and rights and system as of any file made under Unix.
+    # The same bytes on any machine: not compressed, as another zlib gives other bytes; one time for all files; rights
+    # and system as of files made under Unix.
     sink = io.BytesIO()
-    with zipfile.ZipFile(
-        sink, "w", zipfile.ZIP_STORED
-    ) as archive:  # another zlib would compress to other bytes
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, SAME_TIME)
             entry.external_attr = 0o644 << 16
@@ -92,9 +87,9 @@ def pack_bundle(results: Results, table: bytes) -> bytes:
 
 
 def _metadata(results: Results, files: dict[str, bytes], ended: datetime) -> bytes:
-    """Return the RO-Crate 1.1 metadata: what the bundle holds, by digest, and the datasets, which it does not hold.
+    """Return the RO-Crate 1.1 metadata: the bundle's files with their digests, and the datasets, which are not in it.
 
-    `files` are those of the bundle, name -> content; `ended` is when the study's last trial ended.
+    `files` is name -> content of the bundle's files; `ended` is when the study's last trial ended.
     """
     document = results.document
     datasets = [

@@ -11,20 +11,21 @@ from contrasweep.reporting.figures import Figure, Lines, Series
 from contrasweep.rows import row_tuples
 
 PANELS = 12
-"""Panels of a metric that are drawn at most."""
+"""The most panels of a metric that are drawn."""
 METRICS = 12
-"""Metrics that have curves at most."""
+"""The most metrics that have curves."""
 STEPS = 120
-"""Steps of a curve that are drawn, about, at most."""
+"""The most steps of a curve that are drawn, about."""
 Spread = dict[Any, pd.DataFrame]
-"""By panel and arm: mean, min and max of each metric (columns) at each step (rows)."""
+"""(panel, arm) -> mean, min and max of each metric (columns) at each step (rows)."""
 
 
 def curves_section(data: TrialData) -> Variables:
-    """Return the learning curves of the finished trials; empty where no trial has reported a metric that changed.
+    """Return the learning curves of the finished trials; empty where no finished trial has a metric that changed.
 
-    `by_metric` has the panels of each metric, the study's first. A panel is of one combination of the axes, with one
-    line an arm; the panels of a metric share a scale, so that they compare. `panels` counts all combinations.
+    `by_metric` has the panels of each metric, the study's first. A panel is one combination of values of the axes, with
+    one line an arm. The panels of a metric share a scale, so that they can be compared. `panels` counts all
+    combinations, `omitted` those that are not drawn (below 0: none).
     """
     curves = data.curves
     if curves is None or curves.empty:
@@ -34,7 +35,7 @@ def curves_section(data: TrialData) -> Variables:
     if not metrics:
         return {}
 
-    # Each finished trial's panel, by the values of its axes, and its arm.
+    # The panel of each finished trial, named by the values of its axes, and its arm.
     named = data.done.set_index("trial_id")
     settings = [
         ", ".join(
@@ -43,25 +44,24 @@ def curves_section(data: TrialData) -> Variables:
         )
         for row in row_tuples(named, data.axes)
     ]
-    drawn_in = list(zip(settings, named["arm"].astype(str), strict=True))
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(drawn_in))}
-    number_of = {
-        trial_id: numbers[key] for trial_id, key in zip(named.index, drawn_in, strict=True)
-    }
+    lines = list(zip(settings, named["arm"].astype(str), strict=True))
+    # Each line, a panel and an arm, has a number, by which its trials are grouped.
+    numbers = {line: number for number, line in enumerate(dict.fromkeys(lines))}
+    number_of = {trial: numbers[line] for trial, line in zip(named.index, lines, strict=True)}
 
-    # Mean and range of the trials of each panel and arm at each step: one metric after the other, since the curves of a
-    # big study are large. A trial that is not finished has no number, and is in no group.
+    # Mean and range of the trials of each line at each step: one metric after the other, since the curves of a big study
+    # are large. A trial that is not finished has no number, and is in no group.
     groups = curves.groupby([curves["trial_id"].map(number_of).to_numpy(), "step"], observed=True)
     stats = pd.concat(
         {metric: groups[metric].agg(["mean", "min", "max"]) for metric in metrics}, axis=1
     )
     spread = {
-        key: stats.loc[[number]].droplevel(0)
-        for key, number in numbers.items()
+        line: stats.loc[[number]].droplevel(0)
+        for line, number in numbers.items()
         if number in stats.index
     }
 
-    # A single panel has the metric as its title, others have their values of the axes.
+    # A single panel has the metric as its title; several have their values of the axes.
     order = list(dict.fromkeys(settings))
     by_metric = {}
     for metric in metrics:
@@ -77,9 +77,9 @@ def curves_section(data: TrialData) -> Variables:
 
 
 def drawn_metrics(data: TrialData) -> list[str]:
-    """Return the metrics whose curves are drawn, at most `METRICS`; [] where there is a single report, or none.
+    """Return the metrics whose curves are drawn, at most `METRICS`; [] without curves.
 
-    Those are the metrics that change in finished trials: the study's first, then losses, those of single classes last.
+    They are the metrics that change in finished trials: the study's first, then losses, those of single classes last.
     """
     curves = data.curves
     if curves is None:
@@ -98,7 +98,7 @@ def drawn_metrics(data: TrialData) -> list[str]:
 def _panels(
     data: TrialData, spread: Spread, panels: Sequence[str], metric: str, titles: Sequence[str]
 ) -> list[Figure]:
-    """Return the figures of a metric, one for each of these panels, on one scale; without those that have no line."""
+    """Return a figure of a metric for each of these panels that has a line, all on one scale."""
     within = _range(spread, panels, metric) if len(panels) > 1 else ()
     drawn = []
     for panel, title in zip(panels, titles, strict=False):
@@ -116,7 +116,7 @@ def _panels(
 
 
 def _line(arm: str, colour: int, part: Any) -> Series:
-    """Return the line of an arm: the mean of `part` (mean, min and max by step) with its range, thinned out."""
+    """Return the line of an arm from `part`, its mean, min and max by step; of many steps it takes every n-th."""
     part = part.iloc[:: max(1, math.ceil(len(part) / STEPS))]
     return Series(
         arm, colour, list(part.index), list(part["mean"]), list(part["min"]), list(part["max"])
@@ -124,7 +124,7 @@ def _line(arm: str, colour: int, part: Any) -> Series:
 
 
 def _range(spread: Spread, panels: Sequence[str], metric: str) -> list[float]:
-    """Return the least and the largest value over these panels, so that they compare; empty without a finite one."""
+    """Return the least and the largest value of a metric over these panels; empty without a finite value."""
     ends = [
         (part[metric, "min"].min(), part[metric, "max"].max())
         for (panel, _), part in spread.items()

@@ -20,7 +20,7 @@ from contrasweep.storage.records import LOG
 from contrasweep.storage.study_document import StudyDocument
 
 Variables = Mapping[str, Any]
-"""What a template shows, by the names that it uses; empty: the page has no such section."""
+"""What a template shows, by the names of its variables; empty: the page has no such section."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,12 @@ class TrialData:
     """The data of figures on a study's trials; only `frame` and `document` are required.
 
     `frame` has one row a trial: trial_id, arm, the axes, fold, seed, status, metrics, seconds, gpu_memory_gib, and
-    where known error (traceback).
+    where it is known error (the traceback).
     """
 
     frame: pd.DataFrame
     document: StudyDocument  # with the metric of the report
-    names: DisplayNames = (
-        NONE  # what is shown in place of declared names; settings that were searched keep theirs
-    )
+    names: DisplayNames = NONE  # settings that were searched are shown by their declared names
     curves: pd.DataFrame | None = None  # trial_id, step, metrics; of a search's trials too
     search: pd.DataFrame | None = None  # as `results.search.search_frame` has it
     importance: pd.DataFrame | None = None  # as `results.search.importance` has it
@@ -63,7 +61,7 @@ class TrialData:
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """Finished trials: a row each, with the labels of their axes and the metric as `value`."""
+        """The rows of `frame` of finished trials, with labels in the axes and the metric as `value`, which all have."""
         frame = self.frame[self.frame["status"].isin(COUNTING)]
         values = (
             frame[self.metric].astype("float64")
@@ -76,56 +74,54 @@ class TrialData:
         return named[named["value"].notna()]
 
     def colour(self, arm: str) -> int:
-        """The number of an arm's colour, the same in every drawing: its place among `arms`."""
+        """Return the number of an arm's colour, the same in every drawing: its place among `arms`."""
         return self.arms.index(arm)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportData(TrialData):
-    """Everything that a report shows: the trials, the table with its verdicts, and what is said beside them."""
+    """Everything that a report shows: the trials, the table with its verdicts, and what is said beside them.
+
+    `of_sweep` has a row for each trial of a sweep: phase, searched settings, and the columns of `frame`; None for a
+    grid. `images` are figures of trials, as (trial id, caption, PNG in base64). `code` has a row for each code that
+    made trials: digest, number of trials, commit.
+    """
 
     table: Table
-    overall: Table | None = None  # the arms over all axes; None where the table is that already
-    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> MLflow run
-    of_sweep: pd.DataFrame | None = (
-        None  # all trials of a sweep: phase, searched settings, and what `frame` has
-    )
-    images: list[tuple[str, str, str]] = field(
-        default_factory=list
-    )  # figures of trials: id, caption, PNG in base64
+    overall: Table | None = None  # the arms over all axes; None where `table` is that already
+    links: Mapping[str, str] = field(default_factory=dict)  # trial id -> address of its MLflow run
+    of_sweep: pd.DataFrame | None = None
+    images: list[tuple[str, str, str]] = field(default_factory=list)
     search_notes: SearchNotes = field(default_factory=SearchNotes)
-    advice: Advice | None = None  # what would decide what is undecided
-    study_link: str = ""
+    advice: Advice | None = None  # what would decide the undecided comparisons
+    study_link: str = ""  # the address of the study in MLflow
     storage: str = ""  # where the study lies, for the commands that a report names
     notes: Sequence[str] = ()  # what people wrote, and the command that shows a warning
-    served: str = ""  # the command that serves the pages behind `links`; empty where a server does
-    code: Sequence[
-        Sequence[str]
-    ] = ()  # one row for each code that made trials: digest, trials, commit
-    archived: int = 0  # trials that were archived
+    served: str = ""  # the command that serves the pages behind `links`; "" where a server does
+    code: Sequence[Sequence[str]] = ()
+    archived: int = 0  # how many trials were archived
 
     def log_command(self, trial_id: str) -> str:
-        """The command that prints what a trial printed; "" where the storage is not known."""
-        return (
-            command_line("logs", self.document.name, trial_id, storage=self.storage)
-            if self.storage
-            else ""
-        )
+        """Return the command that shows a trial's log; "" where the storage is not known."""
+        if not self.storage:
+            return ""
+        return command_line("logs", self.document.name, trial_id, storage=self.storage)
 
     def log_link(self, trial_id: str) -> str:
-        """The address of a trial's log as `file://...`; "" where the storage is no folder of this machine."""
+        """Return the address of a trial's log as `file://...`; "" where the storage is no folder of this machine."""
         if not self.storage.startswith("/"):
             return ""
         return f"{Path(self.storage).as_uri()}/{self.document.name}/trials/{trial_id}/{LOG}"
 
     @cached_property
     def answers(self) -> list[Answer]:
-        """The verdicts of the study, then what is exploratory beside them."""
-        # Those of both tables, unless the shown one was told the study's verdicts: these then stand in their place.
-        tables = [*([self.overall] if self.overall else []), self.table]
+        """The verdicts of the study, then the exploratory comparisons."""
+        # The comparisons of both tables. Where the shown table has the study's verdicts as a given answer, this takes
+        # the place of those with verdicts.
         answers = [
             Answer(t.pairs, self.document.question if t.decisive else None, t.pooled, self.names)
-            for t in tables
+            for t in (self.overall, self.table)
+            if t is not None
         ]
         if self.table.given_answer is not None:
             answers = [self.table.answer, *(answer for answer in answers if not answer.decisive)]

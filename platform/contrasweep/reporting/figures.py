@@ -24,7 +24,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Dots:
-    """Single points (x, y) in one colour, with the text of `titles` that a pointer shows over each."""
+    """Single points (x, y) in one colour; a pointer over a point shows its text in `titles`."""
 
     name: str
     colour: int
@@ -37,8 +37,8 @@ class Dots:
 class Lines:
     """Lines with bands, and points.
 
-    `x_names` makes x a category (position i is `x_names[i]`), `log_x` logarithmic; `whole_x` keeps fractions off its
-    ticks. `y_within` are values that the scale holds too, for charts of one scale.
+    With `x_names` x is a category: position i is `x_names[i]`. With `log_x` it is logarithmic, and with `whole_x` its
+    ticks have no fractions. `y_within` are further values that the scale of y must hold, so that charts share a scale.
     """
 
     series: Sequence[Series]
@@ -53,9 +53,9 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bars:
-    """Horizontal bars: `names` above them, `texts` with `notes` at their ends.
+    """Horizontal bars: each has its name above it, its text and note at its end, and a line at the value of its mark.
 
-    `marks` are values that are marked beside each bar.
+    All sequences have one entry for each bar; `notes`, `colours` and `marks` may be empty.
     """
 
     title: str
@@ -83,29 +83,25 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     """Return round numbers from `low` to `high`, at most 6 of them; with `whole` no fractions."""
     if not high > low:
         return [low]
-    # The least step of 1, 2, 2.5 or 5 times a power of 10 that makes five parts or fewer, and its multiples.
-    raw = max((high - low) / 5, 1.0 if whole else 0.0)
-    size = 10 ** math.floor(math.log10(raw))
-    step = next(
-        size * m
-        for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10))
-        if size * m >= raw * (1 - 1e-9)
-    )
+    # The smallest round step that makes at most five parts: a factor times a power of 10.
+    smallest = max((high - low) / 5, 1.0 if whole else 0.0)
+    power = 10 ** math.floor(math.log10(smallest))
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = min(power * f for f in factors if power * f >= smallest * (1 - 1e-9))
+    # Its multiples from `low` to `high`, both included up to rounding.
     first = math.ceil(low / step - 1e-9)
     return [round(step * i, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high` (both above 0) for a logarithmic scale: 1, 2, 5, 10, or powers of 10 alone."""
-    # As many of them in each decade as make no more than six marks.
+    """Return round numbers from `low` to `high` (both above 0) for a logarithmic scale.
+
+    They are 1, 2 and 5, or 1 and 3, or only 1, times powers of 10: the first of these that makes at most six.
+    """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        marks = [
-            round(m * 10.0**d, 12)
-            for d in decades
-            for m in digits
-            if low * (1 - 1e-9) <= m * 10.0**d <= high * (1 + 1e-9)
-        ]
+        numbers = [digit * 10.0**decade for decade in decades for digit in digits]
+        marks = [round(n, 12) for n in numbers if low * (1 - 1e-9) <= n <= high * (1 + 1e-9)]
         if len(marks) <= 6:
             break
     return marks if len(marks) > 1 else [low, high]

@@ -9,7 +9,7 @@ from contrasweep.reporting.svg import draw
 from contrasweep.results.rendering import templates
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""A cell of text that begins so is computed by Excel, LibreOffice and Google Sheets when the file is opened."""
+"""Excel, LibreOffice and Google Sheets compute a cell of text that begins with any of these."""
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -34,7 +34,7 @@ def inert_cell(value: Any) -> Any:
 
 
 def render_template(name: str, /, **context: Any) -> Markup:
-    """Return the template `name` of the report, or where it has none of the results, filled with these values."""
+    """Return the template `name`, filled with these values: that of the report, or without one that of the results."""
     environment = templates("contrasweep.reporting", "contrasweep.results")
     environment.filters["drawn"] = draw
     return Markup(environment.get_template(name).render(context))  # its parts are escaped

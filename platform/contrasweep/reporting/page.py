@@ -23,9 +23,9 @@ from contrasweep.results.answer import Answer
 from contrasweep.storage.record import Phase, Status
 
 MAX_CAUSES = 20
-"""Groups of failures that are shown."""
+"""The most groups of failures that are shown."""
 MAX_SENTENCES = 6
-"""Verdicts that are told as sentences where there are many."""
+"""How many verdicts are told as sentences where there are many."""
 
 
 @dataclass(frozen=True)
@@ -38,27 +38,26 @@ class Section:
 
 
 def html_report(data: ReportData, *, written: datetime | None = None) -> str:
-    """Return the report of a study as one HTML document, which asks nothing of any other file or host.
+    """Return the report of a study as one HTML document, which needs no other file and no network.
 
     It says when it was `written` (default: now).
     """
-    document = data.document
+    # A section whose function returns nothing is left out.
     sections = []
-    for key, (title, show) in SECTIONS.items():
-        context = show(data)
-        if context:  # a section that is given nothing is left out
-            sections.append(Section(key, title, render_template(f"sections/{key}.html", **context)))
+    for key, (title, variables_of) in SECTIONS.items():
+        variables = variables_of(data)
+        if variables:
+            body = render_template(f"sections/{key}.html", **variables)
+            sections.append(Section(key, title, body))
+    document = data.document
+    trials = data.frame if data.of_sweep is None else data.of_sweep
     return render_template(
         "page.html",
         name=document.name,
         description=document.description,
         summary=_summary(data),
         notes=data.notes,
-        counts=list(
-            (data.frame if data.of_sweep is None else data.of_sweep)["status"]
-            .value_counts()
-            .items()
-        ),
+        counts=list(trials["status"].value_counts().items()),
         tones=TONES,
         datasets=sorted({(dataset.name, dataset.synthetic) for dataset in document.datasets}),
         study_link=data.study_link,
@@ -81,17 +80,17 @@ def _summary(data: ReportData) -> str:
 
 
 def _answer(data: ReportData) -> Variables:
-    """Return the verdicts in words, then what is exploratory."""
+    """Return the verdicts in words, then the exploratory comparisons."""
     answers = [answer for answer in data.answers if answer.pairs]
     return {
         "names": data.names,
-        "groups": [_said(answer) for answer in answers],
+        "groups": [_group(answer) for answer in answers],
         "notes": answers[0].notes if answers else [],
     }
 
 
-def _said(answer: Answer) -> Variables:
-    """Return the leading verdicts; where there are many, the rest are rows, as exploratory results are."""
+def _group(answer: Answer) -> Variables:
+    """Return the leading comparisons of an answer; `rows` has all where they are many or exploratory."""
     pairs = answer.pairs
     few = len(pairs) <= MAX_SENTENCES + 2
     return {
@@ -125,53 +124,49 @@ def _search(data: ReportData) -> Variables:
 def _failures(data: ReportData) -> Variables:
     """Return failed trials, grouped by the last line of the traceback, with one whole traceback for each group.
 
-    The largest groups come first; `omitted` counts those beyond `MAX_CAUSES`, below 0 where there are none.
+    The largest groups come first; `omitted` counts the groups beyond `MAX_CAUSES`, below 0 where there are none.
     """
-    lost = data.frame[
-        data.frame["status"].isin(
-            [status for status in Status if status.failed or status.infeasible]
-        )
-    ]
-    if lost.empty:
+    statuses = [status for status in Status if status.failed or status.infeasible]
+    failed = data.frame[data.frame["status"].isin(statuses)]
+    if failed.empty:
         return {}
-    errors = (
-        lost["error"].fillna("").astype(str) if "error" in lost else pd.Series("", index=lost.index)
-    )
-    words = lost["cause"] if "cause" in lost else pd.Series(None, index=lost.index, dtype=object)
-    # The kind of the cause before the line; without a traceback, the status.
-    causes = [
-        (f"{cause}: " if isinstance(cause, str) else "")
-        + (error.strip() or str(status)).splitlines()[-1]
-        for error, status, cause in zip(errors, lost["status"], words, strict=True)
-    ]
+    # A frame may lack the columns of tracebacks and of causes.
+    nothing = pd.Series(None, index=failed.index, dtype=object)
+    errors = failed.get("error", nothing).fillna("").astype(str)
+    causes = failed.get("cause", nothing)
+    # The group of a trial: the word for its cause, and the last line of its traceback or without one its status.
+    lines = []
+    for error, status, cause in zip(errors, failed["status"], causes, strict=True):
+        last_line = (error.strip() or str(status)).splitlines()[-1]
+        lines.append(f"{cause}: {last_line}" if isinstance(cause, str) else last_line)
     groups = sorted(
-        lost.assign(cause=causes, error=errors).groupby("cause"), key=lambda item: -len(item[1])
+        failed.assign(cause=lines, error=errors).groupby("cause"), key=lambda item: -len(item[1])
     )
-    failures = [
-        {
-            "count": len(part),
-            "cause": str(cause)[:300],
-            "arms": ", ".join(
-                f"{data.names(str(arm))} ({n})" for arm, n in part["arm"].value_counts().items()
-            ),
-            "trials": ", ".join(map(str, part["trial_id"].head(8)))
-            + (" …" if len(part) > 8 else ""),
-            "traceback": part["error"].iloc[0][-4000:].strip("\n"),
-            "log": data.log_command(str(part["trial_id"].iloc[0])),
-            "link": data.log_link(str(part["trial_id"].iloc[0])),
-        }
-        for cause, part in groups[:MAX_CAUSES]
-    ]
+    failures = []
+    for line, part in groups[:MAX_CAUSES]:
+        trial_ids = list(map(str, part["trial_id"]))
+        arms = part["arm"].value_counts().items()
+        failures.append(
+            {
+                "count": len(part),
+                "cause": str(line)[:300],
+                "arms": ", ".join(f"{data.names(str(arm))} ({n})" for arm, n in arms),
+                "trials": ", ".join(trial_ids[:8]) + (" …" if len(trial_ids) > 8 else ""),
+                "traceback": part["error"].iloc[0][-4000:].strip("\n"),
+                "log": data.log_command(trial_ids[0]),
+                "link": data.log_link(trial_ids[0]),
+            }
+        )
     return {"failures": failures, "omitted": len(groups) - MAX_CAUSES}
 
 
 def _again(data: ReportData) -> Variables:
-    """Return what runs the study again as it was: commands, data, versions of packages and code, by their digests."""
+    """Return what runs the study again as it was: commands, data and code by their digests, versions of packages."""
     document = data.document
-    datasets = [
-        [dataset.name + " (synthetic)" * dataset.synthetic, dataset.digest or "–"]
-        for dataset in document.datasets
-    ]
+    datasets = []
+    for dataset in document.datasets:
+        synthetic = " (synthetic)" if dataset.synthetic else ""
+        datasets.append([f"{dataset.name}{synthetic}", dataset.digest or "–"])
     content = {
         "commands": list(document.commands),
         "plan_digest": document.plan_digest,
@@ -204,4 +199,4 @@ SECTIONS: Mapping[str, tuple[str, Callable[[ReportData], Variables]]] = {
     ),
     "again": ("To run it again", _again),
 }
-"""By the key of a section (its address, its template): its heading, and what its template is given."""
+"""Key of a section (its address, its template) -> its heading, and the function that gives its template's variables."""

@@ -16,11 +16,11 @@ IMPORTANCE = "Importance of each setting (PED-ANOVA), and what shuffled scores w
 
 @dataclass(frozen=True)
 class SearchNotes:
-    """The notes on a search in a report; tables have a head and rows.
+    """The notes on a search in a report; each is empty for a study without a search.
 
-    `costs` has a line an arm: what its search has cost beside its budget. `best` has one row an arm: its best settings,
-    their score in the search, and the confirmed one with interval. `importance` has one row an arm and setting. Each is
-    empty for a study without a search.
+    `costs` has a line an arm: what its search has cost beside its budget. `best` is a table with a head and one row an
+    arm: its best settings, their score in the search, and the confirmed mean with its interval. `importance` is a table
+    with a head and one row an arm and setting.
     """
 
     costs: tuple[str, ...] = ()
@@ -56,12 +56,12 @@ def search_notes(results: Results) -> SearchNotes:
 
 
 def _named(rows: tuple[tuple[str, ...], ...], names: DisplayNames) -> tuple[tuple[str, ...], ...]:
-    """Rows whose words are shown by their display names."""
+    """Return the rows with the display name of each word that has one."""
     return tuple(tuple(map(names, row)) for row in rows)
 
 
 def _importance(frame: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
-    """Return a head, and one row for each arm and setting: its share, the share of noise, and the conclusion."""
+    """Return a table with a head and a row for each arm and setting: its share, the share of noise, and the verdict."""
     rows = []
     for row in frame.to_dict("records"):
         noise = f"up to {percent(row['noise'])}" if np.isfinite(row["noise"]) else "–"
@@ -84,7 +84,7 @@ def percent(share: Any) -> str:
 
 
 def _best(results: Results) -> tuple[tuple[str, ...], ...]:
-    """A head and one row an arm: settings, trials, score in the search, and the confirmed mean with its interval."""
+    """Return a table with a head and a row an arm: settings, trained configurations, score, and the confirmed mean."""
     entries = results.best_settings
     names = list(dict.fromkeys(name for entry in entries for name in entry.settings))
     rows = [
@@ -114,7 +114,7 @@ def _interval(mean: float, low: float | None, high: float | None) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a value in few letters: a number in four digits, "" for NaN, a list or mapping as JSON."""
+    """Return a value as short text: a float in four digits, "" for NaN, a list or mapping as JSON."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.4g}"
     return canonical.dumps(value) if isinstance(value, list | dict) else str(value)

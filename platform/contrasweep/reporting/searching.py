@@ -13,36 +13,37 @@ from contrasweep.storage.record import Status
 
 
 def slice_figures(data: TrialData) -> list[Figure]:
-    """Return the metric over each searched setting, one point a configuration that no pruner stopped."""
+    """Return a figure of the metric over each searched setting, with a point for each configuration.
+
+    Configurations that a pruner stopped are left out, and settings with a single value.
+    """
     search = data.search
     figures = []
     if search is None or search.empty:
         return []
-    # A score of a pruned configuration is of fewer steps than those of the others.
+    # The score of a pruned configuration is after fewer steps than the scores of the others.
     pruned = search["status"].isin([status.value for status in Status if status.stopped_early])
     whole = search[search["value"].notna() & ~pruned]
     left_out = len(search) - len(whole)
-    caption = "One point a configuration of the search." + (
-        f" {left_out} that were pruned or have no score are left out." if left_out else ""
-    )
+    caption = "One point a configuration of the search."
+    if left_out:
+        caption += f" {left_out} that were pruned or have no score are left out."
     for name in settings(search):
         numbers = pd.to_numeric(whole[name], errors="coerce")
-        # Settings that are no numbers stand side by side, the points of one spread a little.
+        # Values that are no numbers stand side by side, and the points of one value are spread at random.
         words = [] if numbers.notna().any() else [*map(str, dict.fromkeys(whole[name].dropna()))]
         rng = np.random.default_rng(0)
-        # A set of dots for each arm, and over each dot the arm, the setting's value and the metric.
+        # The dots of each arm; over a dot stand the arm, the setting's value and the metric.
         dots = []
         for arm in data.arms:
             part = whole[(whole["arm"] == arm) & whole[name].notna()].head(POINTS)
-            x = (
-                [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
-                if words
-                else numbers[part.index]
-            )
-            titles = [
-                f"{data.names(arm)}, {name} {short(a) if isinstance(a, int | float) else a}: {short(b)}"
-                for a, b in zip(part[name], part["value"], strict=True)
-            ]
+            x = list(numbers[part.index])
+            if words:
+                x = [words.index(str(v)) + rng.uniform(-0.15, 0.15) for v in part[name]]
+            titles = []
+            for value, score in zip(part[name], part["value"], strict=True):
+                shown = short(value) if isinstance(value, int | float) else value
+                titles.append(f"{data.names(arm)}, {name} {shown}: {short(score)}")
             dots.append(
                 Dots(
                     data.names(arm),
@@ -52,7 +53,6 @@ def slice_figures(data: TrialData) -> list[Figure]:
                     titles,
                 )
             )
-        # Of a setting that has one value only there is nothing to see.
         if whole[name].astype(str).nunique() > 1:
             chart = Lines(
                 [],
@@ -67,15 +67,16 @@ def slice_figures(data: TrialData) -> list[Figure]:
 
 
 def importance_figures(data: TrialData) -> list[Figure]:
-    """Return figures of the importance of each searched setting, by arm, beside the level of noise."""
+    """Return a figure for each arm: the importance of each searched setting, beside the level of noise."""
     if data.importance is None or data.importance.empty:
         return []
-    # Arms in the order of the study, and of each the most important setting first.
+    # Arms in the order of the study; the most important setting of an arm first.
     ordered = data.importance.sort_values("share", ascending=False, kind="stable")
-    parts = {str(arm): part for arm, part in ordered.groupby("arm", sort=False)}
     figures = []
-    for arm in filter(parts.__contains__, data.arms):
-        part = parts[arm]
+    for arm in data.arms:
+        part = ordered[ordered["arm"].astype(str) == arm]
+        if part.empty:
+            continue
         chart = Bars(
             f"importance, {data.names(arm)}",
             list(part["setting"]),
@@ -97,9 +98,10 @@ def importance_figures(data: TrialData) -> list[Figure]:
 
 
 def logarithmic(data: TrialData, name: str, numbers: "pd.Series[float]") -> bool:
-    """Return whether a setting's scale is logarithmic: by its space or, where none declares it, by its span.
+    """Return whether the scale of a setting is logarithmic: as its search space says or, without one, by its span.
 
-    Never for a setting with a value of 0 or below. `numbers` are its values, NaN where there is none.
+    `numbers` are the values of the setting, NaN where there is none. A value of 0 or below has no logarithm: the scale
+    is then not logarithmic.
     """
     spaces = [data.document.space(arm).get(name) for arm in data.document.arms]
     declared = [bool(space.get("log")) for space in spaces if isinstance(space, dict)]

@@ -6,13 +6,13 @@ from contrasweep.reporting.data import ReportData
 from contrasweep.reporting.figures import Dots, Figure, Lines, Series, short
 
 POINTS = 1500
-"""Points of an arm that a figure has at most."""
+"""The most points of an arm in a figure."""
 
 
 def slices(data: ReportData) -> list[Figure]:
-    """Return the metric along every axis, one line an arm: lines that are not parallel are an interaction.
+    """Return a figure of the metric along each axis, one line an arm: lines that are not parallel are an interaction.
 
-    By arm alone where no axis has two values; empty without axes and finished trials.
+    Where no axis has two values there is one figure, of the metric by arm; none without axes and finished trials.
     """
     if not data.axes:
         return [_replicates(data)] if len(data.done) else []
@@ -31,23 +31,21 @@ def _slice(data: ReportData, axis: str) -> Lines:
     """Return the chart of the metric along one axis, whose values stand side by side."""
     names = list(dict.fromkeys(data.done[axis]))
     series = []
-    # Arms stand a little beside each other, so that their bars do not hide one another.
+    # Arms are shifted a little, so that their bars do not hide one another.
     shift = np.linspace(-0.16, 0.16, max(2, len(data.arms)))
     for i, arm in enumerate(data.arms):
-        part = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
-        mean = part.mean()
-        low = part.quantile(0.1)
-        high = part.quantile(0.9)
-        at = [n for n in names if n in mean.index]
-        x = [names.index(n) + float(shift[i]) for n in at]
+        # By value of the axis, the values of the arm's trials; an arm may lack values of the axis.
+        values = data.done[data.done["arm"] == arm].groupby(axis, sort=False)["value"]
+        mean = values.mean()
+        present = [name for name in names if name in mean.index]
         series.append(
             Series(
                 data.names(arm),
                 i,
-                x,
-                list(mean[at]),
-                list(low[at]),
-                list(high[at]),
+                [names.index(name) + float(shift[i]) for name in present],
+                list(mean[present]),
+                list(values.quantile(0.1)[present]),
+                list(values.quantile(0.9)[present]),
                 dots=True,
                 bars=True,
             )
@@ -57,8 +55,8 @@ def _slice(data: ReportData, axis: str) -> Lines:
 
 
 def _replicates(data: ReportData) -> Figure:
-    """Return every finished trial as a dot, by arm, with the arm's mean and interval."""
-    # Dots of an arm are spread at random around its place.
+    """Return a figure with every finished trial as a dot, by arm, and the arm's mean and interval."""
+    # The dots of an arm are spread at random around its place.
     rng = np.random.default_rng(0)
     dots = []
     named = data.names
@@ -77,14 +75,16 @@ def _replicates(data: ReportData) -> Figure:
                 titles,
             )
         )
-    # The arms' cells in the table without axes, whose rows are the arms and which has no columns.
+    # The means: cells of the table without axes, whose rows are the arms and which has no columns.
     table = data.overall or data.table
     cells = {row[-1]: table.cells.get((row, ())) for row in table.rows}
-    series = [
-        Series(named(arm), i, [i], [c.mean], [c.low or 0.0], [c.high or 0.0], dots=True, bars=True)
-        for i, arm in enumerate(data.arms)
-        if (c := cells.get(arm)) and c.mean is not None
-    ]
+    series = []
+    for i, arm in enumerate(data.arms):
+        cell = cells.get(arm)
+        if cell and cell.mean is not None:
+            low = [cell.low or 0.0]
+            high = [cell.high or 0.0]
+            series.append(Series(named(arm), i, [i], [cell.mean], low, high, dots=True, bars=True))
     chart = Lines(
         series, dots, x_label="arm", y_label=named(data.metric), x_names=list(map(named, data.arms))
     )

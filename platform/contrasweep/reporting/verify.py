@@ -31,7 +31,7 @@ Entries = dict[str, Any]
 
 
 def main(words: list[str]) -> int:
-    """Check the bundle that `words` name and print what differs.
+    """Check the bundle that the arguments `words` name, and print what differs.
 
     Return the exit status: 0 where all agrees, 1 where something differs or the file is no bundle, 2 for other words.
     """
@@ -41,10 +41,10 @@ def main(words: list[str]) -> int:
     try:
         data = Path(words[0]).read_bytes()
         differing, checked = verify(data)
-    except Exception as error:  # whatever is in the file, it is then no bundle
+    except Exception as error:  # a file that cannot be read to its end is no bundle
         print(ascii(f"this is no bundle: {type(error).__name__}: {error}")[1:-1][:300])
         return 1
-    # Texts of a bundle are not trusted: `ascii` leaves nothing that a terminal obeys; its quotes are cut off.
+    # Texts of a bundle are not trusted: `ascii` leaves nothing that a terminal would obey. Its quotes are cut off.
     for line in differing:
         print(ascii(f"differs: {line}")[1:-1][:300])
     print(", ".join(f"{what}: {count}" for what, count in checked.items()))
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
 
 def verify(data: bytes) -> tuple[list[str], Counter[str]]:
     """Return a line for all that differs within a bundle, and how much was recomputed, by its kind."""
-    # Every file is in the metadata, with its size and digest.
+    # Every file must be in the metadata, with its size and digest, and in its list of parts.
     files = read(data)
     differing = []
     graph = json.loads(files[METADATA])["@graph"]
@@ -71,30 +71,31 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
         elif listed[name]["sha256"] != hashlib.sha256(files[name]).hexdigest():
             differing.append(f"{name}: its digest is another one than the metadata says")
 
-    # Records and codes are what their own headers and names say.
+    # Records and codes must have the content whose digest is in their header, and that their names stand for.
     records: Entries = {}
     codes: Entries = {}
     for name, content in files.items():
         if name.startswith(("records/", "code/")) and name.endswith(".json"):
             header = HEADER.match(content)
-            if (
-                header is None
-                or hashlib.sha256(content[header.end() :]).hexdigest() != header[1].decode()
-            ):
+            body = content[header.end() :] if header else content
+            if header is None or hashlib.sha256(body).hexdigest() != header[1].decode():
                 differing.append(f"{name}: its digest is not that of its content")
-            value = json.loads(b"{" + content[header.end() :] if header else content)
-            (records if name.startswith("records/") else codes)[Path(name).stem] = value
+            value = json.loads(b"{" + body if header else body)
+            entries = records if name.startswith("records/") else codes
+            entries[Path(name).stem] = value
     for trial_id, record in records.items():
         if id_of(record) != trial_id or record["trial_id"] != trial_id:
             differing.append(
                 f"records/{trial_id}: its settings, data, fold and seed are those of trial {id_of(record)}"
             )
-        if (code := record["code"]["digest"]) and code not in codes:
+        code = record["code"]["digest"]
+        if code and code not in codes:
             differing.append(f"records/{trial_id}: its code {code} is not in the bundle")
-    for digest, code in codes.items():
-        lines = "\n".join(f"{name} {code['modules'][name]}" for name in sorted(code["modules"]))
+    for digest, entry in codes.items():
+        lines = "\n".join(f"{name} {text}" for name, text in sorted(entry["modules"].items()))
         if hashlib.sha256(lines.encode()).hexdigest()[:16] != digest:
             differing.append(f"code/{digest}: its modules have another digest")
+    # The table must say what the records say.
     report = json.loads(files["table.json"])
     plan = json.loads(files["plan.json"])
     counted = Counter({"files": len(files), "records": len(records), "codes": len(codes)})
@@ -102,12 +103,18 @@ def verify(data: bytes) -> tuple[list[str], Counter[str]]:
 
 
 def read(data: bytes) -> dict[str, bytes]:
-    """Return name -> content of the files of a zip file, within bounds; ValueError for a name that leaves a folder."""
+    """Return name -> content of the files of a zip file.
+
+    Raises `ValueError` for a zip that is too large or compressed, and for a name that is there twice or that leaves the
+    folder.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()
         if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_BYTES:
             raise ValueError("it holds too much")
-        if any(entry.compress_type for entry in entries):  # it could unpack to more than it says
+        if any(
+            entry.compress_type for entry in entries
+        ):  # such a file could unpack to more than its stated size
             raise ValueError("its files are compressed")
         names = [entry.filename for entry in entries]
         for name in names:
@@ -123,7 +130,7 @@ def read(data: bytes) -> dict[str, bytes]:
 
 
 def id_of(record: Entries) -> str:
-    """Return the id of a trial from what a record says of it: a digest of all that changes its result."""
+    """Return the id of the trial of a record: the digest of all that changes its result."""
     start = record.get("start")
     parts = [dumps(record["arm"]), dumps(record["trainable"]), dumps(record["data"]["digest"])]
     parts += [dumps(record["fold"]), dumps(record["seed"]), dumps(record["config"])]
@@ -137,7 +144,7 @@ def dumps(value: Any) -> str:
 
 
 def whole(value: Any) -> Any:
-    """Return a value whose floats without a fraction are integers, up to 2^53, from where floats skip integers."""
+    """Return a value in which floats without a fraction are integers, up to 2^53; beyond, floats skip integers."""
     if isinstance(value, dict):
         return {key: whole(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -149,94 +156,116 @@ def whole(value: Any) -> Any:
     )
 
 
-def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> list[str]:
-    """Return what the table says otherwise than the records; add to `counted` how much was recomputed."""
-    differing: list[str] = []
+class Check:
+    """Compares what the table states with what the records say.
 
-    def check(place: str, what: str, stated: Any, computed: Any) -> None:
-        """Count a number, and note it where the table states another one than was computed."""
-        counted[what] += 1
+    Attributes:
+        records: The records by trial id.
+        counted: How much was compared, by its kind.
+        differing: A line for each number that differs.
+    """
+
+    def __init__(self, records: Entries, counted: Counter[str]) -> None:
+        self.records = records
+        self.counted = counted
+        self.differing: list[str] = []
+
+    def __call__(self, place: str, what: str, stated: Any, computed: Any) -> None:
+        """Count a number of the kind `what`, and note it where the table states another one than was computed."""
+        self.counted[what] += 1
         if not near(stated, computed):
-            differing.append(f"table.json, {place}: {what} {stated!r}, by the records {computed!r}")
+            self.differing.append(
+                f"table.json, {place}: {what} {stated!r}, by the records {computed!r}"
+            )
 
-    def value(trial_id: str, metric: str) -> float | None:
-        """Return a trial's value where it counts: it is done, and its value is finite; else None."""
-        record = records.get(trial_id)
+    def value(self, trial_id: str, metric: str) -> float | None:
+        """Return a trial's value where it counts: the trial is done, and its value is finite; else None."""
+        record = self.records.get(trial_id)
         found = measured(record, metric) if record and record["status"] in COUNTING else None
         return found if found is not None and math.isfinite(found) else None
 
-    # Each trial.
+
+def table(report: Any, plan: Any, records: Entries, counted: Counter[str]) -> list[str]:
+    """Return a line for each number of the table that differs from the records; add to `counted` what was compared."""
+    check = Check(records, counted)
     for row in report["rows"]:
         record = records.get(row["trial_id"])
         for metric, stated in row["metrics"].items():
             check(row["trial_id"], "values", stated, measured(record, metric) if record else None)
         check(row["trial_id"], "statuses", row["status"], record["status"] if record else None)
-    # Each cell: the trials that the plan has there, and the mean of those that are done.
     for cell in report["table"]:
-        place = ", ".join(map(str, cell["factors"].values())) or "all"
-        known = [v for i in cell["trial_ids"] if (v := value(i, cell["metric"])) is not None]
-        check(place, "counts", cell["n"], len(known))
-        check(place, "counts", cell["planned"], len(cell["trial_ids"]))
-        check(place, "means", cell["mean"], mean(known))
-        check(place, "extremes", cell["min"], min(known, default=None))
-        check(place, "extremes", cell["max"], max(known, default=None))
-        planned = {
-            row["trial_id"]
-            for row in plan
-            if {**row["axes"], "arm": row["arm"]}.items() >= cell["factors"].items()
-        }
-        check(place, "planned trials", sorted(cell["trial_ids"]), sorted(planned))
-    # Each comparison.
+        check_cell(cell, plan, check)
     for pair in report["comparisons"]:
-        place = f"{pair['a']} against {pair['b']}"
-        # Arm -> (fold, seed, the cell that it averages over) -> trial, as the plan has them.
-        trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
-        for row in plan:
-            if (
-                row["arm"] in trials
-                and {**row["axes"], "arm": row["arm"]}.items() >= pair["context"].items()
-            ):
-                cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
-                trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
-        # What both arms are planned for, with the trial of each.
-        both = [
-            (key, *(side[key] for side in trials.values()))
-            for key in set.intersection(*map(set, trials.values()))
-        ]
-        if pair["scope"] == ITEMS and any(
-            records[i]["items"] for _, *ids in both for i in ids if i in records
-        ):
-            counted["comparisons not recomputed"] += 1  # the scores of test items are not here
-            continue
-        # The difference of each replicate is the mean over its cells; one that lacks a cell is left out.
-        units: dict[Any, list[float]] = {}
-        for (fold, seed, _), *ids in both:
-            a, b = (value(trial_id, pair["metric"]) for trial_id in ids)
-            if a is not None and b is not None:
-                units.setdefault((fold, seed), []).append(a - b)
-        # Seeds of a fold are averaged; on one split each seed is a replicate of its own.
-        most = max(map(len, units.values()), default=0)
-        folds: dict[Any, list[float]] = {}
-        for (fold, seed), cells in units.items():
-            if len(cells) == most:
-                folds.setdefault(f"seed {seed}" if fold is None else fold, []).append(
-                    math.fsum(cells) / most
-                )
-        differences = [math.fsum(values) / len(values) for values in folds.values()]
-        gaps = sum(map(len, units.values())) < len(both)
-        check(place, "differences", pair["difference"], mean(differences))
-        check(place, "counts", pair["n"], len(differences))
-        check(place, "gaps", any(pair[name] for name in GAPS), gaps)
-        p = None if gaps or len(differences) < 2 else p_value(pair, differences)
-        if p is None:
-            counted["p not recomputed"] += 1
-        else:
-            check(place, "p", pair["raw_p"], p)
-    return differing
+        check_comparison(pair, plan, check)
+    return check.differing
+
+
+def check_cell(cell: Any, plan: Any, check: Check) -> None:
+    """Compare a cell with the trials that the plan has there, and with the mean of those that are done."""
+    place = ", ".join(map(str, cell["factors"].values())) or "all"
+    values = [check.value(trial_id, cell["metric"]) for trial_id in cell["trial_ids"]]
+    known = [value for value in values if value is not None]
+    check(place, "counts", cell["n"], len(known))
+    check(place, "counts", cell["planned"], len(values))
+    check(place, "means", cell["mean"], mean(known))
+    check(place, "extremes", cell["min"], min(known, default=None))
+    check(place, "extremes", cell["max"], max(known, default=None))
+    planned = {row["trial_id"] for row in plan if is_at(row, cell["factors"])}
+    check(place, "planned trials", sorted(cell["trial_ids"]), sorted(planned))
+
+
+def is_at(row: Any, factors: Any) -> bool:
+    """Whether a trial of the plan has these values of the arm and the axes."""
+    return bool({**row["axes"], "arm": row["arm"]}.items() >= factors.items())
+
+
+def check_comparison(pair: Any, plan: Any, check: Check) -> None:
+    """Compare the difference, the counts and the p of a comparison with the trials that the plan has of both arms."""
+    place = f"{pair['a']} against {pair['b']}"
+    # Arm -> (fold, seed, the cell that is averaged over) -> trial, as the plan has them.
+    trials: dict[str, dict[Any, str]] = {pair["a"]: {}, pair["b"]: {}}
+    for row in plan:
+        if row["arm"] in trials and is_at(row, pair["context"]):
+            cell = tuple(v for k, v in sorted(row["axes"].items()) if k not in pair["context"])
+            trials[row["arm"]].setdefault((row["fold"], row["seed"], cell), row["trial_id"])
+    # The keys that both arms are planned for, each with its trial of a and of b.
+    first = trials[pair["a"]]
+    second = trials[pair["b"]]
+    both = {key: (first[key], second[key]) for key in first if key in second}
+    scored = (check.records[i]["items"] for ids in both.values() for i in ids if i in check.records)
+    if pair["scope"] == ITEMS and any(scored):
+        check.counted["comparisons not recomputed"] += 1  # a bundle has no scores of test items
+        return
+
+    # The difference of each replicate is the mean over its cells; a replicate that lacks a cell is left out. Seeds of a
+    # fold are averaged; on one split each seed is a replicate of its own.
+    cells: dict[Any, list[float]] = {}
+    for (fold, seed, _), (trial_a, trial_b) in both.items():
+        a = check.value(trial_a, pair["metric"])
+        b = check.value(trial_b, pair["metric"])
+        if a is not None and b is not None:
+            cells.setdefault((fold, seed), []).append(a - b)
+    most = max(map(len, cells.values()), default=0)
+    folds: dict[Any, list[float]] = {}
+    for (fold, seed), values in cells.items():
+        if len(values) == most:
+            replicate = f"seed {seed}" if fold is None else fold
+            folds.setdefault(replicate, []).append(math.fsum(values) / most)
+    differences = [math.fsum(values) / len(values) for values in folds.values()]
+
+    gaps = sum(map(len, cells.values())) < len(both)
+    check(place, "differences", pair["difference"], mean(differences))
+    check(place, "counts", pair["n"], len(differences))
+    check(place, "gaps", any(pair[name] for name in GAPS), gaps)
+    p = None if gaps or len(differences) < 2 else p_value(pair, differences)
+    if p is None:
+        check.counted["p not recomputed"] += 1
+    else:
+        check(place, "p", pair["raw_p"], p)
 
 
 def measured(record: Any, metric: str) -> float | None:
-    """Return a record's value of a metric. It is called `metric.NAME` where an axis or a column has its name."""
+    """Return a record's value of a metric, which may be called `metric.NAME` where a column has its name; else None."""
     metrics: Entries = record["metrics"]
     return metrics.get(metric, metrics.get(metric.removeprefix("metric.")))
 
@@ -255,7 +284,7 @@ def p_value(pair: Any, differences: list[float]) -> float | None:
             for signs in itertools.product((1.0, -1.0), repeat=n)
         )
         return sum(abs(flipped) >= abs(total) - 2 * tie for flipped in sums) / float(2**n)
-    # A t-test: error and degrees of freedom are recomputed where differences are independent, else taken as stated.
+    # A t-test: error and degrees of freedom are recomputed where differences are independent, else taken as they stand.
     error: float = pair["standard_error"]
     degrees: float = pair["degrees"]
     if pair["test"] == "t-test" and pair["scope"] == "on this split":
@@ -267,8 +296,11 @@ def p_value(pair: Any, differences: list[float]) -> float | None:
 
 
 def incomplete_beta(a: float, x: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, 1/2): of x = df / (df + t^2), a = df / 2, the p of t."""
-    # The fraction below converges fast for small x; else I_x(a, b) = 1 - I_(1 - x)(b, a).
+    """Return the regularised incomplete beta function I_x(a, 1/2).
+
+    With x = df / (df + t^2) and a = df / 2 it is the two-sided p of t with df degrees of freedom.
+    """
+    # The fraction below converges fast for small x; for large x it is used with I_x(a, b) = 1 - I_(1 - x)(b, a).
     b = 0.5
     swap = x > (a + 1) / (a + 2.5)
     if x in (0.0, 1.0):
@@ -285,8 +317,8 @@ def incomplete_beta(a: float, x: float) -> float:
         )
         / a
     )
-    # The continued fraction 8.17.22 of the Digital Library of Mathematical Functions, by Lentz's method: its `part` i
-    # has one form for odd i and another for even ones. f is 1 more than it.
+    # The continued fraction 8.17.22 of the Digital Library of Mathematical Functions, by Lentz's method. Its `part` has
+    # one form for odd i and another for even i; in the end f is 1 more than the fraction.
     c = 1.0
     d = 0.0
     f = 1.0
@@ -313,7 +345,7 @@ def mean(values: list[float]) -> float | None:
 
 
 def near(stated: Any, computed: Any) -> bool:
-    """Whether two values are one, numbers but for rounding."""
+    """Whether two values are equal; numbers may differ by rounding."""
     if isinstance(stated, int | float) and isinstance(computed, int | float):
         return math.isclose(stated, computed, rel_tol=1e-9, abs_tol=1e-12)
     return bool(stated == computed)
