@@ -16,7 +16,7 @@ from contrasweep.errors import SpecError, StorageError, plural
 from contrasweep.imports import is_installed
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
-from contrasweep.storage.planned import read_planned
+from contrasweep.storage.planned import axes_of, read_planned
 from contrasweep.storage.record import Record
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.store import open_store
@@ -115,10 +115,9 @@ def noise_of(
     frame = planned.assign(
         value=planned["trial_id"].map(done).astype(float), fold=planned["fold"].fillna(-1)
     )
-    # Columns are trial_id, arm, the axes, fold and seed; a cell is its values of the axes.
-    frame = frame.dropna(subset=["value"]).assign(
-        cell=planned[list(planned.columns[2:-2])].astype(str).sum(axis=1)
-    )
+    # A cell is a combination of values of the axes.
+    cells = planned[axes_of(planned)].astype(str).sum(axis=1)
+    frame = frame.dropna(subset=["value"]).assign(cell=cells)
     contrasts = []
     for _, rows in frame.groupby("cell") if per_cell else [("", frame)]:
         # A row for each fold and seed, a column for each arm: a pair of arms differs within a row.

@@ -16,7 +16,7 @@ from contrasweep.planning.code_comparison import compare_code
 from contrasweep.planning.plan import Plan
 from contrasweep.storage import compact
 from contrasweep.storage.checkpoints import Checkpoints
-from contrasweep.storage.planned import read_planned
+from contrasweep.storage.planned import axes_of, read_planned
 from contrasweep.storage.record import DatasetLike, Record, StartRef
 from contrasweep.storage.records import StudyRecords
 from contrasweep.storage.study_document import StudyDocument
@@ -256,8 +256,7 @@ class Sources:
         not_ended = len(rows) - len(ended) if rows else 1
         if not_ended:
             raise NotTrainedError(start.study, self._command(start.study), not_ended)
-        # Columns are trial_id, arm, the axes, fold and seed.
-        axes = list(frame.columns[2:-2])
+        axes = axes_of(frame)
         of_row = ((ended[row["trial_id"]], {axis: row[axis] for axis in axes}) for row in rows)
         return [
             SourceTrial(r.trial_id, r.config, r.data, r.fold, r.seed, values, r)

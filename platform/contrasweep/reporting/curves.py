@@ -49,7 +49,7 @@ def curves_section(data: TrialData) -> Variables:
     numbers = {line: number for number, line in enumerate(dict.fromkeys(lines))}
     number_of = {trial: numbers[line] for trial, line in zip(named.index, lines, strict=True)}
 
-    # Mean and range of the trials of each line at each step: one metric after the other, since the curves of a big study
+    # Mean and range of the trials of each line at each step: one metric after the other, as the curves of a big study
     # are large. A trial that is not finished has no number, and is in no group.
     groups = curves.groupby([curves["trial_id"].map(number_of).to_numpy(), "step"], observed=True)
     stats = pd.concat(

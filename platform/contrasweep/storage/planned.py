@@ -21,13 +21,18 @@ _DIGEST = b"contrasweep.plan"
 _COLUMNS = {"trial_id": is_text, "arm": is_text, "fold": is_number, "seed": is_number}
 
 
+def axes_of(planned: "pd.DataFrame") -> list[str]:
+    """Return the axes of a plan: its columns behind trial_id and arm, and before fold and seed."""
+    return list(planned.columns[2:-2])
+
+
 def write_planned(records: StudyRecords, frame: "pd.DataFrame", plan_digest: str = "") -> None:
     """Keep `frame`, the plan with this digest, in the study's plan.parquet.
 
     It has one row a trial of the table, and columns trial_id, arm, the axes, fold, seed, in this order.
     """
-    # An axis may have values of any type: they are kept as JSON. The axes are what stands between arm and fold.
-    axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in frame.columns[2:-2]}
+    # An axis may have values of any type: they are kept as JSON.
+    axes = {axis: [json.dumps(value) for value in frame[axis]] for axis in axes_of(frame)}
     frame = frame.assign(**axes).assign(fold=frame["fold"].astype("Int64"))
     table = pa.Table.from_pandas(frame, preserve_index=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _DIGEST: plan_digest})
@@ -113,7 +118,7 @@ def _frame(table: pa.Table) -> "pd.DataFrame":
     )
     frame["seed"] = table["seed"].cast(pa.int64()).to_numpy()
     # An axis has few values and many rows: each text is parsed once.
-    for axis in names[2:-2]:
+    for axis in axes_of(frame):
         values = {text: json.loads(text) for text in table[axis].unique().to_pylist()}
         frame[axis] = pd.Series(
             [values[text] for text in table[axis].to_pylist()], index=frame.index
