@@ -45,8 +45,7 @@ class Decision:
         stage: The stage that decided: the screen, or the confirmation.
         screened: The mean gain on the screening seeds; None where it is not known.
         estimate: The gain on the fresh seeds alone, candidate minus incumbent, in units of the metric. This field and
-        the
-            next four are None where the screen decided.
+            the next four are None where the screen decided.
         low: The lower end of the interval of the gain; None also where it is infinite.
         high: The upper end.
         confidence: The coverage of the interval.
@@ -145,8 +144,7 @@ class Outlook:
         trials_left: Trials that are left of the campaign's budget; None: it has no limit.
         gpu_hours_left: GPU-hours that are left of it; None likewise.
         detects: The gain that is confirmed with a chance of about 80 %, if runs of one seed have nothing in common.
-        None
-            where the campaign has no file of noise.
+            None where the campaign has no file of noise.
     """
 
     campaign: str

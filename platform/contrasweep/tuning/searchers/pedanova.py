@@ -28,9 +28,8 @@ class Importance:
     Attributes:
         configurations: How many configurations were used.
         shares: Setting -> its share of the difference between the best tenth and all configurations, largest first.
-        noise: Setting -> the share that it reaches by noise alone. If the scores were shuffled, it would be larger in 5
-        %
-            of the orders.
+        noise: Setting -> the share that it reaches by noise alone. If the scores were shuffled, its share would be
+            larger in 5 % of the orders.
     """
 
     configurations: int
