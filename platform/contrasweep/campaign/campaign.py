@@ -845,6 +845,7 @@ class Referee:
         frame = results.to_frame()
         frame = frame[frame["arm"] == arm]
         values = frame.reindex(columns=[metric])[metric].astype(float)
+        # A value that is missing or infinite makes the mean of its seed NaN.
         by_seed = values.where(np.isfinite(values)).groupby(frame["seed"])
         return by_seed.agg(lambda scores: scores.mean(skipna=False)).to_dict()  # type: ignore[return-value]
 

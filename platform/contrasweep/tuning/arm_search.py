@@ -331,6 +331,7 @@ class ArmSearch:
             if again and not self._room_again(candidate):
                 for record in self.records.read(again).values():
                     self._take(record)
+        # Trials that have a record now do not wait any more.
         self.waiting = deque(
             trial for trial in self.waiting if trial.id not in self.of[trial.id].records
         )

@@ -271,11 +271,13 @@ def registry_read_once() -> Iterator[None]:
     register = registry.register
 
     def get(category: str, key: str) -> Any:
+        """Return an entry of the registry, which is read from the GCS once."""
         if (category, key) not in cached:
             cached[category, key] = read(category, key)
         return cached[category, key]
 
     def register_anew(category: str, key: str, value: Any) -> None:
+        """Set an entry of the registry, which is then read again."""
         cached.pop((category, key), None)
         register(category, key, value)
 

@@ -331,6 +331,7 @@ def _sigterm_handler_kept() -> Iterator[None]:
     is_shut_down = threading.Event()
 
     def keep() -> None:
+        """Set the earlier handler again whenever Ray has changed it."""
         while not is_shut_down.wait(HANDLER_S):
             if get(signal.SIGTERM) != handler:
                 put(signal.SIGTERM, handler)

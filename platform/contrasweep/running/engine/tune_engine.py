@@ -322,7 +322,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
             for trial in tune_controller.get_live_trials()
             if trial.status in ("PENDING", "PAUSED")
         ]
-        # Accounts are in the order of handing out; a trial without an account comes after all others.
+        # Pending trials come before paused ones. Accounts are in the order of handing out; a trial without an account
+        # comes last.
         order = {trial_id: number for number, trial_id in enumerate(self.loop.accounts.active)}
         return min(
             waiting,

@@ -295,20 +295,18 @@ class Isolation:
 
     def __init__(self) -> None:
         self._reference = _read()  # the states before any trial
-        self._imports: dict[
-            str, Values
-        ] = {}  # module of a trainable -> states that its import changed
+        # module of a trainable -> states that its import has changed
+        self._imports: dict[str, Values] = {}
         self._set_by_import = ""  # the first state that any of these imports has changed
         # The present trial: the states that it began with (empty before the first trial), and its seed.
         self._expected: Values = {}
         self._seed = 0
-        # What was there when it began: contents of the user's modules (`_contents`), attributes of the modules and
-        # classes of libraries, names of modules, the user's threads, and ids of child processes.
-        self._own: dict[str, Values] = {}
-        self._installed: dict[str, Values] = {}
-        self._seen: set[str] = set()
-        self._threads: set[threading.Thread] = set()
-        self._children: set[int] = set()
+        # What was there when the present trial began.
+        self._own: dict[str, Values] = {}  # the user's modules -> their contents (`_contents`)
+        self._installed: dict[str, Values] = {}  # modules and classes of libraries -> attributes
+        self._seen: set[str] = set()  # names of all modules
+        self._threads: set[threading.Thread] = set()  # the user's threads
+        self._children: set[int] = set()  # ids of child processes
         sys.meta_path.insert(0, _Importing({"torch", "matplotlib"}, self._imported))  # type: ignore[arg-type]
         _watch_threads()
 
