@@ -69,8 +69,8 @@ def run(
             a list of these; None: none. Left out: the study's own `tracking`, or `sqlite:///mlflow.db`.
         max_concurrent: Trials at once, at most.
         extend: Keep the trials of another plan of this name and add to them.
-        spend: Count arms that are added after trials have ended as a look at a quarter of the level. Without
-            it their comparisons are exploratory.
+        spend: Give verdicts to the comparisons of arms that are added after trials have ended. This counts as a look,
+            which leaves a quarter of the level. Without it these comparisons are exploratory.
         retry_failed: Run failed trials again.
         rerun: Arms, cells (`ARM/axis=value`) or trials that run again. What they had made moves to the archive.
         changed: What is done with trials of other code: "stop", "rerun" or "accept".

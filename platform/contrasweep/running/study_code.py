@@ -90,7 +90,7 @@ def write_submitted(study: Study, file: Path) -> None:
 def check_submitted(study: Study, file: Path) -> None:
     """Raise `ContrasweepError` where the code here is not the submitted code that `file` describes.
 
-    The message names a module that differs. `SpecError` for a file that `write_submitted` has not written.
+    The message names a module that differs. Raises `SpecError` for a file that `write_submitted` has not written.
     """
     try:
         content = json.loads(file.read_text())

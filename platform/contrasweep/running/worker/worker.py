@@ -168,7 +168,7 @@ class TuneTrial(tune.Trainable):  # type: ignore[misc]  # Ray is not typed
         return self.execution
 
     def _function(self, path: str) -> Callable[..., Any]:
-        """Return the trainable at the dotted `path`, and leave the process as `Isolation.begin` does."""
+        """Return the trainable at the dotted `path`, after `Isolation.begin` has set the states of the process."""
 
         def load() -> Callable[..., Any]:
             function = self.context.function(path)
