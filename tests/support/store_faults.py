@@ -275,7 +275,7 @@ class EngineHere:
         self.max_failures = max_failures
         self.searcher = tune_engine.TuneSearcher(loop, context)
         self.scheduler = tune_engine.TuneScheduler(loop)
-        self.callback = tune_engine.TuneCallback(loop, lambda: None)
+        self.callback = tune_engine.TuneCallback(loop, tune_engine.Watchdog(loop), lambda: None)
 
     def run(self):
         """Run the trials of the loop, as `TuneEngine.run` does."""

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from contrasweep.running.engine import ray_internals
 
 PY_SPY_S = 30
 TASK_S = 60
+WAIT_S = 0.5
+"""How long a thread waits for an answer before it looks whether this process leaves Ray."""
 SIGNAL = signal.SIGUSR2
 FRAME = re.compile(r"^    (?P<function>\S.*) \((?P<place>[^()]+:\d+)\)$")
 
@@ -33,23 +36,27 @@ def answer_signal() -> None:
             faulthandler.register(SIGNAL, file=2, all_threads=True)
 
 
-def stack_of_actor(actor: Any) -> str:
+def stack_of_actor(actor: Any, leaving: Callable[[], bool]) -> str:
     """Return the stacks of an actor's process, wherever it runs.
 
-    "" where the process writes them to its own log instead, or where Ray does not know the process.
+    "" where the process writes them to its own log instead, or where Ray does not know the process; also once this
+    process is `leaving` Ray.
     """
-    return str(_on_node_of(actor, stack_of) or "")
+    return str(on_node_of(actor, stack_of, leaving) or "")
 
 
-def actor_waits_for_task(actor: Any) -> bool:
-    """Return whether an actor's process waits for the answer to a task of Ray."""
-    return bool(_on_node_of(actor, waits_for_task))
+def actor_waits_for_task(actor: Any, leaving: Callable[[], bool]) -> bool:
+    """Return whether an actor's process waits for the answer to a task of Ray; False once this one is `leaving` Ray."""
+    return bool(on_node_of(actor, waits_for_task, leaving))
 
 
-def _on_node_of(actor: Any, function: Callable[[int], object]) -> object:
+def on_node_of(
+    actor: Any, function: Callable[[int], object], leaving: Callable[[], bool]
+) -> object:
     """Return `function(pid)` for the process of an actor, called on its node; None where Ray does not know the process.
 
-    On another node the call is a task without cores, which must answer within `TASK_S` seconds.
+    On another node the call is a task without cores, which must answer within `TASK_S` seconds: `TimeoutError`. Once
+    this process is `leaving` Ray the answer is not waited for, and None is returned.
     """
     place = ray_internals.place_of(actor)
     if place is None:
@@ -60,7 +67,14 @@ def _on_node_of(actor: Any, function: Callable[[int], object]) -> object:
     task = ray.remote(function).options(
         num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     )
-    return ray.get(task.remote(pid), timeout=TASK_S)
+    answer = task.remote(pid)
+    deadline = time.monotonic() + TASK_S
+    while not leaving():
+        if ray.wait([answer], timeout=WAIT_S)[0]:
+            return ray.get(answer)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no answer from node {node} in {TASK_S} s")
+    return None
 
 
 def waits_for_task(pid: int) -> bool:

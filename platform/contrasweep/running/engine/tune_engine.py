@@ -174,6 +174,7 @@ class TuneEngine:
         # Tune's own messages are off: `TuneCallback` reports lost workers, in one line each.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         folder = scratch_folder("tune")
+        watchdog = Watchdog(self.loop)
         try:
             tuner = tune.Tuner(
                 tune.with_resources(tune.with_parameters(TuneTrial, context=self.context), bundles),
@@ -190,7 +191,7 @@ class TuneEngine:
                     storage_path=str(folder),
                     verbose=0,
                     progress_reporter=NoReporter(),
-                    callbacks=[TuneCallback(self.loop, remove_unused_places), NoLines()],
+                    callbacks=[TuneCallback(self.loop, watchdog, remove_unused_places), NoLines()],
                     failure_config=tune.FailureConfig(max_failures=self.max_failures),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
@@ -200,6 +201,7 @@ class TuneEngine:
             with ray_internals.registry_read_once():
                 tuner.fit()
         finally:
+            watchdog.end()
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -351,9 +353,11 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
 class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Receives the results and the end of each trial. It raises no error of the loop, which would end the whole run."""
 
-    def __init__(self, loop: TrialLoop, remove_unused_places: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: TrialLoop, watchdog: Watchdog, remove_unused_places: Callable[[], None]
+    ) -> None:
         self.loop = loop
-        self.watchdog = Watchdog(loop)
+        self.watchdog = watchdog
         self.remove_unused_places = remove_unused_places
         self.idle_message_at = time.monotonic() + IDLE_S
         self.watch_at = 0.0

@@ -33,6 +33,10 @@ STALLED_S = 5.0
 """After so long without a check the driver itself was late, and may have answers that it has not read."""
 
 
+END_S = 5.0
+"""How long a slow check is waited for at the end: one that Ray's head does not answer may take a minute."""
+
+
 class Watchdog:
     """Checks the running trials once a second, in Tune's own loop. Slow checks, such as stacks, run in a thread."""
 
@@ -45,9 +49,10 @@ class Watchdog:
         ] = {}  # trial id -> its error with the stack, of trials that can be ended now
         # trial id -> (when it had reported last, when the look was), of a look that saw it wait for a task
         self._waited: dict[str, tuple[float, float]] = {}
-        self._wait_told: set[str] = (
-            set()
-        )  # arms whose message that a trial waits for a task was said
+        # arms of which it was said that a trial waits for a task
+        self._wait_told: set[str] = set()
+        self._threads: list[threading.Thread] = []  # of slow checks
+        self._ended = False  # Tune pickles this object, so that it is no Event
 
     def check(self, tune_trials: Iterable[RayTrial]) -> None:
         """Check the running trials once in `CHECK_S`: end those out of time, report silent ones, call late ones.
@@ -110,7 +115,7 @@ class Watchdog:
         `heard` is when the trial reported last. Two looks are in a row if it has not reported between them.
         """
         try:
-            waits = actor is not None and actor_waits_for_task(actor)
+            waits = actor is not None and actor_waits_for_task(actor, lambda: self._ended)
         except Exception as error:  # its host may be cut off
             log.info("no look at the worker of trial %s: %s", trial_id, error)
             return
@@ -150,7 +155,7 @@ class Watchdog:
         The phrase is such as `; it is in train (method.py:12)`. Both are "" where the stacks cannot be read or stored.
         """
         try:
-            stack = stack_of_actor(actor) if actor is not None else ""
+            stack = stack_of_actor(actor, lambda: self._ended) if actor is not None else ""
             if stack:
                 records = self.loop.records
                 records.store.write(records.key(trial_id, STACK), stack.encode())
@@ -162,7 +167,15 @@ class Watchdog:
 
     def _in_thread(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a slow check in a thread of its own, because Tune's loop must go on."""
-        threading.Thread(target=call, args=arguments, name="watchdog", daemon=True).start()
+        thread = threading.Thread(target=call, args=arguments, name="watchdog", daemon=True)
+        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+        thread.start()
+
+    def end(self) -> None:
+        """End the slow checks: a thread that asks Ray something while Ray is shut down crashes this process."""
+        self._ended = True
+        for thread in self._threads:
+            thread.join(END_S)
 
 
 def _running(tune_trials: Iterable[RayTrial]) -> dict[str, RayTrial]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from command_line import python
 from raylets import wait_for
 
 from contrasweep.running import stacks
@@ -175,16 +176,56 @@ def test_a_worker_that_asks_for_a_task_waits_for_it_and_one_that_trains_or_is_id
     actor = Trains.remote()
     pid = ray.get(actor.pid.remote())
     for call, waits in ((actor.train, False), (actor.ask, True)):
-        assert not stacks.actor_waits_for_task(actor)
+        assert not stacks.actor_waits_for_task(actor, lambda: False)
         with tempfile.NamedTemporaryFile() as gate:
             answer = call.remote(gate.name)
             call_actor(actor)  # answered after the call that runs
             wait_for(lambda waits=waits: stacks.waits_for_task(pid) == waits)
             for _ in range(5):
                 time.sleep(0.2)
-                assert stacks.actor_waits_for_task(actor) == waits
+                assert stacks.actor_waits_for_task(actor, lambda: False) == waits
         ray.get(answer)
     ray.kill(actor)
+
+
+ASKS_A_BUSY_HOST = """
+import os, sys, threading, time
+import ray
+from ray.cluster_utils import Cluster
+from contrasweep.running import stacks
+from contrasweep.running.engine.watchdog import Watchdog
+
+def ask(pid, asked=sys.argv[1]):
+    open(asked, "w").close()
+    time.sleep(600)
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+cluster.add_node(num_cpus=1)
+ray.init(cluster.address, logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(num_cpus=1)
+class Worker:
+    pass
+
+actor = Worker.remote()
+ray.get(actor.__ray_ready__.remote())
+watchdog = Watchdog(None)
+watchdog._in_thread(stacks.on_node_of, actor, ask, lambda: watchdog._ended)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.1)
+watchdog.end()
+print([thread.name for thread in threading.enumerate() if thread.name == "watchdog"])
+ray.shutdown()
+cluster.shutdown()
+print("ended")
+"""
+
+
+@pytest.mark.slow
+def test_no_thread_asks_a_worker_any_more_once_ray_is_shut_down(tmp_path):
+    """A thread that waited for an answer of another host ended a driver with a segmentation fault."""
+    done = python("-c", ASKS_A_BUSY_HOST, str(tmp_path / "asked"), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "[]\nended\n"), done.stderr
 
 
 TRACEBACK = """Traceback (most recent call last):
