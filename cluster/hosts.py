@@ -99,7 +99,7 @@ class ClusterHosts(Hosts):
     def may_grow(self) -> bool:
         """Return whether more hosts may come: one joined lately, or an autoscaler may still be starting some.
 
-        That is for `JOIN_QUIET_S` after the last one joined, with an autoscaler for `HOST_TIMEOUT_S`.
+        It is True for `JOIN_QUIET_S` seconds after the last host joined; with an autoscaler for `HOST_TIMEOUT_S`.
         """
         return self.clock() - self.grown < (HOST_TIMEOUT_S if self.autoscaled else JOIN_QUIET_S)
 

@@ -48,7 +48,7 @@ SAME_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class JobRow(TypedDict):
-    """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before."""
+    """A study's job as the cluster lists it; `start` and `end` in seconds since 1970, None before the job has them."""
 
     id: str
     study: str

@@ -83,8 +83,8 @@ def doubled(share: Fraction) -> Fraction:
 def retry(placement: Placement, memory: Memory, inventory: Inventory) -> Placement | None:
     """Return a place with more of `memory` for a trial that ran out of it on `placement`; None if no host has more.
 
-    GPU: twice the share; from a whole GPU on, a whole one of the next type with more memory. Host: twice the memory, or
-    all of the largest host if none has twice.
+    On a GPU the trial gets twice the share; where it has a whole GPU, a whole one of the next type with more memory. On
+    a host it gets twice the memory, or all of the largest host if none has twice.
     """
     return _more_gpu(placement, inventory) if memory == "gpu" else _more_host(placement, inventory)
 

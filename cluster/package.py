@@ -124,7 +124,7 @@ CORES = ("core", "core.[0-9]*", "*.core", "vgcore.*", "hs_err_pid*", "*.dmp")
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a file of this name has passwords or keys, by what people and programs call such files."""
+    """Return whether a name says that its file has passwords or keys, as `id_rsa` does; never of a Python module."""
     return not name.casefold().endswith(".py") and _matches(name, SECRETS)
 
 

@@ -19,7 +19,7 @@ ANSWER_S = 120
 
 
 def check_version(dashboard: Dashboard) -> None:
-    """Raise `SubmissionError` unless a Ray dashboard answers, accepts our token, and has the version of Ray of here.
+    """Raise `SubmissionError` unless a Ray dashboard answers, accepts our token and has this machine's version of Ray.
 
     Where Ray is not installed here, every version will do.
     """

@@ -61,11 +61,13 @@ def simulate(
     *,
     start_s: float = 0.0,
 ) -> Makespan:
-    """Run the plan without running anything.
+    """Return how long a plan takes and what it costs, by simulation. Trials that fit no host take no time.
 
-    footprints, seconds: one a trial, in the plan's order; seconds on a GPU of speed 1.
-    start_s: seconds that each trial takes before it works (0.1 with reused workers, 2-3 with fresh ones). Trials that
-    fit no host are counted as infeasible and take no time.
+    Args:
+        footprints: The needs of each trial, in the plan's order.
+        seconds: How long each trial takes on a GPU of speed 1.
+        inventory: The hosts.
+        start_s: Seconds that each trial takes before it works: 0.1 with reused workers, 2 to 3 with fresh ones.
     """
     packing = place(footprints, inventory, seconds=seconds)
     return _Simulation(packing, seconds, start_s).run()

@@ -25,14 +25,19 @@ def submit(
     files: Mapping[str, Path] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Job:
-    """Check, send and queue a job; return it. `SubmissionError` before anything is queued.
+    """Check, send and queue a job; return it.
 
-    address: the cluster's Ray dashboard, `http://HEAD:8265`.
-    metadata: more texts that the cluster keeps beside the job.
-    entrypoint: words of the command, run by the head's shell in a copy of `working_dir`.
-    uris: what the job will read and write, by purpose (see `preflight.check_uris`); must be reachable from the cluster.
-    name: of the study; a second job of that name on the same storage is refused as long as one runs.
-    files: more files for the copy, as {path in it: file}, such as a study that lies elsewhere.
+    Args:
+        entrypoint: The words of the command, which the head's shell runs in a copy of `working_dir`.
+        address: The cluster's Ray dashboard, `http://HEAD:8265`.
+        working_dir: The project's folder.
+        uris: Purpose -> address that the job will read or write (see `preflight.check_uris`).
+        name: The study's name. While a job of it runs on the same storage, a second one is refused.
+        files: Path in the copy -> further file, such as a study that lies elsewhere.
+        metadata: Further texts that the cluster keeps beside the job.
+
+    Raises:
+        SubmissionError: The job is refused; nothing was queued.
     """
     # First all that may refuse the job, from cheap to dear; `dashboard.submit` alone queues it.
     dashboard = Dashboard(address)

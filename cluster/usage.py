@@ -184,7 +184,7 @@ def status_bytes(field: str) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of a process by its threads; [] where the system does not tell.
+    """Return the ids of a process's children, which Linux lists by its threads; [] where the system does not tell.
 
     psutil reads all processes of the host to find them, which takes longer the more trials there are.
     """
@@ -236,7 +236,7 @@ class _Nvml:
             return None
 
     def close(self) -> None:
-        """Let NVML go."""
+        """Shut NVML down."""
         self.nvml.nvmlShutdown()
 
     def sample(self) -> tuple[int, float | None]:

@@ -73,7 +73,7 @@ class Component:
 
     @property
     def parameters(self) -> MutableConfig:
-        """Parameter -> value, as keywords for the entry; without those that are left to it (`UNSET`)."""
+        """Parameter -> value, as keywords for the entry; parameters whose value is left to the entry are not there."""
         return {
             k: v
             for k, v in vars(self.settings).items()
@@ -120,10 +120,10 @@ class Table(dict[str, E], Generic[E]):
         self.knows = knows or (lambda name: False)
 
     def setting(self, default: str, /, **defaults: Any) -> Any:
-        """Return the declaration of a settings class's field.
+        """Return the declaration of a field of a settings class whose value is a component of this table.
 
-        `default` is the name that is taken where none is given. `defaults` are this field's defaults for parameters of
-        those names, whichever component has them.
+        `default` is the name of the component where none is given. `defaults` are the field's own defaults for
+        parameters of these names, whichever component has them.
         """
         info = pydantic.Field(default=default, validate_default=True)
         info.metadata.append(Declared(self, default, defaults))

@@ -48,7 +48,7 @@ class SpecError(ContrasweepError, ValueError):
         return f"{where}{clipped(self.rule, 500)}{got}{hint}"
 
     def at(self, place: str) -> "SpecError":
-        """Return the error with `place` in front of its own place, as one level further out sees it."""
+        """Return the error with `place` and a dot in front of its own place: for the field that holds this one."""
         joined = ".".join(part for part in (place, self.place) if part)
         return SpecError(self.rule, place=joined, value=self.value, hint=self.hint)
 

@@ -302,7 +302,7 @@ class Part:
 
     @property
     def description(self) -> str:
-        """Return the line of `contrasweep list` on it."""
+        """Return the text that `contrasweep list` shows beside the part's name."""
         return f"{self.path}, of {' and '.join(self.packages)}"
 
 

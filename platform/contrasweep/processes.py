@@ -10,7 +10,7 @@ PREFIX = "contrasweep-scratch-"
 
 
 def machine() -> str:
-    """Return an id of this boot and of the processes that a container sees; "" where it is not known."""
+    """Return an id of this boot and of this container's namespace of processes; "" where the system does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{os.readlink('/proc/self/ns/pid')}:"

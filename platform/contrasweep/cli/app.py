@@ -103,9 +103,9 @@ def plan(
 ) -> None:
     """Show what would run, what it takes and what it can decide.
 
-    Cells, replicates, what is done already; memory and packing of each cell, hours and cost on this machine or on the
-    hosts of an inventory. Of datasets that are not staged, how many cells wait for them and the commands that stage
-    them. Of a file with several studies, each one.
+    It shows cells, replicates and what is done already; memory and packing of each cell; hours and cost on this machine
+    or on the hosts of an inventory. For datasets that are not staged, it shows how many cells wait for them and the
+    commands that stage them. Of a file with several studies, it shows each one.
     """
     from contrasweep.running.preview import preview
     from contrasweep.study.file import load_studies
@@ -159,8 +159,8 @@ def run(
 ) -> None:
     """Run a study, or go on with it; print its table at the end.
 
-    Trials run on this machine, or on the Ray cluster in RAY_ADDRESS. Of a file with several studies each runs once the
-    one before it is complete.
+    Trials run on this machine, or on the Ray cluster in RAY_ADDRESS. Several studies of a file run one after the other:
+    each begins once the one before it is complete.
     """
     from contrasweep.running.driver import run as run_study
     from contrasweep.running.session import session
@@ -280,8 +280,8 @@ def evaluate(
 ) -> None:
     """Score the networks of a study again, on other data.
 
-    Or by your own code, or a network that was trained elsewhere. Nothing is trained. Each trial gets further metrics:
-    DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or DATASET/FUNCTION/METRIC.
+    Or by your own code; or score a network that was trained elsewhere. Nothing is trained. Each trial gets further
+    metrics: DATASET/knn1, DATASET/probe and others, FUNCTION/METRIC, or DATASET/FUNCTION/METRIC.
     """
     from contrasweep.running import driver
 
@@ -331,7 +331,7 @@ def sync(
 ) -> None:
     """Bring MLflow and other trackers up to a study's storage.
 
-    What is missing there is added, nothing twice. Trials that MLflow has are compared value by value.
+    What is missing there is added, and nothing is added twice. Trials that MLflow has are compared value by value.
     """
     from contrasweep.results.results import Results
     from contrasweep.running.publish import publish
@@ -399,7 +399,7 @@ def list_(
 ) -> None:
     """List the entries of a kind, or the settings of one entry.
 
-    Of each setting: type, default, and what it does.
+    A setting is listed with its type, its default, and what it does.
     """
     from contrasweep.cli import catalogue
 
@@ -431,7 +431,7 @@ def schema(
 ) -> None:
     """Print the JSON schema of a study file, or of a document.
 
-    That of a study file is for editors, and has the settings of all methods.
+    The schema of a study file is for editors, and has the settings of all methods.
     """
     from contrasweep.cli.catalogue import with_method_settings
     from contrasweep.cli.schemas import document_schema
@@ -479,9 +479,7 @@ def mcp(
 ) -> None:
     """Serve a storage and its studies over the Model Context Protocol.
 
-    On standard input and output.
-
-    Needs the extra `mcp`.
+    It speaks on standard input and output, and needs the extra `mcp`.
     """
     from contrasweep.cli.mcp_server import Allowance, Tools, make_server
 

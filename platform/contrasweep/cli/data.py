@@ -92,7 +92,7 @@ def list_(
 
 @app.command()
 def show(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
-    """A staged dataset: splits, classes, columns, folds, where it came from and what was left out."""
+    """Show a staged dataset: splits, classes, columns, folds, where it came from and what was left out."""
     from contrasweep.data import inspecting, resolving
 
     _print_one(inspecting.show(resolving.find(name, storage=storage)), json)
@@ -100,7 +100,7 @@ def show(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
 
 @app.command()
 def verify(name: str, storage: Storage = STORAGE, json: Json = False) -> None:
-    """Read every shard and compare it with the manifest; fails naming each object that is not as it should be."""
+    """Read every shard and compare it with the manifest; an error names each object that is not as it should be."""
     from contrasweep.data import inspecting, resolving
 
     manifest = resolving.find(name, storage=storage)

@@ -193,9 +193,7 @@ def logs(
 ) -> None:
     """Print what a trial or a job has printed so far.
 
-    Of a trial with its traceback, once it failed.
-
-    Following a job attaches again when the connection breaks.
+    The log of a trial that failed ends with its traceback. Following a job attaches again when the connection breaks.
     """
     if trial is not None:
         from contrasweep.live import logs as trial_logs
@@ -231,8 +229,8 @@ def _write(text: str) -> None:
 def stop(name: JobOrStudy, address: AddressOrNone = None, storage: Storage = STORAGE) -> None:
     """Stop a job, or the command that runs a study here.
 
-    With --address a job on that cluster, without it the process of this machine that runs the study, or a study of the
-    campaign of this name. Finished trials are kept, and the same command goes on from there.
+    With --address it stops a job on that cluster. Without, it stops the process of this machine that runs the study, or
+    that runs a study of the campaign of this name. Finished trials are kept, and the same command goes on from there.
     """
     if address is not None:
         print(_job(name, address).stop())

@@ -115,8 +115,9 @@ def judge(
 ) -> None:
     """Judge results that there are: which arm is better, how sure.
 
-    One row a run, or a run's score of an item or on a task. The first line says how the arms are compared, the second
-    which column was taken as what. A role that is not said is guessed, and what is not clear is refused.
+    A row is a run, or a run's score of an item or on a task. The first line says how the arms are compared, the second
+    which column was taken as what. A role that no option names is guessed; where it is not clear, the source is
+    refused.
     """
     from contrasweep.judging.judged import judge as judge_table
     from contrasweep.judging.judged import rank

@@ -113,9 +113,9 @@ class _Forecast(NamedTuple):
 class Tools:
     """The tools of a server on a storage and a folder of studies.
 
-    Those in `READ` change nothing; those in `SPEND` train, or end what trains, and need an `allowance` (None: they are
-    not served). `tracking` is the trackers' address for what they run. Each docstring is what a client reads of a tool.
-    Each raises `SpecError` for an argument that is none, and the command's own error.
+    Tools in `READ` change nothing. Those in `SPEND` train, or end what trains, and need an `allowance`; None: they are
+    not served. `tracking` is the trackers' address for what they run. A client is shown the docstring of each tool.
+    Each tool raises `SpecError` for a wrong argument, and the error with which its command ended.
     """
 
     READ = (

@@ -139,7 +139,7 @@ def compare(
 ) -> None:
     """Say whether an arm beats another, by how much, how sure.
 
-    Overall and in each cell, and what it would take to know.
+    It says so overall and in each cell, and what it would take to know.
     """
     from contrasweep.reporting import render_comparison
     from contrasweep.results.requirement import Requirement
@@ -178,7 +178,7 @@ def diff(
 ) -> None:
     """Show what differs between two studies or arms.
 
-    Declaration, settings with their defaults, code, data, versions.
+    Compared are declaration, settings with their defaults, code, data and versions.
     """
     from contrasweep.results.difference import study_difference
 
@@ -199,7 +199,8 @@ def bundle(
 ) -> None:
     """Write a study as one file that others can check.
 
-    Without contrasweep: records, declaration, code, environment, table, report and a verifier. Its trials have ended.
+    They need no contrasweep: it has records, declaration, code, environment, table, report and a verifier. All trials
+    of the study must have ended.
     """
     import hashlib
 

@@ -254,7 +254,7 @@ class PlanDocument(TypedDict):
 
 
 class UnstagedDocument(TypedDict):
-    """A plan of a study all of whose datasets have still to be staged, so that nothing else is known of it.
+    """A plan of which only this is known: all datasets of the study have still to be staged.
 
     `missing` has each dataset with the command that stages it.
     """
@@ -520,8 +520,8 @@ StudyState = _members(
 class Polled(TypedDict):
     """A document that is asked for again and again.
 
-    `token` stands for its present content: given as `--since` of the next call, it makes that answer's `changed` name
-    the members that differ since. `changed` is null without `--since`.
+    `token` stands for its present content. Where it is passed as `--since` of a later call, `changed` of that answer
+    names the members that differ since. `changed` is null without `--since`.
     """
 
     token: str
@@ -768,7 +768,7 @@ class KnownDatasetsDocument(TypedDict):
 
 
 class DataVerifyDocument(TypedDict):
-    """What of a dataset's shards is not what its manifest says.
+    """The shards of a dataset that are not what its manifest says.
 
     `uri` is the address of the dataset, `digest` that of its manifest; `findings` is empty where all is well.
     """
@@ -796,10 +796,10 @@ class ErrorDocument(TypedDict):
 
 
 class DetectableRow(TypedDict):
-    """The difference, in units of the metric, that so many `seeds` decide with a chance of 80 %.
+    """The difference, in units of the metric, that a number of `seeds` decides with a chance of 80 %.
 
-    `paired` is at best: runs of two arms at a seed are as alike as two runs of one arm (null: how alike is not known).
-    `unpaired` is at worst: they have nothing in common.
+    `paired` is the best case: runs of two arms at a seed are as alike as two runs of one arm (null: it is not known how
+    alike these are). `unpaired` is the worst case: such runs have nothing in common.
     """
 
     seeds: int

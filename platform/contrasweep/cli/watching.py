@@ -61,7 +61,7 @@ def watch(
 def studies(storage: Storage = STORAGE, json: Json = False) -> None:
     """List the studies of a storage, and how far each is.
 
-    Trials by status, when a study began, its last sign of life, its best.
+    Each with its trials by status, when it began, its last sign of life, and its best score.
     """
     from contrasweep.live.overview import overviews
 

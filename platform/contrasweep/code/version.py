@@ -570,8 +570,8 @@ def parsed(source: bytes, role: str = "module") -> tuple[str, tuple[str, ...]]:
 def named_files(script: bytes) -> tuple[str, ...]:
     """Return the texts in a Python script that may name files, and the folder of its Hydra configuration.
 
-    A text that ends as a file of `NAMED` does may be one; a value of `config_path=` in any call is the folder. () for
-    what is not Python.
+    A text with an end of `NAMED` may name a file; the value of `config_path=` in any call names the folder. () for a
+    script that is not Python.
     """
     try:
         tree = ast.parse(script)

@@ -41,7 +41,7 @@ class Pattern:
     """A text as scripts print it, `loss: {loss:f} acc: {accuracy:f}`, or a regular expression with named groups.
 
     `{_}` stands for any text. `names` are the metrics that it names, `count` the lines that it has matched so far.
-    Raises `SpecError` for an expression that is none, or names nothing.
+    Raises `SpecError` for a text that is no regular expression, or names no metric.
     """
 
     def __init__(self, text: str) -> None:
@@ -143,11 +143,11 @@ class Metrics:
         file.touch()
 
     def reports(self, output: Iterable[str] = (), *, ended: bool = False) -> Iterator[Report]:
-        """Yield the new reports: of lines for us, of new lines of output, of files that have grown.
+        """Yield the new reports: of lines of JSON in `file`, of new lines of output, of files that have grown.
 
         `output` are the lines that the command has printed since the last call. `ended` says that it has ended well and
         that this is the last call. A report's checkpoint is deleted when the next report is asked for: it is stored by
-        then. `SpecError` for a line in our file that is no row, and for metrics in several places.
+        then. `SpecError` for a line in `file` that is no row, and for metrics in several places.
         """
         for row in self._new_lines(ended):
             report = self._report(row)
@@ -335,7 +335,7 @@ class Metrics:
         return path
 
     def _wrong(self, rule: str, value: object, hint: str) -> SpecError:
-        """Return the error for the line of our file that was read last."""
+        """Return the error for the line of `file` that was read last."""
         return SpecError(rule, place=f"{VARIABLE}, line {self.lines}", value=value, hint=hint)
 
 

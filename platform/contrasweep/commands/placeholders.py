@@ -54,7 +54,7 @@ class Options:
     """What an arm says of its command beside the words.
 
     `metrics` are patterns of output or names of files, `names` maps a setting to its name on the command line, `code`
-    are files and folders of the project. See `study.arm.Arm`. `SpecError` for an entry that cannot be.
+    are files and folders of the project. See `study.arm.Arm`. `SpecError` for an entry that is none of these.
     """
 
     metrics: tuple[str, ...] = ()

@@ -113,7 +113,7 @@ class LiveFile:
         self._thread: threading.Thread | None = None
 
     def show(self, state: RunState) -> None:
-        """Write the state, if it is time to and the former one has been written."""
+        """Write the state to the storage, if `every_s` seconds have passed and the last write has ended."""
         if time.monotonic() >= self.due and not (self._thread and self._thread.is_alive()):
             self.due = time.monotonic() + self.every_s
             self._begin(state)

@@ -411,7 +411,7 @@ class Progress:
 
     @contextmanager
     def shown(self, slots: float) -> Iterator[None]:
-        """Show the run as long as this is open, while `slots` trials run at once; say at the end how it ended."""
+        """Show the run, of which `slots` trials run at once, while the context is open; then show how it ended."""
         self.state.slots, self.state.began = slots, time.time()
         self.open()
         try:
@@ -481,7 +481,7 @@ class Progress:
                 self.planned[trial_id] = cell_of(lost.arm, lost.axes)
 
     def ended(self, record: Record) -> None:
-        """Count a trial that has its record; say the first one that printed warnings, with how to read them."""
+        """Count a trial that has its record; for the first one that printed warnings, tell how to read them."""
         with self._lock:
             trial = self.state.running.pop(record.trial_id, None)
             self.planned.pop(record.trial_id, None)
@@ -508,7 +508,7 @@ class Progress:
             )
 
     def say(self, text: str) -> None:
-        """Say a line to whoever watches, by displays and the state's events; before it is shown, on standard error."""
+        """Show a line on the displays and keep it in the state's events; before the run is shown, print it instead."""
         if self._thread is None:
             print(text, file=sys.stderr)
             return
@@ -668,7 +668,7 @@ class Watched:
         self.silence_told = False
 
     def seen(self, state: RunState, now: float, clock: float) -> RunState:
-        """Return `state`; of a run that goes on, with its `updated` moved on to now, by `SILENT_S` at most.
+        """Return `state`; for a run that goes on, its `updated` is moved on to now, by `SILENT_S` at most.
 
         `now` is in unix seconds and `clock` monotonic, both on this machine, which need not be that of the run.
         """

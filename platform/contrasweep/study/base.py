@@ -121,12 +121,13 @@ class StudyBase(ABC):
             and the live view show them; JSON, frames and CSV keep the declared names.
         tracking: Where runs are shown unless the command says it: an address, or several (`contrasweep list trackers`).
         max_failures: How often a trial is tried again before it is `failed`.
-        budget_hours: Wall hours that the study may take, over all its runs. It then stops, and goes on if it is raised.
+        budget_hours: Wall hours that the study may take, over all its runs. It then stops; with a larger budget it goes
+        on.
         budget_gpu_hours: GPU-hours that the study may take, over all its runs.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
-        notify: A command, or several, that get as JSON on their standard input that a run ended, failed first, was
-            decided by a look or gives no sign of life. It changes no id.
+        notify: A command, or several. They are told of a run's events as JSON on their standard input: a first trial
+            fails, a look decides something, the run gives no sign of life, it ends. It changes no id.
         evaluate: Scores of the trained networks on other data or by own code, computed once the study is complete; see
             `Evaluation`. It changes no id.
         keep: Which checkpoints of a trial stay: the `newest`, or `all`; or once the trial is done the one with the

@@ -90,11 +90,11 @@ def name(value: Any) -> Any:
 
 
 def holds(value: Any, wanted: Any) -> bool:
-    """Whether a setting is `wanted`: a component is its name, and a mapping has at least what is wanted of it.
+    """Whether the setting `value` is what is `wanted`; a component with settings may have more than is wanted.
 
     {"name": "ocl", "margin": 1} holds "ocl" and {"margin": 1}; "ocl" holds {"name": "ocl"}.
     """
-    # A component with settings: each that is wanted must be there, and hold what is wanted of it.
+    # A component with settings: each setting that is wanted must be there, with what is wanted of it.
     if isinstance(value, Mapping):
         needs = {NAME: wanted} if isinstance(wanted, str) else wanted
         return isinstance(needs, Mapping) and all(

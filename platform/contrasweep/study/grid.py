@@ -101,8 +101,8 @@ class AblationGrid(StudyBase):
         subgrids: More cells beside the product.
         repeats: How often the data are partitioned anew into `folds`. The trials of the first partition stay.
         seeds: Seeds of initial weights, data order and augmentation, each on every fold.
-        excluded: Seed -> why it is left out, which the table says: `{3: power cut in the lab}`. After other trials have
-            ended each counts as a look; a seed of which a trial has begun stays.
+        excluded: Seed -> why it is left out, which the table says: `{3: power cut in the lab}`. A seed that is excluded
+            after other trials have ended counts as a look. One of which a trial has begun cannot be excluded.
         question: Whether the study decides arms over all cells (`overall`) or in each cell (`cells`). The rest is
             exploratory.
         type: The kind of study, for files: `ablation_grid`.

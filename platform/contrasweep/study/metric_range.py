@@ -19,6 +19,6 @@ UNIT_RANGE = (
 def metric_range(metric: str) -> tuple[float, float] | None:
     """Return the least and the largest value that a metric of this name can have; None where they are not known.
 
-    Only the beginning of the name tells: `knn5` has that of `knn`.
+    Only the beginning of the name counts: `knn5` has the range of `knn`.
     """
     return (0.0, 1.0) if metric.startswith(UNIT_RANGE) else None

@@ -52,7 +52,7 @@ class _Range:
         return [self.at(i / (n - 1)) for i in range(n)] if n > 1 else [self.at(0.5)]
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is a number in the range, and where there is a step lies whole steps above `low`."""
+        """Whether `value` is a number in the range; with a step, it must lie a whole number of steps above `low`."""
         if not isinstance(value, self.numbers) or isinstance(value, bool):
             return False
         is_within = self.low <= value <= self.high
@@ -315,8 +315,9 @@ def ordered(space: Space) -> list[str]:
 def check(space: Space, fixed: Config) -> None:
     """Raise `SpecError` where the parameters of an arm do not go together.
 
-    Every `when` names another parameter or a key of the nested config `fixed`; no two parameters set one key, nor one a
-    key inside a plain value of another; and conditions do not depend on each other in a circle. Values are not checked.
+    These are the rules. Every `when` names another parameter, or a key of the nested config `fixed`. No two parameters
+    set one key, and none sets a key inside a plain value of another. Conditions do not depend on each other in a
+    circle. Values are not checked.
     """
     for name, parameter in space.items():
         for key in parameter.when or {}:
@@ -390,7 +391,7 @@ def product(
 def levels(parameter: Float | Int | Choice) -> int | None:
     """Return how many values a parameter has, of which `value(0)` is the first; None if it is continuous.
 
-    A real range of one number has 1, and steps that do not reach `high` end below it.
+    A `Float` with equal ends has one value. Where whole steps do not reach `high`, the last value lies below it.
     """
     if isinstance(parameter, Choice):
         return len(parameter.options)
@@ -408,7 +409,7 @@ def levels(parameter: Float | Int | Choice) -> int | None:
 def fits(space: Space, config: Config, whole: Config) -> bool:
     """Whether `config` has exactly the parameters that exist under `whole`, each within its range.
 
-    `config` is dotted name -> value, `whole` the nested config of these and of what is fixed.
+    `config` is dotted name -> value, `whole` the nested config of these values and of the fixed settings.
     """
     names = {name for name, p in space.items() if active(p.when, whole)}
     return set(config) == names and all(space[name].holds(value) for name, value in config.items())

@@ -29,8 +29,8 @@ class Sweep(StudyBase):
         pruner_options: The pruner's own options.
         search_folds: The folds that the search evaluates on. Default: fold 0; without folds, the dataset's dev split.
         search_seed: The seed of the search and of its trials.
-        slots: Configurations of an arm that train at a time. Where it is set, the k-th is chosen by the results of
-            those up to k - slots alone, so that the study tries the same configurations on any machine.
+        slots: Configurations of an arm that train at a time. Where it is set, the k-th configuration is chosen by the
+            results of the first k - slots alone. So the study tries the same configurations on any machine.
         confirm_seeds: Seeds of the confirmation.
         confirm_on: Where the best is confirmed: the `folds` that were not searched, `all` folds (the table then says
             so), or the `test` split after training on all else.

@@ -34,7 +34,7 @@ START_SETTINGS = "start_settings"
 
 
 def find_trainable(arm: Arm, place: str) -> Callable[..., Any]:
-    """Return the arm's trainable as a generator function, imported where the arm has its path.
+    """Return the arm's trainable as a generator function; one that the arm names by its path is imported.
 
     Raises `SpecError` at `place` when its path leads nowhere, or to something else. Where its module lacks a package,
     as on a machine that only plans, a stand-in without settings is returned.
@@ -100,8 +100,8 @@ def can_search() -> bool:
 def unimportable(study: Study) -> tuple[str, ...]:
     """Return the dotted paths in `study` that a machine without PyTorch cannot import; () on one that has PyTorch.
 
-    The settings of these arms are unchecked, as they were declared, and the ids of their trials differ from those where
-    they are trained.
+    The settings of an arm with such a path are not checked, and stay as they were declared. So its trials have other
+    ids here than on the machine that trains them.
     """
     if is_installed(TRAINING):
         return ()

@@ -79,7 +79,7 @@ class Follower:
     def look(self, *, last: bool = False, seconds: float = math.inf) -> None:
         """Read the storage once, and show what is new, for about `seconds` seconds.
 
-        What is not shown by then stays in `waiting`. The `last` look also shows reports of trials that were
+        Records that are not shown by then stay in `waiting`. The `last` look also shows reports of trials that were
         interrupted. Raises `TrackingError` where the tracker cannot be reached, `StorageError` where the storage cannot
         be read.
         """
@@ -380,8 +380,8 @@ def follow_all(
 ) -> list[threading.Thread]:
     """Start a thread for each follower, so that none waits for another, and return the threads.
 
-    `outcome` is that of `Follower.follow`. `on_left` hears, once the study is over, how many trials are left on the
-    tracker that lacks most. What goes wrong in a thread is kept in the follower's `error`.
+    `outcome` is that of `Follower.follow`. `on_left` is called once the study is over, with the number of trials that
+    the tracker which lacks most still lacks. What goes wrong in a thread is kept in the follower's `error`.
     """
     left: dict[str, int] = {}
 
@@ -410,9 +410,9 @@ def follow_all(
 
 @contextlib.contextmanager
 def alone(records: StudyRecords, target: Target, timeout_s: float) -> Iterator[None]:
-    """Let no other process of this machine bring this study to this tracker while this is open.
+    """Hold a lock while the context is open: no other process of this machine shows this study on this tracker.
 
-    `StorageError` where one does so for longer than `timeout_s` seconds.
+    `StorageError` where another process holds the lock for longer than `timeout_s` seconds.
     """
     text = f"{os.getuid()}:{records.store.uri}:{records.study}:{target.name}"
     name = hashlib.sha256(text.encode()).hexdigest()[:16]

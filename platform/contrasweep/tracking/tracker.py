@@ -208,7 +208,7 @@ class Target:
         """
 
     def is_reachable(self) -> bool:
-        """Return whether the tracker answers at all: it tells, after a failed call, its own fault from the trial's."""
+        """Return whether the tracker answers at all: if so, a failed call is the fault of the trial's data."""
         return True
 
     def begin(self) -> None:

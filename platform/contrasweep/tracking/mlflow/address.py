@@ -72,7 +72,8 @@ class TrackingAddress:
     def state(self) -> str:
         """Return a text that changes when a sqlite file is written to; "" for stores that have to be asked.
 
-        It is "" too for a file that is not there yet. Its write-ahead log counts, where writes go first.
+        It is "" too for a file that is not there yet. The write-ahead log of the file counts, because writes go there
+        first.
         """
         if not self.is_sqlite or not self.sqlite_path.exists():
             return ""

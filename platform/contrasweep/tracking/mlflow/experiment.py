@@ -24,7 +24,7 @@ def runs_of(
     further page of runs is read once there are `MOST_RUNS`.
 
     Raises:
-        SpecError: Without such an experiment, or such a file.
+        SpecError: There is no such experiment, or no such file of sqlite.
         TrackingError: The store cannot be read.
     """
     uri = checked_uri(address, connect=False)

@@ -139,7 +139,7 @@ class Server(Target):
     ) -> None:
         """Find or make the experiment and the study's run, and learn which runs of trials there are.
 
-        Runs whose study's run was deleted are put below the present one.
+        Where somebody has deleted the study's run, the runs of trials are put below the new one.
 
         Args:
             began: When the study began, in unix seconds.
@@ -306,8 +306,8 @@ class Server(Target):
         """Write figures, tables and a description to the study's own run, and the description to the experiment.
 
         `files` are by their name in MLflow, with folders in front. `table` is the result table as Markdown; None: the
-        description stays. `metrics` are numbers of the study as a whole. The experiment of another storage keeps its
-        description.
+        description stays. `metrics` are numbers of the study as a whole. An experiment that belongs to another storage
+        keeps its description.
         """
         # MLflow takes 8,000 bytes in a tag of a run, 20,000 in one of an experiment.
         for name, path in files.items():
@@ -651,7 +651,7 @@ def _metric(point: Point) -> Any:
 
 
 def source_tags() -> dict[str, str]:
-    """Return MLflow's tags that say who started a run, "unknown" where that is so, and with which program."""
+    """Return MLflow's tags of who started a run ("unknown" where the system does not tell), and of the program."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container without a passwd entry
