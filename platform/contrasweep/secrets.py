@@ -141,19 +141,19 @@ def _end_of_user(rest: str, shows_user: bool) -> int | None:
 def _split_query(tail: str) -> tuple[str, list[str]]:
     """Return the query and the fragment of an address as they are shown, and the list of what is hidden of them."""
     hidden = []
-    # Each name and value of the query: nothing, then by turns a sign and what follows it.
+    # `split` gives "", then by turns a sign and the text behind it, which is mostly a name with its value.
     parts = re.split("([?&;#])", tail)
     after_secret = False
     for number in range(2, len(parts), 2):
-        # only an & surely ends a value: behind another sign its rest may stand
+        # Only an & surely ends a value. Behind another sign the rest of a secret may stand.
         goes_on = after_secret and parts[number - 1] != "&"
         after_secret = False
         name, equals, value = ("", "", parts[number]) if goes_on else parts[number].partition("=")
-        # `#installation` names a place of a page
+        # `#installation` names a place of a page.
         is_anchor = tail[0] == "#" and number == 2 and not equals
         if is_anchor or name.casefold() in HARMLESS or not re.search(r"\w", parts[number]):
             continue
-        # a text in base64 ends with some
+        # A text in base64 may end with equals signs.
         value = value.strip("=")
         after_secret = True
         parts[number] = f"{name}={HIDDEN}" if value and not goes_on else HIDDEN

@@ -626,11 +626,11 @@ class _Script:
         only wraps another one (`WRAPPERS`), class and arguments are those of the inner one; arguments of the wrapper
         are left out, at `place`. `metric`, `mode` and `max_t` are taken out, as the search's own.
         """
-        # The last assignment above counts.
+        # The last assignment above the use of the name counts.
         call = node
-        for part in self._assignments.get(ast.unparse(node), []):
-            if part.lineno < node.lineno:
-                call = part.value
+        for assignment in self._assignments.get(ast.unparse(node), []):
+            if assignment.lineno < node.lineno:
+                call = assignment.value
         arguments = {word.arg or "**": word.value for word in getattr(call, "keywords", ())}
         for number, part in enumerate(getattr(call, "args", ()), 1):
             arguments[f"argument {number}"] = part

@@ -123,7 +123,10 @@ def _submit_slurm(study: str, sbatch: list[str], asked: MutableConfig, json: boo
     """
     from contrasweep.running.slurm import submit_slurm
 
-    options = dict(word.partition("=")[::2] for word in sbatch)
+    options = {}
+    for word in sbatch:
+        name, _, value = word.partition("=")
+        options[name] = value
     array, tasks = submit_slurm(study, options=options, **asked)
     if json:
         print_json("submit", {"job": array, "address": "slurm"})

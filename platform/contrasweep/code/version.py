@@ -469,7 +469,8 @@ class _Walk:
             if package is None or not package.folders:
                 return None
             folders = package.folders
-        # By its last part: a namespace package inside another asks for its parent in sys.modules otherwise.
+        # Only the last part is looked for, in the folders of the package. By its whole name, a namespace package inside
+        # another one would need its parent in sys.modules.
         spec = PathFinder.find_spec(last, folders) or _of_other_finders(name, folders)
         if spec is not None:
             file = spec.origin if spec.has_location and spec.origin else ""
