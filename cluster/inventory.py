@@ -237,9 +237,8 @@ def read_inventory(path: str | Path) -> Inventory:
     except OSError as error:
         raise InventoryError(f"inventory {path} cannot be read ({error.strerror})") from None
     except Exception as error:  # PyYAML raises what `int` and the like do
-        raise InventoryError(
-            f"inventory {path} is not YAML ({str(error).partition(chr(10))[0]})"
-        ) from None
+        problem = str(error).partition("\n")[0]
+        raise InventoryError(f"inventory {path} is not YAML ({problem})") from None
     if (
         not isinstance(content, Mapping)
         or set(content) != {"nodes"}

@@ -232,7 +232,10 @@ def _print_results(
     print(results.table().to_text(width() or WIDTH))
     if advised := results.advice().to_text(width() or WIDTH).rstrip():
         print("\n" + advised)
-    print("\n" + search_notes(results).to_text(width()) if results.spent() else "")
+    searched = ""
+    if results.spent():
+        searched = "\n" + search_notes(results).to_text(width())
+    print(searched)
     print(
         f"\nrecords:  {storage}/{results.name}\nreport:   {command_line('report', results.name, storage=storage)}"
     )

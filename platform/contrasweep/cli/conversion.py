@@ -705,6 +705,7 @@ def _read_script(found: Found, file: Path, text: str) -> None:
     command with its flags. `SyntaxError` where it is no Python.
     """
     script = _Script(found, text, file)
+    # What the top of the module calls would run as soon as the study imports it.
     for part in script.tree.body:
         runs = re.search(r"\.(fit|optimize|run)\(", ast.unparse(part))
         if runs and isinstance(part, ast.Assign | ast.Expr):

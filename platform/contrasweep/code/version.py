@@ -639,7 +639,7 @@ def _names_set(node: ast.stmt) -> set[str]:
 def _imports(tree: ast.Module) -> Iterator[str]:
     """Yield what a module's source imports, anywhere in it and as written: `package.name`, `..package`.
 
-    Of `from package import name` both `package` and `package.name`, since the name may be a module or not. Calls of
+    `from package import name` gives both `package` and `package.name`, since the name may be a module or not. Calls of
     `import_module` and `__import__` with a literal name count too.
     """
     for node in ast.walk(tree):
