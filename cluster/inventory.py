@@ -331,7 +331,7 @@ def _ray_node(node: RayNode) -> Node:
     labels = node.get("Labels", {})
     gpus = int(resources.get("GPU", 0))
     named = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
-    kind = labels.get(ACCELERATOR_LABEL) or (*named, "unknown")[0]
+    kind = labels.get(ACCELERATOR_LABEL) or (named[0] if named else "unknown")
     memory = _label(labels, MEMORY_LABEL) or _known_memory_gib(kind)
     return Node(
         cpus=float(resources.get("CPU", 0)),

@@ -110,9 +110,8 @@ class Job:
         `SubmissionError` says what to do. Interrupting (Ctrl-C) leaves the job as it is.
         """
         written = 0  # characters of the log
-        quiet_s = (
-            POLL_S  # pause before the next look at the log; it grows as long as nothing is new
-        )
+        # Seconds before the next look at the log; they grow as long as nothing is new.
+        quiet_s = POLL_S
         due = 0.0  # when the log is fetched next
         answered = time.monotonic()  # when the dashboard answered last
         warned = False  # whether it was said that it does not answer

@@ -38,9 +38,8 @@ def _plain(value: Any, place: str, whole: bool) -> Any:
             raise SpecError("a config value must be finite", place=place, value=value)
         # From 2**53 on floats skip integers: the value may be a rounded one, and stays a float.
         return int(value) if whole and value.is_integer() and abs(value) < 2**53 else float(value)
-    if type(value) is dict or isinstance(
-        value, Mapping
-    ):  # most are dicts, and the first test is faster
+    # Most mappings are dicts, for which the first test is faster.
+    if type(value) is dict or isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise SpecError(

@@ -223,9 +223,10 @@ class Declared:
 def declared(cls: Any, field: str) -> Declared | None:
     """Return how this field of a settings class was declared; None where it holds no component."""
     info = getattr(cls, "__pydantic_fields__", {}).get(field)
-    return next(
-        (mark for mark in getattr(info, "metadata", ()) if isinstance(mark, Declared)), None
-    )
+    for mark in getattr(info, "metadata", ()):
+        if isinstance(mark, Declared):
+            return mark
+    return None
 
 
 def one_of(

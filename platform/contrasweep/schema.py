@@ -196,14 +196,10 @@ def _key_inside(cls: Any, key: str) -> str | None:
         config = resolved_config(cls())
     except (TypeError, ValueError, SpecError):  # a field has no default
         return None
-    return next(
-        (
-            f"{name}.{key}"
-            for name, value in config.items()
-            if isinstance(value, dict) and key in value
-        ),
-        None,
-    )
+    for name, value in config.items():
+        if isinstance(value, dict) and key in value:
+            return f"{name}.{key}"
+    return None
 
 
 def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
@@ -220,7 +216,7 @@ def _class_at(cls: Any, loc: tuple[int | str, ...]) -> Any:
             cls = named[0]
         elif part in hints:
             members = _dataclasses_in(hints[part])
-            cls = (members or [cls])[0]
+            cls = members[0] if members else cls
     return cls
 
 

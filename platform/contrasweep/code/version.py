@@ -260,7 +260,9 @@ def code_of(trainable: str | Callable[..., Any], paths: Iterable[str] = ()) -> C
     modules = {name: source.digest for name, source in sources.items()}
     # The source whose checkout is asked for its commit.
     main = sources.get(trainable.__module__ if callable(trainable) else module_of(trainable))
-    main = main or next((source for name, source in sources.items() if name.startswith(FILE)), None)
+    files = [source for name, source in sources.items() if name.startswith(FILE)]
+    if main is None and files:
+        main = files[0]
     commit, dirty = "", False
     if main is not None and main.path:
         commit, dirty = checkout_of(
@@ -396,11 +398,9 @@ class _Walk:
             if module is None or not module.file:
                 continue
             # An installed package counts by its distribution's version, where it has one that tells.
-            site = next(
-                (parent for parent in Path(module.file).parents if parent.name in SITE_FOLDERS),
-                None,
-            )
-            if site and (distribution := _distribution_of(name, str(site))):
+            sites = [folder for folder in Path(module.file).parents if folder.name in SITE_FOLDERS]
+            distribution = _distribution_of(name, str(sites[0])) if sites else None
+            if distribution:
                 self.by_version.add(name)
                 self.distributions[distribution] = installed_version(distribution)
                 continue
@@ -529,7 +529,10 @@ def _of_other_finders(name: str, folders: Sequence[str] | None) -> ModuleSpec | 
 
 
 def _role(name: str, file: str) -> str:
-    """Return how a source counts: "command" whole, "script" by what runs, "module" by what is imported, or "bytes".
+    """Return how a source counts.
+
+    "command" is all of its code, "module" all but the block that runs it as a script, "script" that block's
+    assignments too, and "bytes" its bytes.
 
     `name` is the module's, or `file:` and the name of a file that a command runs, and `file` its path.
     """
