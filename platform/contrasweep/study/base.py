@@ -121,8 +121,8 @@ class StudyBase(ABC):
             and the live view show them; JSON, frames and CSV keep the declared names.
         tracking: Where runs are shown unless the command says it: an address, or several (`contrasweep list trackers`).
         max_failures: How often a trial is tried again before it is `failed`.
-        budget_hours: Wall hours that the study may take, over all its runs. It then stops; with a larger budget it goes
-        on.
+        budget_hours: Wall hours that the study may take, over all its runs. It then stops; with a larger budget it
+            goes on.
         budget_gpu_hours: GPU-hours that the study may take, over all its runs.
         trial_hours: Hours after which a trial that still trains ends as `failed`.
         report_minutes: Minutes without a report after which a trial ends as `failed`.
