@@ -102,15 +102,9 @@ class Board:
 
     def to_markdown(self) -> str:
         """Return the design, the sentences and the table in Markdown, for a README."""
-        return (
-            "\n\n".join(
-                [
-                    *map(markdown_text, (self.design, *self.lines)),
-                    "\n".join(markdown_table(self.cells())),
-                ]
-            )
-            + "\n"
-        )
+        paragraphs = map(markdown_text, (self.design, *self.lines))
+        table = "\n".join(markdown_table(self.cells()))
+        return "\n\n".join([*paragraphs, table]) + "\n"
 
     def to_csv(self) -> str:
         """Return the ranking as CSV, one row for each arm with a rank."""

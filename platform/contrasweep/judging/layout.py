@@ -37,8 +37,8 @@ class Layout:
 def layout_of(runs: pd.DataFrame, roles: Roles, over: Over) -> Layout:
     """Return the trials that the runs make and how they are replicated.
 
-    `runs` has a row a run: arm, value, and as far as columns have these roles fold, seed, item, group and block (a
-    task). `over` says what verdicts over several tasks hold for. Raises `SpecError` for runs that are no one table.
+    `runs` has a row a run, with the columns arm and value and any of fold, seed, item, group and block (a task). `over`
+    says what verdicts over several tasks hold for. Raises `SpecError` for runs that are several tables.
     """
     has = set(runs.columns)
     notes = ""  # the end of the sentence on how arms are paired

@@ -44,7 +44,7 @@ LARGER = re.compile(
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column has which role: several columns may be the `arm` and the `pair`, one each other role ("": none).
+    """Which column has which role. `arm` and `pair` may be several columns; each other role is one, or "" for none.
 
     `mode` says whether larger or smaller values of the metric are better. `reference` is the arm that others are
     compared with; None: every two are. `guessed` names the roles that the user has not given.
@@ -77,10 +77,10 @@ class Roles:
 
 
 def guess_roles(frame: pd.DataFrame, options: Mapping[str, str]) -> Roles:
-    """Return the roles of the columns of `frame`: as `options` say, and where these say nothing by names and values.
+    """Return the roles of the columns of `frame`; those that `options` leave out are guessed by names and values.
 
-    `options` has a text for each role of `COLUMNS`, `mode` and `reference`: "" to have it guessed, `none` for none, a
-    name, or several names of columns with commas.
+    `options` has a text for each role of `COLUMNS`, for `mode` and for `reference`: "" to have it guessed, `none` for
+    none, a name, or several names of columns with commas.
 
     Raises:
         SpecError: For a column that is not there, and where a guess is ambiguous; the hint names the option to give.

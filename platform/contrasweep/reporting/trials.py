@@ -207,10 +207,10 @@ MAX_BYTES = 4 * 2**20
 def figures(
     study: StudyRecords, frame: pd.DataFrame, records: Mapping[str, Record], axes: list[str]
 ) -> list[tuple[str, str, str]]:
-    """Return the PNG artifacts of each cell's first finished trial, as far as the limits `MAX_FIGURES` and `MAX_BYTES`.
+    """Return the PNG artifacts of each cell's first finished trial, as (trial id, caption, PNG in base64).
 
-    Each is (trial id, caption, PNG in base64). Artifacts of one name, from all cells, stand side by side, so that a
-    limit leaves out names and not cells. A file that cannot be read is left out.
+    They are at most `MAX_FIGURES`, with at most `MAX_BYTES` together. Artifacts of one name, from all cells, stand side
+    by side, so that a limit leaves out names and not cells. A file that cannot be read is left out.
     """
     done = frame[frame["status"].isin(COUNTING)]
     cells = list(map(repr, row_tuples(done, ["arm", *axes])))  # values of axes need not be hashable

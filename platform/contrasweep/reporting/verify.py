@@ -112,17 +112,13 @@ def read(data: bytes) -> dict[str, bytes]:
         entries = archive.infolist()
         if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_BYTES:
             raise ValueError("it holds too much")
-        if any(
-            entry.compress_type for entry in entries
-        ):  # such a file could unpack to more than its stated size
+        # A compressed file could unpack to more than its stated size.
+        if any(entry.compress_type for entry in entries):
             raise ValueError("its files are compressed")
         names = [entry.filename for entry in entries]
         for name in names:
-            if (
-                name.startswith("/")
-                or "\\" in name
-                or not {"", ".", ".."}.isdisjoint(name.split("/"))
-            ):
+            # A name from the root begins with an empty part.
+            if "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
                 raise ValueError(f"{name!r} is no name in a bundle")
         if len(set(names)) != len(names):
             raise ValueError("a file is in it twice")

@@ -38,8 +38,9 @@ Hours = Callable[[Mapping[str, int]], float | None]
 class Size:
     """A larger study: its number of replicates and what it costs beyond the present one.
 
-    `count` is the number of seeds, repeats or folds (`unit`). `trials` are the additional trials (all of them for
-    another number of folds, 0 where replicates are no trials). `hours` is their wall time (None: not known).
+    `count` is the number of seeds, repeats or folds (`unit`). `trials` is the number of additional trials, or of all
+    for another number of folds; 0 where replicates are no trials. `hours` is their wall time; None where it is not
+    known.
     """
 
     unit: Unit
@@ -66,7 +67,7 @@ class Size:
 
 
 class Prices:
-    """Prices of larger studies, if each further replicate takes as many trials, of the same length, as those so far.
+    """Prices of larger studies. A further replicate is taken to need as many trials as those so far, equally long.
 
     Args:
         planned: The study's trials, a row each: arm, seed and fold.
@@ -171,7 +172,7 @@ class PowerForecast:
         pair: The comparison.
         detectable: The difference that is decided with a chance of 80 %, in units of the metric: now, at each of the
             advice's `sizes`, and at each of its `others`.
-        degrees: The degrees of freedom of the noise, of the same designs.
+        degrees: The degrees of freedom of the noise: now, at each of the `sizes`, and at each of the `others`.
         chances: The chance of a decision at each of the `sizes`; empty where it is not known.
         enough: The sizes that reach a chance of 80 %, the cheapest first.
         enough_as_estimated: Where `enough` is empty, the cheapest size that would reach 80 % if the noise is as
@@ -207,14 +208,14 @@ class Advice:
     """What would decide each undecided comparison.
 
     Attributes:
-        present: The size there is.
-        sizes: Two and four times that size.
+        present: The present size.
+        sizes: The sizes with two and four times the present replicates.
         others: Other sizes to weigh against them: twice the repeats of the folds, and more folds in a new study.
         forecasts: What is predicted of each comparison.
         fresh: Whether no look is left, so that the sizes are those of a new study with fresh seeds.
-        look: How many looks at the study there are, the next one included.
-        pending: Trials that are still to run; nothing is predicted while there are any.
-        omitted: Undecided comparisons with the largest p, of which nothing is predicted.
+        look: The number of the next look at the study, from 1.
+        pending: How many trials are still to run; nothing is predicted while there are any.
+        omitted: How many undecided comparisons have no forecast: those with the largest p.
         type: What the replicates are of: a grid, the confirmation of a sweep, or results made elsewhere.
         names: Display names in place of declared ones.
     """
@@ -376,9 +377,9 @@ class Advice:
         return [*lines, f"To follow it, add {field} and run with --extend. That is {look}."]
 
     def to_dict(self) -> dict[str, object]:
-        """Return for programs the sizes, their price, and each comparison's detectable differences and chances.
+        """Return the advice for JSON: the sizes with their price, and what is predicted of each comparison.
 
-        They have the names and the order of the attributes; an infinite number is None.
+        Entries have the names and the order of the attributes; an infinite number is None.
         """
         return {
             "present": vars(self.present),

@@ -196,8 +196,8 @@ class Answer:
     def leading(self, most: int) -> list[Pair]:
         """Return at most `most` comparisons, decided ones first.
 
-        The comparisons with the leader are taken first, that is the value that is ahead in most comparisons: that every
-        method beats the worst one tells little. Then the others are taken. Of both the smallest p come first.
+        Those of the leader, the value that is ahead in most comparisons, are taken before the others: that every method
+        beats the worst one tells little. Of both, those with the smallest p are taken first.
         """
         ahead = Counter(pair.ahead for pair in self.pairs)
         leader = max(ahead, key=lambda name: ahead[name], default="")
@@ -219,20 +219,12 @@ class Answer:
 
     def rows(self) -> list[list[str]]:
         """Return a head and one row for each comparison: its place, the two values, and difference, interval and p."""
-        head = [
-            *(self.names(factor) for factor, _ in self.pairs[0].context),
-            "a",
-            "b",
-            "difference a - b",
-        ]
-        rows = [
-            [
-                *map(self.names, [*(label for _, label in pair.context), pair.a, pair.b]),
-                *pair.numbers(),
-            ]
-            for pair in self.pairs
-        ]
-        return [[*head, *_head(self.pairs)], *rows]
+        factors = [self.names(factor) for factor, _ in self.pairs[0].context]
+        rows = [[*factors, "a", "b", "difference a - b", *_head(self.pairs)]]
+        for pair in self.pairs:
+            labels = [label for _, label in pair.context]
+            rows.append([*map(self.names, [*labels, pair.a, pair.b]), *pair.numbers()])
+        return rows
 
 
 def _head(pairs: Sequence[Pair]) -> list[str]:
@@ -347,23 +339,18 @@ class Versus:
     @property
     def notes(self) -> list[str]:
         """What was declared anew, and notes on the comparisons that a reader needs, each once."""
-        return list(
-            dict.fromkeys(
-                [*self.declared, *(note for answer in self.answers for note in answer.notes)]
-            )
-        )
+        notes = list(self.declared)
+        for answer in self.answers:
+            notes += answer.notes
+        return list(dict.fromkeys(notes))
 
     def rows(self, pairs: Sequence[Pair]) -> list[list[str]]:
         """Return a head and one row for each of these comparisons: its place, difference, interval and p."""
         rows = [[*map(self.names, self.factors), "difference", *_head(pairs)]]
         for pair in pairs:
             where = dict(pair.context)
-            rows.append(
-                [
-                    *(self.names(where[f]) if f in where else "all" for f in self.factors),
-                    *pair.numbers(),
-                ]
-            )
+            place = [self.names(where[f]) if f in where else "all" for f in self.factors]
+            rows.append([*place, *pair.numbers()])
         return rows
 
     def to_text(self, width: int = 100) -> str:

@@ -92,12 +92,12 @@ OUTSIDE = tuple(cause.value for cause in Cause if cause.outside)
 
 
 def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
-    """Return one row for each trial, by the columns that the functions below use.
+    """Return the trials of `frame`, a row each, in the columns that the functions below use.
 
-    They are the labels of the factors, trial_id, fold, seed, status, and `value` (NaN unless the trial is done). `lost`
-    marks trials that count as a loss, `missing` those that ended for a cause outside the method or fit on no host; any
-    other trial without a value is still to run. `collapsed` marks trials whose method says that they collapsed.
-    `weight` is 1 unless the frame has weights.
+    These are the labels of the factors, trial_id, fold, seed, status, and `value` (NaN unless the trial is done).
+    `lost` marks trials that count as a loss, `missing` those that ended for a cause outside the method or fit on no
+    host; any other trial without a value is still to run. `collapsed` marks trials whose method says that they
+    collapsed. `weight` is 1 unless the frame has weights.
     """
     column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
     values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
@@ -370,10 +370,10 @@ def marked(
 ) -> Cells:
     """Return `cells` with the marks that the verdicts of `pairs` give them; exploratory comparisons give none.
 
-    In each context the `best` cells are those that are not shown to be worse than the best mean; none where no cell is
-    shown to be worse. With a `reference`, worse is worse than any arm that the cell was compared with. `mark` is the
-    verdict against the best cell where it is "worse", or against the `reference` where it is "worse" or "better". With
-    `mode` "max" larger means are better.
+    In each context `best` is set in the cells that are not shown to be worse than the best one, if any cell is. With a
+    `reference`, it is set where the cell is not shown to be worse than any arm that it was compared with. `mark` is
+    "worse" than the best cell or, with a reference, "worse" or "better" than the reference. With `mode` "max" larger
+    means are better.
     """
     # context -> side -> the sides that it is shown to be worse than; a side without a verdict is not there.
     worse_than: dict[Key, dict[str, set[str]]] = {}
@@ -438,13 +438,13 @@ def build_table(
     Args:
         frame: The trials, a row each: trial_id, arm, the axes, fold, seed, status and metrics. A column `weight` makes
             means of folds weighted ones.
-        rows: What stands in the rows: "arm" and axes.
-        columns: What stands in the columns, likewise.
+        rows: The factors in the rows: "arm" or axes.
+        columns: The factors in the columns: "arm" or axes.
         axes: The study's axes.
         metric: The metric of the cells.
         rule: What the replicates are, and which question the study decides. Other comparisons are exploratory.
-        links: The address of a trial's MLflow run by its id.
-        title: What stands above the table.
+        links: Trial id -> address of the trial's MLflow run.
+        title: The text above the table.
         items: The scores of the test items, for studies on one split.
     """
     layout = Layout(tuple(rows), tuple(columns), tuple(axes))

@@ -357,7 +357,7 @@ def count_look(plan: Plan, records: StudyRecords) -> None:
 def look_before(
     pairs: Sequence[Compared], known: Sequence[Comparison], log: LookLog, replicates: int
 ) -> LookTaken:
-    """Return the log's look at a table with this many `replicates`.
+    """Return what the log keeps of a look at a table with this many `replicates`.
 
     `known` are the comparisons of `pairs`, one by one, with their verdicts; `log` has the earlier looks.
     """

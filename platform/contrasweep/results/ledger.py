@@ -37,7 +37,7 @@ FIRST = 0
 
 @stored
 class Began:
-    """The first entry: what the campaign declares, and on how many seeds an incumbent is screened against."""
+    """The first entry: what the campaign declares, and the number of seeds on which a candidate may be screened."""
 
     declared: Config
     screening: Count
@@ -64,7 +64,7 @@ class Asked:
 class Granted:
     """The level and the fresh seeds of a confirmation; written before any of its trials.
 
-    `asked` is the number of the entry that asked, `incumbent` that of the incumbent. A second entry for the same two
+    `asked` is the number of the candidate, `incumbent` that of the incumbent. A second entry with the same two numbers
     grants more seeds and no level.
     """
 
@@ -351,13 +351,11 @@ class Ledger:
 
     def studies_of(self, asked: int) -> list[str]:
         """Return the names of the studies that train a candidate: that of its screen, and one for each confirmation."""
-        against = dict.fromkeys(
+        incumbents = dict.fromkeys(
             e.incumbent for e in self.entries if isinstance(e, Granted) and e.asked == asked
         )
-        return [
-            self.candidate_study(asked),
-            *(self.confirmation_study(asked, incumbent) for incumbent in against),
-        ]
+        confirmations = [self.confirmation_study(asked, incumbent) for incumbent in incumbents]
+        return [self.candidate_study(asked), *confirmations]
 
 
 def campaign_names(storage: str) -> Sequence[str]:

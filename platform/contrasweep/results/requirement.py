@@ -18,7 +18,7 @@ FORMS = ("better", "not-worse", "equivalent")
 class Requirement:
     """What a candidate must be: `better`, `not-worse:MARGIN` or `equivalent:MARGIN`, in units of the metric.
 
-    It is read off the interval of candidate - reference, at the level of the verdict.
+    Whether it is met is read off the interval of candidate - reference, at the level of the verdict.
     """
 
     form: str
@@ -73,14 +73,11 @@ class Requirement:
 
         It fails where any comparison fails it. A comparison without a verdict, as it was not declared, leaves it open.
         """
-        outcomes = [
-            self.outcome(
-                p.comparison.low, p.comparison.high, p.comparison.mode, p.comparison.family.margin
-            )
-            if p.judged
-            else "open"
-            for p in pairs
-        ]
+        outcomes: list[Outcome] = []
+        for pair in pairs:
+            c = pair.comparison
+            outcome = self.outcome(c.low, c.high, c.mode, c.family.margin)
+            outcomes.append(outcome if pair.judged else "open")
         if "fails" in outcomes:
             return "fails"
         if "open" in outcomes or not outcomes:

@@ -27,10 +27,9 @@ HARDLY = 4.0
 def power(n: int, effect: float, *, alpha: float = 0.05) -> float:
     """Return the chance that n seeds on one split decide a true difference of `effect` standard deviations.
 
-    The standard deviation is that of the paired differences, which are taken as normal. Where a t-test judges, the
-    chance is by the noncentral t distribution. For the sign-flip test it is too, at the level that its 2^n patterns
-    attain and with half a replicate less: within 0.04 below the exact power for n <= 14. It is exact where only
-    differences of one sign reject.
+    The standard deviation is that of the paired differences, which are taken as normal. The chance is by the noncentral
+    t distribution. For the sign-flip test this is taken at the level that its 2^n patterns attain, with half a
+    replicate less: within 0.04 below the exact power for n <= 14, and exact where only differences of one sign reject.
     """
     effect = abs(effect)
     if n < 2:

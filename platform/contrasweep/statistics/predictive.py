@@ -355,9 +355,10 @@ def detectable_difference(now: Contrast, design: Design, level: float) -> float:
 def enough(
     now: Contrast, unit: Unit, level: float, margin: float | None = None, *, fresh: bool = False
 ) -> Prediction | None:
-    """Return the prediction of the smallest design with more seeds or repeats (`unit`) that decides with `POWER`.
+    """Return the prediction for the smallest design that decides the comparison with the chance `POWER` or more.
 
-    None where no design of up to `MOST_TIMES` times the present replicates has this chance.
+    The design has more seeds or repeats (`unit`). None where none of up to `MOST_TIMES` times the present replicates
+    has this chance.
     """
 
     def at(count: int) -> Prediction | None:
