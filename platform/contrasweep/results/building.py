@@ -99,17 +99,14 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
     host; any other trial without a value is still to run. `collapsed` marks trials whose method says that they
     collapsed. `weight` is 1 unless the frame has weights.
     """
-    column = frame[metric] if metric in frame else pd.Series(np.nan, frame.index)
-    values = pd.to_numeric(column, errors="coerce").astype("float64").to_numpy()
+    # A frame may lack the metric, and the columns of causes and collapses.
+    absent = pd.Series(np.nan, frame.index)
+    values = pd.to_numeric(frame.get(metric, absent), errors="coerce").astype("float64").to_numpy()
     status = frame["status"].astype(str).to_numpy(dtype=object)
     # A trial that is done, but whose value is no number, counts as a loss.
     status[np.isin(status, list(COUNTING)) & ~np.isfinite(values)] = NOT_FINITE
     # What failed for a cause outside the method, or fit on no host, says nothing of the method.
-    outside = (
-        frame["cause"].isin(OUTSIDE).to_numpy()
-        if "cause" in frame
-        else np.zeros(len(frame), dtype=bool)
-    )
+    outside = frame.get("cause", absent).isin(OUTSIDE).to_numpy()
     unscored = outside | np.isin(status, UNFIT)
     trials = pd.DataFrame(
         {name: [label(v) for v in frame[name].astype(object)] for name in factors}
@@ -121,7 +118,7 @@ def trials_of(frame: pd.DataFrame, metric: str, factors: Key) -> pd.DataFrame:
         status=status,
         lost=np.isin(status, LOST) & ~unscored,
         missing=unscored,
-        collapsed=frame["collapsed"].eq(1).to_numpy() if "collapsed" in frame else False,
+        collapsed=frame.get("collapsed", absent).eq(1).to_numpy(),
         value=np.where(np.isin(status, list(COUNTING)), values, np.nan),
     )
     # Texts as Python's objects, which loops read many times faster than Arrow's texts.

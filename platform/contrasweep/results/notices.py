@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from contrasweep.canonical import label
-from contrasweep.code import difference, dotted_paths
+from contrasweep.code import Difference, difference, dotted_paths
 from contrasweep.errors import StorageError, plural
 from contrasweep.rows import Row, step_of
 from contrasweep.storage import compact
@@ -260,13 +260,8 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
 
     A change whose sources were not kept has none.
     """
-    diffs = []
-    for old, new in sorted(changes):
-        before = _texts(records, old)
-        after = _texts(records, new)
-        if before is not None and after is not None:
-            diffs.append(difference(before, after, (old, new)).diff)
-    return "\n".join(diffs)
+    differences = [_difference(records, old, new) for old, new in sorted(changes)]
+    return "\n".join(found.diff for found in differences if found is not None)
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
@@ -283,14 +278,13 @@ def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> 
 
 
 def _change(records: StudyRecords, old: str, new: str) -> str:
-    """Return in words what differs between two codes, as far as their sources were kept."""
+    """Return in words what differs between two codes, given by their digests."""
     if not old:
         return "recorded before code was kept"
-    before = _texts(records, old)
-    after = _texts(records, new)
-    if before is None or after is None:
+    found = _difference(records, old, new)
+    if found is None:
         return f"{old}, not {new or 'recorded before code was kept'}"
-    return str(difference(before, after))
+    return str(found)
 
 
 def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
@@ -301,9 +295,11 @@ def _accepted(records: StudyRecords) -> set[tuple[str, str]]:
         return set()
 
 
-def _texts(records: StudyRecords, digest: str) -> dict[str, str] | None:
-    """Return file -> text of a code; None where the sources were not kept or cannot be read."""
+def _difference(records: StudyRecords, old: str, new: str) -> Difference | None:
+    """Return what differs between two codes, given by their digests; None where sources are missing or broken."""
     try:
-        return read_sources(records, digest)
+        before = read_sources(records, old)
+        after = read_sources(records, new)
     except StorageError:
         return None
+    return None if before is None or after is None else difference(before, after, (old, new))

@@ -3,6 +3,7 @@
 The table of a study: means with intervals, the best marked, what is missing shown as missing, verdicts below.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -544,30 +545,32 @@ class Table:
 
         A combination of row and column that is not planned has no cell.
         """
-        return [
-            {
-                "factors": dict(
-                    zip((*self.row_factors, *self.column_factors), (*row, *column), strict=True)
-                ),
-                "metric": self.metric,
-                "mean": cell.mean,
-                "low": cell.low,
-                "high": cell.high,
-                "min": cell.min,
-                "max": cell.max,
-                "n": cell.n,
-                "planned": cell.planned,
-                "statuses": {status.value: cell.statuses.get(status, 0) for status in Status},
-                "interval": cell.interval,
-                "best": cell.best,
-                "mark": cell.mark,
-                "other_code": cell.other_code,
-                "trial_ids": [replicate.trial_id for replicate in cell.replicates],
-            }
-            for row in self.rows
-            for column in self.columns
-            if (cell := self.cells.get((row, column))) is not None
-        ]
+        factors = (*self.row_factors, *self.column_factors)
+        rows = []
+        for row, column in itertools.product(self.rows, self.columns):
+            cell = self.cells.get((row, column))
+            if cell is None:
+                continue
+            rows.append(
+                {
+                    "factors": dict(zip(factors, (*row, *column), strict=True)),
+                    "metric": self.metric,
+                    "mean": cell.mean,
+                    "low": cell.low,
+                    "high": cell.high,
+                    "min": cell.min,
+                    "max": cell.max,
+                    "n": cell.n,
+                    "planned": cell.planned,
+                    "statuses": {status.value: cell.statuses.get(status, 0) for status in Status},
+                    "interval": cell.interval,
+                    "best": cell.best,
+                    "mark": cell.mark,
+                    "other_code": cell.other_code,
+                    "trial_ids": [replicate.trial_id for replicate in cell.replicates],
+                }
+            )
+        return rows
 
     def to_frame(self) -> pd.DataFrame:
         """Return the cells as numbers.
@@ -578,17 +581,13 @@ class Table:
             trial_ids, and the notes of the table.
         """
         rows = []
-        for row in self.to_rows():
-            # The order of the columns: what is left in `row` (interval to other_code) comes before the last two.
-            factors = row.pop("factors")
-            statuses = row.pop("statuses")
-            ids = row.pop("trial_ids")
-            first = {
-                name: row.pop(name)
-                for name in ("metric", "mean", "low", "high", "min", "max", "n", "planned")
-            }
-            last = {"trial_ids": " ".join(ids), "notes": "; ".join(self.notes)}
-            rows.append(factors | first | statuses | row | last)
+        for entries in self.to_rows():
+            # The entries of mappings (factors, statuses) become columns in their place.
+            row: FrameRow = {}
+            for name, value in entries.items():
+                row |= value if isinstance(value, dict) else {name: value}
+            row |= {"trial_ids": " ".join(entries["trial_ids"]), "notes": "; ".join(self.notes)}
+            rows.append(row)
         frame = pd.DataFrame(rows)
         return frame.astype(
             {name: "float64" for name in ("mean", "low", "high", "min", "max") if name in frame}
