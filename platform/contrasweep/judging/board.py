@@ -157,6 +157,27 @@ def _unpaired(runs: "pd.Series[float]", arms: "pd.Series[str]") -> tuple[_Arms, 
     return _Arms(names, values, means, squares, degrees), single
 
 
+def _paired(trials: pd.DataFrame, design: Design) -> tuple[_Arms, list[Any]]:
+    """Return the arms, compared by the t-test of their paired differences, and the names of the replicates.
+
+    Only replicates that all arms have count, so that every rank is over the same ones.
+    """
+    wide = trials.pivot_table(
+        index="arm", columns="fold" if design.folds else "seed", values="value", sort=False
+    )
+    complete = wide.dropna(axis=1)
+    if min(complete.shape) < 2:
+        rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
+        raise SpecError(rule, value="{} and {}".format(*complete.shape))
+    values = complete.to_numpy()
+    n = values.shape[1]
+    spread = np.cov(values)  # var(a - b) = var(a) + var(b) - 2 cov(a, b)
+    squares = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
+    squares = squares * (1 / n + design.overlap)
+    arms = _Arms(list(complete.index), values, values.mean(axis=1), squares, n - 1.0)
+    return arms, list(complete.columns)
+
+
 def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> Board:
     """Return the board of trials (columns arm, fold, seed, value) of this design, without axes.
 
@@ -171,21 +192,7 @@ def board_of(trials: pd.DataFrame, design: Design, mode: str, alpha: float) -> B
     if design.unit == "run":
         arms, single = _unpaired(sign * trials["value"], trials["arm"])
     else:
-        # Paired: only replicates that all arms have, so that every rank is over the same ones.
-        wide = trials.pivot_table(
-            index="arm", columns="fold" if design.folds else "seed", values="value", sort=False
-        )
-        complete = wide.dropna(axis=1)
-        if min(complete.shape) < 2:
-            rule = f"a board has two arms or more, and all of them two {design.unit}s or more in common"
-            raise SpecError(rule, value="{} and {}".format(*complete.shape))
-        replicates = list(complete.columns)
-        values = sign * complete.to_numpy()
-        spread = np.cov(values)  # var(a - b) = var(a) + var(b) - 2 cov(a, b)
-        squares = np.diag(spread)[:, None] + np.diag(spread) - 2 * spread
-        squares = squares * (1 / len(replicates) + design.overlap)
-        degrees = len(replicates) - 1.0
-        arms = _Arms(list(complete.index), values, values.mean(axis=1), squares, degrees)
+        arms, replicates = _paired(trials.assign(value=sign * trials["value"]), design)
 
     # The p of no difference of every two arms, all at once as arrays: 180 arms have 16,000 pairs.
     means = arms.means

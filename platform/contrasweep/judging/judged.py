@@ -227,35 +227,7 @@ def judge(
             f"up to {MOST_COMPARISONS} comparisons are one table", value=len(compared), hint=hint
         )
 
-    # The table, whose comparisons are the family: of the arms over everything, or in each task. Runs may be compared as
-    # two samples where no folds, items or pooled tasks pair them.
-    pooled = over == "these" and bool(layout.axes)
-    rule = DecisionRule(
-        design=layout.design,
-        mode=roles.mode,
-        alpha=alpha,
-        question="cells" if over == "each" and layout.axes else "overall",
-        margin=margin,
-        reference=roles.reference,
-        unpaired=layout.design.unit in ("seed", "run")
-        and not (layout.design.folds or layout.items or pooled),
-    )
-    rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
-    # A prefix tells the metric from another column of the trials that has its name.
-    metric_name = roles.metric
-    if roles.metric in layout.trials and roles.metric != "value":
-        metric_name = f"metric.{roles.metric}"
-    table = build_table(
-        layout.trials.assign(**{metric_name: layout.trials["value"]}),
-        rows=rows,
-        columns=columns,
-        axes=layout.axes,
-        metric=metric_name,
-        rule=rule,
-        title=name,
-        items=layout.items,
-    )
-
+    table = _table(name, roles, layout, over, margin, alpha)
     # A single run of each arm tells nothing of the noise, and no verdict may look as if it did. Where the other arm has
     # several runs, the reason begins with `one run:` (`spread_beside`) and tells how these spread.
     comparisons = [pair.comparison for pair in table.pairs]
@@ -277,6 +249,42 @@ def judge(
         _design_text(layout, roles, len({*itertools.chain(*compared)}), family),
         told_columns,
         table,
+    )
+
+
+def _table(
+    name: str, roles: Roles, layout: Layout, over: Over, margin: float | None, alpha: float
+) -> Table:
+    """Return the table of a source's trials. Its comparisons are the family: of arms over all tasks, or in each task.
+
+    `over`, `margin` and `alpha` are options of `judge`; `name` is the title of the table.
+    """
+    # Runs may be compared as two samples where no folds, items or pooled tasks pair them.
+    pooled = over == "these" and bool(layout.axes)
+    rule = DecisionRule(
+        design=layout.design,
+        mode=roles.mode,
+        alpha=alpha,
+        question="cells" if over == "each" and layout.axes else "overall",
+        margin=margin,
+        reference=roles.reference,
+        unpaired=layout.design.unit in ("seed", "run")
+        and not (layout.design.folds or layout.items or pooled),
+    )
+    rows, columns = (list(layout.axes), ["arm"]) if rule.question == "cells" else (["arm"], [])
+    # A prefix tells the metric from another column of the trials that has its name.
+    metric = roles.metric
+    if metric in layout.trials and metric != "value":
+        metric = f"metric.{metric}"
+    return build_table(
+        layout.trials.assign(**{metric: layout.trials["value"]}),
+        rows=rows,
+        columns=columns,
+        axes=layout.axes,
+        metric=metric,
+        rule=rule,
+        title=name,
+        items=layout.items,
     )
 
 

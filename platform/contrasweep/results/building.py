@@ -210,8 +210,9 @@ def comparisons(
     decisive = layout.answers(rule.question)
     size = len(found)
     if decisive:
-        planned = (set(part["arm"]) for _, part in groups_of(trials, layout.axes))
-        arms = [cell & {*(rule.family or cell)} for cell in planned]
+        arms = [set(part["arm"]) for _, part in groups_of(trials, layout.axes)]
+        if rule.family:
+            arms = [of_cell & {*rule.family} for of_cell in arms]
         size = family_size(arms, rule.reference, rule.question or "overall")
     family = Family(size, rule.alpha, rule.margin if decisive else None)
     # Every arm may collapse as deep as the worst collapse of any arm.

@@ -265,7 +265,10 @@ def code_diff(records: StudyRecords, changes: Iterable[tuple[str, str]]) -> str:
 
 
 def mark_mixed_code(table: "Table", mixed: MixedCode, records: StudyRecords) -> "Table":
-    """Return `table` with a mark at each cell that has trials of older code, and notes that say what differs."""
+    """Return `table` with the mark † at each cell that has trials of older code or retrained networks, and with notes.
+
+    The notes say what differs.
+    """
     notes = mixed.notes(records)
     stale = {*mixed.older, *mixed.retrained}
     if not stale:

@@ -633,13 +633,15 @@ def text_of(tables: Sequence[Table], width: int = WIDTH) -> str:
     """
     # A block has as many columns as fit, at least one; the next columns stand in a block below it.
     blocks = []
+    labels = tables[0].row_titles.values()
     rest = _columns(tables)
     while rest:
         fitting = len(rest) + 1
         widest = width + 1
         while fitting > 1 and widest > width:
             fitting -= 1
-            rows = _text_rows(tables, rest[:fitting])
+            columns = rest[:fitting]
+            rows = [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
             widest = max(map(len, text_table(rows, rule=True)))
         blocks.append("\n".join(text_table(rows, rule=True, width=width)))
         rest = rest[fitting:]
@@ -782,11 +784,6 @@ def _rows(
 
 def _head(tables: Sequence[Table], columns: Sequence[_Column]) -> list[str]:
     return [*tables[0].factor_titles[0], *(column.title for column in columns)]
-
-
-def _text_rows(tables: Sequence[Table], columns: Sequence[_Column]) -> list[list[str]]:
-    labels = tables[0].row_titles.values()
-    return [_head(tables, columns), *_rows(tables, columns, Table.marked_text, labels)]
 
 
 def _latex_span(text: str, columns: int = 2) -> str:

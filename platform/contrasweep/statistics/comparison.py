@@ -273,13 +273,10 @@ class Comparison:
         return None if self.bounds is None else self.bounds[1] - self.bounds[0]
 
     @property
-    def _sign(self) -> int:
-        return -1 if self.turned else 1
-
-    @property
     def difference(self) -> float:
         """Mean of A - B over the replicates that both finished, in units of the metric."""
-        return self._sign * self.evidence.common.difference
+        difference = self.evidence.common.difference
+        return -difference if self.turned else difference
 
     @property
     def low(self) -> float:
@@ -691,7 +688,8 @@ def span(difference: float, low: float, high: float) -> str:
     """Return a difference with its interval as text, as `Comparison.span` does; without an interval it stands alone."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{difference:+.3g}"
-    # Two digits of the half-width, and more as long as an end that is not 0 would be shown as 0.
+    # Two digits of the half-width (without a width, of the difference), and more as long as an end that is not 0 would
+    # be shown as 0.
     half = (high - low) / 2 or abs(difference)
     decimals = min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half)))) if half > 0 else 3
     while decimals < MOST_DECIMALS and any(
