@@ -1,8 +1,8 @@
-"""One decoded copy of each split per node, memory-mapped and so shared by all trials there.
+"""The node's cache: one decoded copy of each split per node, memory-mapped and so shared by all trials there.
 
-An entry is a folder of files that any tool opens: `<column>.npy` for arrays, `rows.arrow` for the rest. It is
-built beside its place, renamed into it and never changed. Every use is under the entry's file lock, which the
-kernel drops when a process dies, so `kill -9` leaves at most a folder that the next user sweeps away.
+An entry is a folder of files that any tool opens: `<column>.npy` for arrays, `rows.arrow` for the other columns. It is
+built in a hidden folder, renamed to its place and never changed. It is opened under a file lock of its own, which the
+kernel releases when a process dies. So `kill -9` leaves at most a hidden folder, which the next user deletes.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import filelock
@@ -26,11 +26,11 @@ from contrasweep.storage.store import LocalStore
 
 log = logging.getLogger(__name__)
 ENTRY = "entry.json"
-"""Of an entry: name -> size and digest of each of its files; its time is when the entry was last used."""
+"""The file of an entry with name -> size and digest of each other file. Its time is when the entry was last used."""
 SEAL = "verified.json"
-"""Of an entry: when its files' digests were last checked, and what `_identity` said of each file then."""
+"""The file of an entry that says when digests were last checked, and what `_identity` returned for each file then."""
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, StorageError)
-"""What reading a damaged or forged entry may raise."""
+"""Errors that reading a damaged or forged entry may raise."""
 REVERIFY_S = 24 * 3600
 """Seconds after which digests are checked again, although no file has changed."""
 DEFAULT_LIMIT_GIB = 64.0
@@ -49,15 +49,15 @@ def limit_bytes() -> int:
 
 
 def decoded_limit_bytes() -> int:
-    """Return how many bytes a split's images may have decoded: CONTRASWEEP_DECODED_GIB, or a quarter of the cache.
+    """Return the most bytes that a split's images may take decoded; images that would take more stay encoded.
 
-    Images of a split that would take more stay encoded.
+    It is CONTRASWEEP_DECODED_GIB, or a quarter of the cache's limit.
     """
-    return _bytes("CONTRASWEEP_DECODED_GIB", limit_bytes() / 2**32)  # a quarter of the GiB
+    return _bytes("CONTRASWEEP_DECODED_GIB", limit_bytes() / 4 / 2**30)
 
 
 def _bytes(variable: str, default_gib: float) -> int:
-    """Return the GiB that an environment variable says, or the default, in bytes; `DataError` where it is no number."""
+    """Return in bytes the GiB in an environment variable, or the default; `DataError` where it is no number."""
     text = os.environ.get(variable, str(default_gib))
     try:
         return int(float(text) * 2**30)
@@ -67,14 +67,14 @@ def _bytes(variable: str, default_gib: float) -> int:
 
 @contextlib.contextmanager
 def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the node-wide lock `name` inside the block. Yields whether it is held: always True if `wait`.
+    """Hold the node-wide lock `name` in the block, and yield whether it is held: always True with `wait`.
 
-    Without `wait` a lock that another process holds gives False at once.
+    Without `wait`, False is yielded at once where another process holds the lock.
     """
     folder = cache_folder() / "locks"
     _make(folder)
     lock = filelock.FileLock(folder / f"{name}.lock")
-    # First without waiting, so that a wait is said.
+    # The first try does not wait, so that a wait is logged before it begins.
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -91,31 +91,31 @@ def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def entry(key: str, what: str, build: Callable[[Path], None]) -> Iterator[Path]:
-    """Yield the folder of entry `key`, built by `build(folder)` if it is absent or damaged.
+    """Yield the folder of the entry `key`, which `build(folder)` fills if it is absent or damaged.
 
-    What is opened inside the block stays readable even if the entry is evicted later. `what` names the data in
-    messages. `DataError` where the cache cannot be written or has no space; afterwards others are evicted down to the
-    cache's limit.
+    Files that are opened in the block stay readable even if the entry is evicted later. `what` names the data in
+    messages. After the block, other entries are evicted until the cache is within its limit. `DataError` where the
+    cache cannot be written or has no space.
     """
     folder = cache_folder() / "splits" / key
     with locked(key):
         if not _is_intact(folder, what):
             _build(folder, what, build)
-        os.utime(folder / ENTRY)  # it was used now
+        os.utime(folder / ENTRY)  # its time is that of the last use
         yield folder
     evict(limit_bytes(), keep=key)
 
 
 def _build(folder: Path, what: str, build: Callable[[Path], None]) -> None:
-    """Build an entry in a hidden folder and rename it into place, so that no reader sees half of it.
+    """Build an entry in a hidden folder and rename that, so that no reader sees half of the entry.
 
-    Where the disk is full, evict all others that are not in use and try once more; `DataError` where that fails too.
-    The entry's lock is held.
+    The caller holds the entry's lock. Where the disk is full, all other entries that are not in use are evicted and the
+    entry is built once more; `DataError` where that fails too.
     """
     _remove(folder)
     _make(folder.parent)
     for attempt in (1, 2):
-        # The name is always the same, so what a killed builder has left is swept away here.
+        # The name is always the same, so that what a killed process has left is deleted here.
         scratch = folder.parent / f".building-{folder.name}"
         discard(scratch)
         try:
@@ -145,54 +145,55 @@ def _seal(folder: Path) -> None:
         file.name: {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         for file in sorted(folder.iterdir())
     }
-    # Read-only, because all processes of the node read these very files.
+    # Read-only, because all processes of the node share these files.
     for name in files:
         (folder / name).chmod(0o444)
     (folder / ENTRY).write_text(json.dumps(files, indent=1))
     _stamp(folder, files)
 
 
-def _stamp(folder: Path, files: object) -> None:
-    """Note that the files whose names `files` has were verified as they are now; `_identity` shows a change."""
-    seal = {"time": time.time(), "files": {name: _identity(folder / name) for name in dict(files)}}  # type: ignore[call-overload]
+def _stamp(folder: Path, names: Iterable[str]) -> None:
+    """Note in `SEAL` that the digests of these files were checked now, with the files' identities."""
+    seal = {"time": time.time(), "files": {name: _identity(folder / name) for name in names}}
     scratch = folder / f".{SEAL}-{uuid.uuid4().hex}"
     scratch.write_text(json.dumps(seal))
     scratch.replace(folder / SEAL)
 
 
 def _identity(file: Path) -> list[int]:
-    """Return size, times and inode: some of them change whenever a file's bytes do.
+    """Return size, times and inode of a file, one of which changes whenever the file's bytes do.
 
-    A program can set the time of modification (mtime) back, never that of the inode's change (ctime).
+    A program can set the time of modification (mtime) back, but not that of the inode's change (ctime).
     """
     at = file.stat()
     return [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino]
 
 
 def _is_intact(folder: Path, what: str) -> bool:
-    """Return whether the entry is there and whole; of a damaged one a warning names the data, `what`.
+    """Return whether the entry exists and is whole; for a damaged one a warning with `what` is logged.
 
-    Digests are computed again when a file has changed since they were last verified, and once a day.
+    Digests are computed again where a file has changed since they were last checked, and once a day.
     """
     if not folder.is_dir():
         return False
     try:
-        # A store reads plain files alone: no link, and no pipe, which would not end.
+        # A store reads plain files only: no links, and no pipes, which never end.
         store = LocalStore(folder)
         files = json.loads(store.read(ENTRY))
-        # A broken seal only means that digests are computed again.
+        # If the seal is broken, digests are computed again below.
         with contextlib.suppress(*BROKEN):
             seal = json.loads(store.read(SEAL))
-            fresh = 0 <= time.time() - seal["time"] < REVERIFY_S
-            if fresh and seal["files"] == {name: _identity(folder / name) for name in files}:
+            is_recent = 0 <= time.time() - seal["time"] < REVERIFY_S
+            if is_recent and seal["files"] == {name: _identity(folder / name) for name in files}:
                 return True
         for name, stated in files.items():
             # A forged name could lead out of the folder, and a link to another file.
-            plain = is_key(name) and stat.S_ISREG((folder / name).lstat().st_mode)
+            file = folder / name
+            is_plain = is_key(name) and stat.S_ISREG(file.lstat().st_mode)
             if (
-                not plain
-                or _identity(folder / name)[0] != stated["bytes"]
-                or file_digest(folder / name) != stated["sha256"]
+                not is_plain
+                or file.stat().st_size != stated["bytes"]
+                or file_digest(file) != stated["sha256"]
             ):
                 raise ValueError(f"{name} has changed")
         _stamp(folder, files)
@@ -203,18 +204,15 @@ def _is_intact(folder: Path, what: str) -> bool:
 
 
 def evict(limit: int, keep: str = "") -> int:
-    """Remove the least recently used entries until the cache is within `limit` bytes; returns the bytes removed.
+    """Remove the least recently used entries until the cache is within `limit` bytes; return the bytes removed.
 
-    Entries that a process is just opening are left, and so is the one of the key `keep` ("": none). So the cache may
-    stay larger, and nothing removed gives 0.
+    The entry `keep` ("": none) and entries that a process is just opening are not removed, so that the cache may stay
+    larger.
     """
     root = cache_folder() / "splits"
-    sizes = {
-        folder: _size(folder)
-        for folder in (root.iterdir() if root.is_dir() else ())
-        if not folder.name.startswith(".")
-    }
-    # Folders that are built or removed at this moment have hidden names.
+    folders = root.iterdir() if root.is_dir() else ()
+    # Folders with hidden names are being built or removed at this moment.
+    sizes = {folder: _size(folder) for folder in folders if not folder.name.startswith(".")}
     excess = sum(sizes.values()) - limit
     removed = 0
     for folder in sorted(sizes, key=_last_used):
@@ -231,7 +229,7 @@ def evict(limit: int, keep: str = "") -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Delete an entry, renamed before, so that no reader sees half of it; do nothing where there is none."""
+    """Rename an entry and then delete it, so that no reader sees half of it; do nothing where there is none."""
     if folder.exists():
         doomed = folder.parent / f".removed-{uuid.uuid4().hex}"
         with contextlib.suppress(FileNotFoundError):
@@ -240,7 +238,8 @@ def _remove(folder: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a folder, or whatever is in its place. `shutil.rmtree` alone would open a named pipe and block."""
+    """Delete a folder, or a file, link or pipe in its place."""
+    # `shutil.rmtree` would open a named pipe and block.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -248,7 +247,7 @@ def discard(path: Path) -> None:
 
 
 def _last_used(folder: Path) -> float:
-    """Return the unix time at which an entry was last opened; 0 for one without `ENTRY`, which goes first."""
+    """Return the unix time at which an entry was last opened; 0 for one without `ENTRY`, which is evicted first."""
     with contextlib.suppress(OSError):
         return (folder / ENTRY).stat().st_mtime
     return 0.0
@@ -256,14 +255,14 @@ def _last_used(folder: Path) -> float:
 
 def _size(folder: Path) -> int:
     """Return how many bytes an entry takes on the disk; 0 where it is being removed."""
-    # The kernel counts blocks of 512 bytes, whatever the disk's own.
+    # `st_blocks` counts blocks of 512 bytes on every disk.
     with contextlib.suppress(OSError):
         return sum(file.stat().st_blocks * 512 for file in folder.iterdir())
     return 0
 
 
 def _make(folder: Path) -> None:
-    """Make a folder of the cache, and those around it, if it is not there; `DataError` where it cannot be written."""
+    """Make a folder of the cache, with its parents, if it does not exist; `DataError` where it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

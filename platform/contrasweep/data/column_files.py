@@ -1,8 +1,8 @@
 """Columns of a split as files of the node's cache, which are read and written a few rows at a time.
 
-Pages that a process maps count as its memory for as long as it looks at them; rows that it reads do not. The kernel's
-page cache holds what is read often once for all processes of a node. Images of datasets that are too large to keep
-decoded stay encoded (their PNG or JPEG bytes, one after the other) and are decoded as they are read, by threads.
+Pages that a process maps count as its memory while it uses them; rows that it reads do not. What is read often is in
+the kernel's page cache, once for all processes of a node. The images of a dataset that is too large to keep decoded
+stay encoded, as their PNG or JPEG bytes one after the other. They are decoded by threads as they are read.
 """
 
 import math
@@ -27,12 +27,9 @@ Ints = NDArray[np.int64]
 
 
 class ColumnFile(ABC):
-    """A column of a split, of n rows, in open files.
+    """A column of a split in open files, which stay readable after they are removed."""
 
-    It stays readable after the files are removed, until it is collected. `shape` is [n, *that of a row].
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # [n, *shape of a row]
     dtype: np.dtype[Any]
 
     def __len__(self) -> int:
@@ -40,58 +37,60 @@ class ColumnFile(ABC):
 
     @abstractmethod
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return the rows of these indices, [len(rows) ...], in this order; safe in several threads at once.
+        """Return the rows with these indices, [len(rows) ...], in this order; threads may call it at the same time.
 
-        They are written to `out`, an array of this shape and of the column's dtype, where it is given.
+        If `out` is given, an array of this shape and of the column's dtype, the rows are written to it.
         """
 
     def item(self, row: int) -> NDArray[Any]:
-        """Return one row, in its own size where rows differ in it."""
+        """Return one row. Where images differ in size it has its own size."""
         item: NDArray[Any] = self.read(np.array([row]))[0]
         return item
 
     def blocks(self, rows: Ints, most: int = 2**23) -> Iterator[Ints]:
-        """Yield `rows` in stretches whose decoded rows have at most `most` bytes, each of one row at least."""
-        step = max(1, most // max(1, self.dtype.itemsize * math.prod(self.shape[1:])))
+        """Yield the indices `rows` in blocks of one row or more, which have at most `most` bytes decoded."""
+        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+        step = max(1, most // max(1, row_bytes))
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 
 
 class ArrayFile(ColumnFile):
-    """An array of n rows in a .npy file; `ValueError` where the file has none, or not row after row."""
+    """An array of n rows in a .npy file; `ValueError` where the file is none, or its rows are not contiguous."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        # NumPy has a reader for each version of the header; in Fortran's order, columns would come first.
+        # NumPy has a function for each version of the header.
         version = np.lib.format.read_magic(self._file)  # type: ignore[no-untyped-call]
         read_header = (
             np.lib.format.read_array_header_1_0
             if version == (1, 0)
             else np.lib.format.read_array_header_2_0
         )
-        self.shape, fortran, self.dtype = read_header(self._file)  # type: ignore[no-untyped-call]
-        if fortran or self.dtype.hasobject:
+        self.shape, is_fortran, self.dtype = read_header(self._file)  # type: ignore[no-untyped-call]
+        # In Fortran's order a row's values are not contiguous.
+        if is_fortran or self.dtype.hasobject:
             raise ValueError(f"{path} is no plain array in row order")
         self._start = self._file.tell()
         self._row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
 
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return these rows in this order, in `out` where it is given; safe in several threads at once.
+        """Return these rows in this order, in `out` where it is given; threads may call it at the same time.
 
         `EOFError` where the file ends before one of them.
         """
         out = np.empty((len(rows), *self.shape[1:]), self.dtype) if out is None else out
-        # Rows that follow each other in the file are read at once, straight into the bytes of `out`.
-        flat = memoryview(out.reshape(-1).view(np.uint8).data)
+        target = memoryview(out.reshape(-1).view(np.uint8).data)  # the bytes of `out`
+        # Rows that follow each other in the file are read at once.
         for first, last in _runs(rows):
-            place = first * self._row_bytes
-            size = (last - first) * self._row_bytes
-            self._fill(flat[place : place + size], self._start + int(rows[first]) * self._row_bytes)
+            offset = self._start + int(rows[first]) * self._row_bytes
+            self._fill(target[first * self._row_bytes : last * self._row_bytes], offset)
         return out
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill the buffer with the file's bytes from `offset` on; the kernel may give fewer at a time than asked."""
+        """Fill the buffer with the file's bytes from `offset` on; `EOFError` where the file ends before."""
         done = 0
+        # A call may read fewer bytes than it is asked for.
         while done < len(buffer):
             count = os.preadv(self._file.fileno(), [buffer[done:]], offset + done)
             if not count:
@@ -100,7 +99,7 @@ class ArrayFile(ColumnFile):
 
 
 class ArrayWriter:
-    """Writes a .npy file of a known shape [n ...] from its first row to its last; nothing checks that all come."""
+    """Writes a .npy file of a known shape [n ...] row by row. It is not checked that all rows are written."""
 
     def __init__(self, path: Path, dtype: Any, shape: Sequence[int]) -> None:
         self.file = path.open("wb")
@@ -118,7 +117,7 @@ class ArrayWriter:
 
 
 def _runs(rows: Ints) -> list[tuple[int, int]]:
-    """Return places [first, last) in `rows` at which the numbers follow each other, so that each is one read.
+    """Return (first, last) of each stretch `rows[first:last]` in which each index is the one before plus 1.
 
     [4, 5, 6, 9] gives (0, 3) and (3, 4).
     """
@@ -129,17 +128,17 @@ def _runs(rows: Ints) -> list[tuple[int, int]]:
 
 
 REMEDY = "train on views of them (view_size: 224), or stage them with --set size=224"
-"""What to do with images of different sizes."""
+"""What a user can do about images of different sizes."""
 BYTES = ".encoded"
-"""The ending of the file with all images, one after the other."""
+"""Suffix of the file with the bytes of all images, one after the other."""
 OFFSETS = ".offsets"
-"""The ending of the file with the place at which each image ends, as int64."""
+"""Suffix of the file with the offset at which each image ends, as int64."""
 
 
 class EncodedFile(ColumnFile):
-    """The images of a split, encoded. As they are read, they are decoded and scaled to the staged shape.
+    """The encoded images of a split, which are decoded and scaled to the staged shape when they are read.
 
-    Images of different sizes are read by `item` alone.
+    Images of different sizes can only be read one at a time, by `item`.
     """
 
     dtype = np.dtype(np.uint8)
@@ -153,7 +152,7 @@ class EncodedFile(ColumnFile):
     def read(self, rows: Ints, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return these rows in this order, [n h w c] uint8, in `out` where it is given.
 
-        `DataError` names an image that cannot be decoded, and says so of images that differ in size.
+        `DataError` where an image cannot be decoded, which it names, and where images differ in size.
         """
         if self.shape[1] == ANY_SIDE:
             raise DataError(
@@ -164,7 +163,8 @@ class EncodedFile(ColumnFile):
         def decode(place: int) -> None:
             pixels[place] = self.item(int(rows[place]))
 
-        # Pillow decodes without the interpreter's lock, so threads help. `list` waits for them and raises their errors.
+        # Pillow decodes without the interpreter's lock, so that threads help. `list` waits for them and raises their
+        # errors.
         list(self._workers.map(decode, range(len(rows))))
         return pixels
 
@@ -180,12 +180,12 @@ class EncodedFile(ColumnFile):
 
     @cached_property
     def _workers(self) -> ThreadPoolExecutor:
-        """One thread for each processor that this process may use, started with the first read."""
+        """Threads that decode, one for each processor that this process may use; they start with the first read."""
         return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "decode")
 
 
 class EncodedWriter:
-    """Writes what `EncodedFile` reads, from the first row to the last, beside `path` with other endings."""
+    """Writes the two files that `EncodedFile` reads, row by row, with the name of `path` and other suffixes."""
 
     def __init__(self, path: Path) -> None:
         self.seen = 0
@@ -195,9 +195,9 @@ class EncodedWriter:
         self._out = path.with_suffix(BYTES).open("wb")
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the next rows as bytes of encoded images; an image without bytes is broken when it is read.
+        """Write the encoded images of the next rows. One without bytes raises an error when it is read.
 
-        `where` is not used: other writers of columns name it in errors.
+        `where` is used by other writers of columns only.
         """
         for value in column:
             self._end += self._out.write(value.as_buffer() or b"")

@@ -15,24 +15,25 @@ if TYPE_CHECKING:  # names of datasets are read where nothing else needs it
 
 @dataclass
 class Rejected:
-    """The items that an importer left out: for each reason their number and the first `NAMES` names."""
+    """The items that an importer left out: their number by reason, and the first `NAMES` names of each reason."""
 
     NAMES = 20
     counts: Counter[str] = field(default_factory=Counter)
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, name: str) -> None:
-        """Count one item called `name` as left out for `reason`; the first 20 names of a reason are kept."""
+        """Count one item with this name as left out for `reason`."""
         self.counts[reason] += 1
-        if len(names_kept := self.names.setdefault(reason, [])) < self.NAMES:
-            names_kept.append(name)
+        first_names = self.names.setdefault(reason, [])
+        if len(first_names) < self.NAMES:
+            first_names.append(name)
 
     def __str__(self) -> str:
         """Return `3 (file .gif), 1 (hidden folder)`."""
         return ", ".join(f"{n} ({reason})" for reason, n in sorted(self.counts.items()))
 
     def to_dict(self) -> dict[str, object]:
-        """Return for the manifest, by reason, the number of items left out and their first names."""
+        """Return reason -> number of items left out and their first names, for the manifest."""
         return {
             reason: {"count": n, "first": self.names[reason]}
             for reason, n in sorted(self.counts.items())
@@ -45,15 +46,15 @@ class Content:
 
     Args:
         kind: the schema of its rows: `image`, `image-pair`, `text-pair`, or a name of your own.
-        splits: tables of rows by split. They are read once, in order, table by table, so that a dataset larger than
-            memory passes through. A split `train` is what a study trains on, `test` what it tests on.
+        splits: tables of rows by split. They are read once, in order, table by table, so that a dataset may be larger
+            than memory. A study trains on the split `train` and tests on `test`.
         classes: names of the classes, by label; empty where rows have no `label`.
         columns: how each array column is stored (`contrasweep.data.columns.spec`).
         folds: how rows are assigned when a study asks for folds. Its count is used only where the data come with folds.
-        source: what the manifest is to say of the origin, beside the importer's name, settings and licence.
-        rejected: what was left out. It fills up while the tables are read.
-        copies: how many items are equal to one before them: `within` its split, `across splits`, and of these `of
-            another class`. It fills up likewise.
+        source: facts on the origin for the manifest, beside the importer's name, settings and licence.
+        rejected: the items that were left out. They are added while the tables are read.
+        copies: how many items are equal to an earlier one: `within` the same split, `across splits`, and how many of
+            both are `of another class`. They are counted while the tables are read.
     """
 
     kind: str
@@ -68,9 +69,9 @@ class Content:
 
 @dataclass(frozen=True)
 class Published:
-    """A dataset as its paper describes it: rows of each split, classes, array columns. It is enough to plan with.
+    """A dataset as its paper describes it, which is enough to plan a study.
 
-    `kind`, `classes`, `columns` and `source` are those of `Content`; `rows` is split -> number.
+    `kind`, `classes`, `columns` and `source` are as in `Content`; `rows` is split -> number of rows.
     """
 
     kind: str
@@ -91,16 +92,16 @@ class Importer:
 
     Args:
         read: a function `(source, settings)` that returns the `Content`; `source` is a path, `settings` an object of
-            the class below. It raises `DataError`, one line, where the source is not what it must be.
+            the class `settings`. It raises `DataError`, one line, where the source is not what it must be.
         about: one line on the dataset.
         licence: that of the data.
         source: what `--source` must be; empty: the dataset comes with the package.
         settings: the class of the settings, a dataclass with the decorator `contrasweep.schema.checked`.
         fetch: a function `(folder)` that downloads the source there and returns its path; None: it cannot be
             downloaded.
-        own: whether it reads anybody's data, which then have the name of the folder that they are staged in.
-        published: a function `(settings)` that returns what such data are by their paper (None: it does not say), so
-            that a study of them is planned before they are staged.
+        own: whether it reads users' own data. Such a dataset is named after the folder that it is staged in.
+        published: a function `(settings)` that returns the dataset as its paper describes it (None: no paper does), so
+            that a study of it can be planned before it is staged.
     """
 
     read: Callable[[Path, Any], Content]

@@ -1,6 +1,6 @@
-"""Decodes shards into an entry of the node's cache: arrays as .npy files, all else as one Arrow file.
+"""Decodes shards into an entry of the node's cache: arrays as .npy files, all other columns as one Arrow file.
 
-Images of large splits stay encoded. An entry of folds has the same arrays in the order of the folds.
+Images of large splits stay encoded. Another entry, for trials on folds, has the same arrays in the order of the folds.
 """
 
 import logging
@@ -22,12 +22,12 @@ from contrasweep.errors import DataError
 from contrasweep.storage.store import LocalStore, open_store
 
 log = logging.getLogger(__name__)
-VERSION = 1  # of what lies in an entry; part of its key
+VERSION = 1  # of the content of an entry; part of its key
 ROWS = "rows.arrow"
 BATCH = 4096
-"""Rows of a shard that are held at once, at most."""
+"""The most rows of a shard in memory at once."""
 BATCH_BYTES = 8 * 2**20
-"""Bytes of a shard that are held at once, and of decoded rows."""
+"""About the most bytes of a shard in memory at once, and of decoded rows."""
 Ints = NDArray[np.int64]
 
 
@@ -36,40 +36,42 @@ def stays_encoded(manifest: Manifest, split: str, limit: int) -> list[str]:
 
     Images of different sizes stay encoded, whatever the limit.
     """
-    return [
-        name
-        for name, spec in manifest.columns.items()
-        if spec.get("encoding") == "image"
-        and (
-            spec["shape"][0] == ANY_SIDE
-            or manifest.rows(split) * int(np.prod(spec["shape"])) > limit
-        )
-    ]
+    encoded = []
+    for name, spec in manifest.columns.items():
+        if spec.get("encoding") == "image":
+            size = manifest.rows(split) * int(np.prod(spec["shape"]))  # a byte for each value
+            if spec["shape"][0] == ANY_SIDE or size > limit:
+                encoded.append(name)
+    return encoded
 
 
 def decode_split(
     manifest: Manifest, split: str, folder: Path, encoded: Collection[str] = ()
 ) -> None:
-    """Read every shard of `split`, checked against its digest, into `folder`; the columns `encoded` as they are.
+    """Read every shard of `split` and write its columns to `folder`; images of the columns `encoded` stay encoded.
 
-    Array columns become files of their own, all other columns `rows.arrow`. Of a column of several items a row,
-    `rows.arrow` gets the column `<name>.start`, the place of each row's first item. `DataError` where a shard is
-    missing, damaged, or not what the manifest says.
+    Each array column becomes a file of its own; all other columns become `rows.arrow`. For an array column with several
+    items a row, `rows.arrow` has a column `<name>.start`, the index of each row's first item. `DataError` where a shard
+    is missing, damaged, or differs from the manifest.
     """
     rows = manifest.rows(split)
-    writers = {
-        name: EncodedWriter(folder / f"{name}.npy")
-        if name in encoded
-        else (_Ragged if spec.get("list") else _Array)(folder / f"{name}.npy", spec, rows)
-        for name, spec in manifest.columns.items()
-    }
+    writers: dict[str, Writer] = {}
+    for name, spec in manifest.columns.items():
+        path = folder / f"{name}.npy"
+        if name in encoded:
+            writers[name] = EncodedWriter(path)
+        elif spec.get("list"):
+            writers[name] = _Ragged(path, spec)
+        else:
+            writers[name] = _Array(path, spec, rows)
     others: list[pa.Table] = []
     for shard, file in _verified(manifest, split, folder):
         where = f"{manifest.uri}/{shard.file}"
         try:
             others.append(_decode_shard(shard, file, where, manifest.columns, writers))
-        # Its digest is right, so somebody wrote it so. An error with a number is one of the disk.
         except (pa.ArrowException, OSError) as error:
+            # An error with a number is of the disk. Any other one is of the file, which was written like this, because
+            # its digest is right.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             problem = " ".join(str(error).split())[:200]
@@ -77,8 +79,8 @@ def decode_split(
                 f"{where} is no Parquet file of rows ({problem}); stage the dataset again"
             ) from None
         pa.default_memory_pool().release_unused()  # else the pool keeps what the shard took
-    # A column that no shard has was never begun.
     for name, writer in writers.items():
+        # The file of a column that no shard has was never begun.
         starts = writer.close() if writer.seen else None
         if starts is not None:
             others = [pa.concat_tables(others).append_column(f"{name}.start", pa.array(starts))]
@@ -96,8 +98,8 @@ def _decode_shard(
 ) -> pa.Table:
     """Write the rows of each array column of a shard with its writer; return the other columns.
 
-    `file` is the shard on this machine, `where` what errors call it. `DataError` where it has another number of rows
-    than the manifest says, or a column differs from its spec.
+    `file` is the shard on this machine, `where` its name in errors. `DataError` where the number of its rows differs
+    from the manifest, or a column differs from its spec.
     """
     with pq.ParquetFile(file, memory_map=False, pre_buffer=False) as opened:
         if opened.metadata.num_rows != shard.rows:
@@ -107,10 +109,10 @@ def _decode_shard(
             )
         arrays = [name for name in writers if name in opened.schema_arrow.names]
         others = opened.read(columns=[n for n in opened.schema_arrow.names if n not in arrays])
-        # A table without columns would have no rows.
+        # A table without columns would lose the number of rows.
         if not others.num_columns:
             others = pa.table({"row": np.arange(shard.rows)})
-        # Rows that have about `BATCH_BYTES` in the shard, at most `BATCH`.
+        # So many rows take about `BATCH_BYTES` in the shard.
         step = max(1, min(BATCH, BATCH_BYTES * shard.rows // max(1, shard.bytes)))
         if arrays:
             for batch in opened.iter_batches(step, columns=arrays):
@@ -123,20 +125,19 @@ def _decode_shard(
 
 
 def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[Shard, Path]]:
-    """Yield each shard with a local file whose digest is right: its own in a folder, else a copy in `scratch`.
+    """Yield each shard with a local file whose digest is right: its own file in a folder, else a copy in `scratch`.
 
-    The copy is deleted once the next shard is asked for. A store's copy is fetched again once if it is not, since it
-    may have been damaged on the way; then `DataError` names the object.
+    The copy is deleted before the next shard is yielded. `DataError` names a shard that is missing or damaged.
     """
     store = open_store(manifest.uri)
     for shard in manifest.splits[split]:
         name = f"{store.uri}/{shard.file}"
-        local = isinstance(store, LocalStore)
+        is_local = isinstance(store, LocalStore)
         file = store.root / shard.file if isinstance(store, LocalStore) else scratch / ".shard"
-        # A folder's own file is checked where it is: to read it again would give the same.
+        # A copy may have been damaged on the way, so it is fetched a second time. A folder's own file would not change.
         for attempt in (1, 2):
             try:
-                if not local:
+                if not is_local:
                     store.get_file(shard.file, file)
                 shard.check(file, name)
                 break
@@ -145,18 +146,18 @@ def _verified(manifest: Manifest, split: str, scratch: Path) -> Iterator[tuple[S
                     f"{name} is missing, though its manifest lists it: stage the dataset again"
                 ) from None
             except DataError as error:
-                if local or attempt == 2:
+                if is_local or attempt == 2:
                     raise
                 log.warning("%s; fetching it once more", error)
         yield shard, file
-        if not local:
+        if not is_local:
             file.unlink()
 
 
 class _Array:
-    """Writes items, one for each row, into a .npy file of the final size, for `rows` rows in all.
+    """Writes an array column with one item a row into a .npy file, for `rows` rows in all.
 
-    The file is begun with the first of them: `seen` counts how many were written.
+    The file is begun with the first row. `seen` counts the rows that were written.
     """
 
     def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
@@ -188,7 +189,7 @@ class _Array:
                     f"{where}: image {self.seen + row} {error}; stage the dataset again"
                 ) from None
 
-        # As many images at a time as have about `BATCH_BYTES` decoded, each of one byte a number.
+        # So many images at a time take about `BATCH_BYTES` decoded, a byte for each value.
         step = max(1, BATCH_BYTES // int(np.prod(self.spec["shape"])))
         with ThreadPoolExecutor() as pool:  # Pillow decodes without the interpreter's lock
             for start in range(0, len(column), step):
@@ -196,26 +197,25 @@ class _Array:
                     self.out.write(pixels)
 
     def close(self) -> Ints | None:
-        """Finish the file; a row has one item, so there are no starts to return."""
+        """Finish the file and return None: a row has one item, so that starts are not needed."""
         self.out.close()
         return None
 
 
 class _Ragged:
-    """Writes rows of several items, all items one after another; the rows get the position of their first item."""
+    """Writes an array column with several items a row into a .npy file, all items one after another."""
 
-    def __init__(self, path: Path, spec: ColumnSpec, rows: int) -> None:
+    def __init__(self, path: Path, spec: ColumnSpec) -> None:
         self.path = path
         self.spec = spec
         self.seen = 0
-        self.items = 0
-        self.lengths: list[Ints] = []
+        self.lengths: list[Ints] = []  # items of each row
         self.raw: Any = None
 
     def add(self, column: pa.Array, where: str) -> None:
-        """Write the items of the next rows one after another, and keep how many each row has.
+        """Write the items of the next rows, and keep how many each row has; `where` is not used.
 
-        They go to a hidden file without a header, because their number is known only at the end.
+        They are written to a hidden file without a header, because their number is known only at the end.
         """
         if self.raw is None:
             self.raw = (self.path.parent / f".{self.path.name}").open("w+b")
@@ -226,7 +226,7 @@ class _Ragged:
         self.seen += len(column)
 
     def close(self) -> Ints | None:
-        """Copy the items behind a NumPy header of the size now known; return where each row's begin."""
+        """Write the .npy file, whose size is now known; return the index of each row's first item."""
         lengths = np.concatenate(self.lengths)
         out = ArrayWriter(self.path, self.spec["dtype"], (int(lengths.sum()), *self.spec["shape"]))
         self.raw.seek(0)
@@ -234,16 +234,16 @@ class _Ragged:
         out.close()
         self.raw.close()
         Path(self.raw.name).unlink()
-        # A row begins where the items of all rows before it end.
-        return np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
+        # The sum of the lengths of all rows before it.
+        return np.cumsum(lengths) - lengths
 
 
 def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return an order of rows in which every part of every fold is one contiguous stretch, and where each fold begins.
+    """Return an order of rows in which the test and training rows of every fold are one stretch each, and the starts.
 
-    `folds` [n] is the fold of each row, 0 to `count` - 1; the starts [count + 1] end with n. The order is fold by fold,
-    then again all but the last. Fold i's training part is what follows its test part, of length n minus the fold's, so
-    that no trial ever copies a fold. Of three folds it is 0 1 2 0 1: fold 1 tests on 1 and trains on 2 0.
+    `folds` [n] is the fold of each row, 0 to `count` - 1. The order has the rows fold by fold, and then again those of
+    all folds but the last: of three folds 0 1 2 0 1. So the training rows of a fold follow its test rows (fold 1 tests
+    on 1 and trains on 2 0), and no trial copies them. The starts [count + 1] are where each fold begins, and then n.
     """
     order = np.argsort(folds, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(folds, minlength=count))])
@@ -251,9 +251,10 @@ def fold_order(folds: Ints, count: int) -> tuple[Ints, Ints]:
 
 
 def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) -> None:
-    """Write the rows `order` of each array of `base` (column -> file), in this order, to <column>.npy in `folder`.
+    """Write the rows with the indices `order` of each column in `base` to <column>.npy in `folder`.
 
-    An index may come more than once. Without any array it writes an empty file: an entry of the cache has one.
+    An index may come more than once. Without any column an empty file is written, because an entry of the cache must
+    have a file.
     """
     for name, array in base.items():
         out = ArrayWriter(folder / f"{name}.npy", array.dtype, (len(order), *array.shape[1:]))
@@ -265,4 +266,4 @@ def write_in_order(base: Mapping[str, ColumnFile], order: Ints, folder: Path) ->
 
 
 Writer = _Array | _Ragged | EncodedWriter
-"""Takes a column batch by batch, and is closed; then it says where each row begins, or None where rows are items."""
+"""Takes a column batch by batch. `close` returns the index of each row's first item, or None with one item a row."""

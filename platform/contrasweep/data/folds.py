@@ -1,7 +1,7 @@
 """Rows assigned to folds: a pure function of labels, groups and a rule, the same on every machine.
 
-`numpy.random.RandomState` is used because its stream is frozen for ever; the newer `Generator` may change
-with a numpy release, and then the folds of a finished table would.
+`numpy.random.RandomState` is used because its random numbers never change. Those of the newer `Generator` may change
+with a release of NumPy, and with them the folds of a finished table.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,21 @@ from contrasweep.errors import SpecError, check_known, plural
 
 Ints = NDArray[np.int64]
 NAMELESS = frozenset({None, ""})
-"""The group of a row that belongs to none: such a row is a group of its own, wherever groups count."""
+"""Values in the column of groups for a row without a group. Such a row counts as a group of its own."""
 
 
 def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """Return the fold, 0 to count-1, of every row.
 
-    `labels` [n] integers, `groups` [n] (values of one type, or of `NAMELESS`) or None, `own_folds` [n] integers, those
-    of the data itself, or None. `folds` says how many there are, by which of `RULES`, and with which seed.
+    Args:
+        labels: [n] integers.
+        groups: [n] values of one type, or of `NAMELESS`; None: rows have no groups.
+        own_folds: [n] integers, the folds that the data come with; None: they have none.
+        folds: Number of folds, one of `RULES`, and the seed.
 
-    `SpecError` where there is no such rule or it lacks its column, when a fold would be empty, or when `folds.count` is
-    not the number of folds in `own_folds`.
+    Raises:
+        SpecError: There is no such rule, its column is missing, a fold would be empty, or `folds.count` is not the
+            number of folds in `own_folds`.
     """
     check(folds, len(labels), None)
     check_known(folds.rule, "rules", RULES, "there is no such fold rule", place="folds.rule")
@@ -34,17 +38,18 @@ def assign(labels: Any, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 
 
 def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int) -> Ints:
-    """Return the fold of every row in a repeat of the partition.
+    """Return the fold of every row in a repeat of the partition; the other arguments are those of `assign`.
 
-    Repeat 0 is that of `assign`, whose arguments are these; each other has a seed of its own. `SpecError` where the
-    rule leaves no choice, so that a repeat would be the same partition again.
+    Repeat 0 is the partition of `assign`; each other repeat has a seed of its own. `SpecError` where the rule allows
+    one partition only, so that a repeat would be the same again.
     """
     first = assign(labels, groups, own_folds, folds)
     if repeat == 0:
         return first
     again = assign(labels, groups, own_folds, replace(folds, seed=folds.seed + repeat))
-    # Each fold of the one is a fold of the other, perhaps under another number, if there are only so many pairs.
-    if len(set(zip(first.tolist(), again.tolist(), strict=True))) == folds.count:
+    # If there are only as many pairs as folds, both are the same partition, perhaps with other numbers.
+    pairs = set(zip(first.tolist(), again.tolist(), strict=True))
+    if len(pairs) == folds.count:
         raise SpecError(
             f"the rule {folds.rule!r} partitions these rows in one way only",
             place="repeats",
@@ -57,12 +62,12 @@ def repeated(labels: Any, groups: Any, own_folds: Any, folds: Folds, repeat: int
 def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """Return the fold of every row: each class is shuffled, and its rows are dealt to the folds in turns.
 
-    The next class goes on where the last one stopped, so that folds differ by at most one row, in total and in every
-    class.
+    The next class begins with the fold after the last one that got a row. So the numbers of rows of two folds differ by
+    at most one, in total and in every class. `groups` and `own_folds` are not used.
     """
     random = np.random.RandomState(folds.seed)
     assigned = np.empty(len(labels), np.int64)
-    start = 0  # rows dealt so far: where the next class goes on
+    start = 0  # rows dealt so far
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         assigned[members] = (start + np.arange(len(members))) % folds.count
@@ -73,40 +78,45 @@ def stratified(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
 def grouped(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
     """Return the fold of every row, with each group whole in one fold.
 
-    `groups` has the group of each row, None where the data name none; `own_folds`, which all rules of folds are given,
-    is not looked at. Groups are assigned the largest first (of equals by the seed), each to the fold where class counts
-    then come closest to equal shares. `SpecError` where the data have no groups, or fewer than folds.
+    Groups are assigned one by one, the largest first, those of one size in an order by the seed. Each goes to the fold
+    that brings class counts closest to equal shares. `own_folds` is not used. `SpecError` where the data have no
+    groups, or fewer groups than folds.
     """
     if groups is None:
         raise SpecError("grouped folds need a group column", place="folds.rule", value="grouped")
     group = _numbered(groups)
     _, label = np.unique(labels, return_inverse=True)
-    # Rows of each class in each group [groups, classes].
+    # Number of rows of each class in each group [groups, classes].
     members = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(members, (group, label), 1)
     check(folds, len(labels), len(members))
+    # The largest groups first; a stable sort keeps groups of one size in shuffled order.
     shuffled = np.random.RandomState(folds.seed).permutation(len(members))
     order = shuffled[np.argsort(-members[shuffled].sum(axis=1), kind="stable")]
-    # What a fold should have of each class, and what each has so far [folds, classes].
-    share = members.sum(axis=0) / folds.count
-    held = np.zeros((folds.count, members.shape[1]))
+    share = (
+        members.sum(axis=0) / folds.count
+    )  # rows of each class that a fold should have [classes]
+    held = np.zeros(
+        (folds.count, members.shape[1])
+    )  # rows that each fold has so far [folds, classes]
     fold_of = np.empty(len(members), np.int64)
     for position, g in enumerate(order):
-        # What adding this group changes in the squared deviation from the share, each class weighed alike.
-        cost = (((held + members[g] - share) / share) ** 2 - ((held - share) / share) ** 2).sum(
-            axis=1
-        )
-        # Once there are only as many groups left as empty folds, each goes to an empty one.
-        empty = held.sum(axis=1) == 0
-        if empty.sum() >= len(order) - position:
-            cost[~empty] = np.inf
+        # How much each fold's squared deviation from the share would grow with this group. Deviations are relative, so
+        # that each class has the same weight.
+        before = ((held - share) / share) ** 2
+        after = ((held + members[g] - share) / share) ** 2
+        cost = (after - before).sum(axis=1)
+        # When only as many groups remain as there are empty folds, each must go to an empty one.
+        is_empty = held.sum(axis=1) == 0
+        if is_empty.sum() >= len(order) - position:
+            cost[~is_empty] = np.inf
         fold_of[g] = np.argmin(cost)
         held[fold_of[g]] += members[g]
     return fold_of[group]
 
 
 def _numbered(groups: Any) -> Ints:
-    """Return a number for the group of each row, from 0; each row without a group has one of its own."""
+    """Return a number for the group of each row, from 0; each row without a group has a number of its own."""
     groups = np.asarray(groups)
     has_name = np.array([group not in NAMELESS for group in groups.tolist()])
     number = np.empty(len(groups), np.int64)
@@ -116,7 +126,7 @@ def _numbered(groups: Any) -> Ints:
 
 
 def as_given(labels: Ints, groups: Any, own_folds: Any, folds: Folds) -> Ints:
-    """Return the data's own folds of the rows; `SpecError` where there are none, or not exactly 0 to count-1."""
+    """Return the folds that the data come with; `SpecError` where there are none, or not exactly 0 to count-1."""
     if own_folds is None:
         raise SpecError("given folds need a fold column", place="folds.rule", value="given")
     assigned = np.asarray(own_folds, dtype=np.int64)
@@ -135,40 +145,43 @@ RULES = {"stratified": stratified, "grouped": grouped, "given": as_given}
 
 
 def check(folds: Folds, rows: int, groups: int | None) -> None:
-    """Raise the `SpecError` of `assign` as far as numbers of rows and groups tell, since a plan has no rows.
+    """Raise `SpecError` where there are fewer than two folds, or fewer rows or groups than folds.
 
-    `groups` is None where their number is not known; it counts for the rule `grouped` alone.
+    A plan checks this before the rows are there. `groups` is the number of groups (None: not known), which is used for
+    the rule `grouped` only.
     """
     if folds.count < 2:
         raise SpecError("a dataset has at least 2 folds", place="folds", value=folds.count)
-    # What fills a fold: a row, or where groups stay whole a group.
-    fill, noun = (
-        (groups, "group") if folds.rule == "grouped" and groups is not None else (rows, "row")
-    )
-    if folds.count > fill:
+    # Each fold needs a row, or a whole group where groups are not divided.
+    parts = rows
+    noun = "row"
+    if folds.rule == "grouped" and groups is not None:
+        parts = groups
+        noun = "group"
+    if folds.count > parts:
         raise SpecError(
-            f"{plural(fill, noun)} cannot fill {plural(folds.count, 'fold')}",
+            f"{plural(parts, noun)} cannot fill {plural(folds.count, 'fold')}",
             place="folds",
             value=folds.count,
-            hint=f"at most {plural(fill, 'fold')}",
+            hint=f"at most {plural(parts, 'fold')}",
         )
 
 
 MOST_NAMED = 5
-"""So many classes are named in a note."""
+"""The most classes that a note names."""
 USUAL = 5
-"""Folds by which a dataset is judged as it is staged."""
+"""Number of folds for which a dataset is checked when it is staged."""
 
 
 def class_notes(data: Manifest, count: int | None = None) -> list[str]:
-    """Return sentences on what stands out in the classes and images of a dataset, over `count` folds.
+    """Return sentences on classes and images of a dataset that make its results doubtful, with `count` folds.
 
-    None: over the folds that it has, if any. They are classes with fewer rows than folds or without any, one class
-    alone, and images that come twice. [] where nothing stands out.
+    `count` None means the number of folds that the dataset has, if it has folds. The sentences are on classes with no
+    rows or fewer rows than folds, on a single class, and on images that come twice. [] where there are none of these.
     """
+    # Number of training rows of each class, in the order of the names.
     rows: list[int] = data.counts.get("train", {}).get("classes", [])
     count = count or (data.folds.count if data.folds else 0)
-    # `rows` are of each class, in the order of the names.
     few = {name: n for name, n in zip(data.classes, rows, strict=False) if 0 < n < count}
     none = {name: n for name, n in zip(data.classes, rows, strict=False) if n == 0}
     notes = []
@@ -181,25 +194,20 @@ def class_notes(data: Manifest, count: int | None = None) -> list[str]:
         notes.append(f"no training row at all: {_named(none)}; no method can learn these classes")
     if rows and len(data.classes) == 1:
         notes.append(f"one class alone, {data.classes[0]!r}: there is nothing to tell apart")
-    # An importer counts images that are equal byte for byte: over two folds they would leak from training to test.
+    # An importer counts images that are equal byte for byte. In two splits or folds they leak from training to test.
     copies = data.source.get("copies")
     if isinstance(copies, Mapping) and (copies.get("across splits") or (count and copies)):
         text = ", ".join(f"{number} {kind}" for kind, number in sorted(copies.items()))
-        kept = data.folds is not None and data.folds.rule == "grouped"
-        notes.append(
-            f"images that are equal to one before them, byte for byte: {text}; "
-            + (
-                "they are in one fold"
-                if kept
-                else "folds may part them: `--set copies=together` keeps them in one"
-            )
-        )
+        where = "folds may part them: `--set copies=together` keeps them in one"
+        if data.folds is not None and data.folds.rule == "grouped":
+            where = "they are in one fold"
+        notes.append(f"images that are equal to one before them, byte for byte: {text}; {where}")
     return [f"{data.name}: {note}" for note in notes]
 
 
 def _named(classes: Mapping[str, int]) -> str:
     """Return `cat (3), dog (0) and 4 classes more`, with their numbers of rows."""
-    first = ", ".join(f"{name} ({n})" for name, n in list(classes.items())[:MOST_NAMED])
-    return first + (
-        f" and {len(classes) - MOST_NAMED} classes more" if len(classes) > MOST_NAMED else ""
-    )
+    text = ", ".join(f"{name} ({n})" for name, n in list(classes.items())[:MOST_NAMED])
+    if len(classes) > MOST_NAMED:
+        text += f" and {len(classes) - MOST_NAMED} classes more"
+    return text

@@ -1,4 +1,4 @@
-"""Encoded images to arrays, without trusting them: known formats only, size checked before a pixel is decoded."""
+"""Decodes images that are not trusted: in known formats only, and after a check of their size."""
 
 import io
 import warnings
@@ -11,39 +11,38 @@ from PIL import Image, TiffImagePlugin
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64 * 2**20
-"""An image of more is not decoded: a small file may announce gigabytes."""
+"""The most pixels of an image that is decoded: the header of a small file may state gigabytes."""
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-"""Number of channels -> Pillow's name of it."""
+"""Number of channels -> Pillow's mode."""
 
 
 class BrokenImage(ValueError):
-    """An image that cannot be decoded, or that is far larger than its file can be.
-
-    `reason` is what an importer counts it under.
-    """
+    """An image that cannot be decoded, or that has too many pixels. Importers count it by its `reason`."""
 
     reason = "broken image"
 
 
 class DeepImage(BrokenImage):
-    """An image of more than 8 bits a channel, as in remote sensing: which values are black and white is not known."""
+    """An image with more than 8 bits a channel, as in remote sensing. Which values are black and white is not known."""
 
     reason = "more than 8 bits a channel, convert to 8 bit first"
 
 
 def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]:
-    """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if the bytes are no image that can be decoded.
+    """Return the pixels [h w c] uint8 of an encoded image; `BrokenImage` if it cannot be decoded.
 
-    With `shape` [h w c] the image is scaled to cover it (bicubic, antialiased) and cut about its centre, if it is of
-    another size; a height of 0 leaves its size, and c says the channels. Without it, grey images have one channel and
-    all others three.
+    Without `shape` the image keeps its size; a grey image has one channel and any other three. With `shape` [h w c] it
+    has c channels. An image of another size is then scaled to cover h x w (bicubic, antialiased) and cut about its
+    centre; with a height of 0 it keeps its size.
     """
     with _opened(data) as image:
-        channels = shape[2] if shape else 1 if image.mode in ("1", "L") else 3
+        channels = 1 if image.mode in ("1", "L") else 3
+        if shape:
+            channels = shape[2]
         try:
             image.load()
             pixels = image if image.mode == MODES[channels] else image.convert(MODES[channels])
-        except Exception as error:  # Pillow's decoders raise whatever they stumble over
+        except Exception as error:  # Pillow's decoders raise any kind of error
             raise BrokenImage(f"cannot be decoded ({error})") from None
     if shape and shape[0] and (pixels.height, pixels.width) != tuple(shape[:2]):
         pixels = _cover(pixels, shape[0], shape[1])
@@ -53,14 +52,15 @@ def decode(data: bytes, shape: Sequence[int] | None = None) -> NDArray[np.uint8]
 def scaled_down(
     pixels: NDArray[np.uint8], longest: int, data: bytes
 ) -> tuple[bytes, NDArray[np.uint8]]:
-    """Return an image with its longer side scaled to `longest` pixels: encoded anew, and its pixels [h w c].
+    """Return an image scaled so that its longer side has `longest` pixels: encoded again, and its pixels [h w c].
 
-    `pixels` are those of the encoded image `data`. It becomes a JPEG where `data` is one, else a PNG.
+    `pixels` are the pixels of the encoded image `data`. The result is a JPEG where `data` is one, else a PNG.
     """
-    height, width = (
-        max(1, round(side * longest / max(pixels.shape[:2]))) for side in pixels.shape[:2]
-    )
-    # A side keeps one pixel at least, however thin the image.
+    height, width = pixels.shape[:2]
+    longer = max(height, width)
+    # However thin the image is, a side keeps one pixel.
+    height = max(1, round(height * longest / longer))
+    width = max(1, round(width * longest / longer))
     small = resize(pixels, height, width)
     encoded = io.BytesIO()
     with _opened(data) as image:
@@ -70,7 +70,10 @@ def scaled_down(
 
 
 def read(file: Path) -> NDArray[np.uint8] | str:
-    """Return the decoded image, or as text the reason why it cannot be decoded, which a cache can keep as well."""
+    """Return the pixels [h w c] of an image file, or as text the reason why it cannot be decoded.
+
+    An error that is returned and not raised is kept by a cache of this function too.
+    """
     try:
         return decode(file.read_bytes())
     except BrokenImage as error:
@@ -80,7 +83,7 @@ def read(file: Path) -> NDArray[np.uint8] | str:
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Return pixels [h w c] as [height width c], bicubic with antialiasing, stretched if the aspect differs."""
+    """Return pixels [h w c] scaled to [height width c], bicubic with antialiasing; the aspect ratio may change."""
     if pixels.shape[:2] == (height, width):
         return pixels
     resized = picture(pixels).resize((width, height), Image.Resampling.BICUBIC)
@@ -88,12 +91,13 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
 
 
 def picture(pixels: NDArray[np.uint8]) -> Image.Image:
-    """Return pixels [h w c] as Pillow has them, which knows no axis of one channel."""
+    """Return pixels [h w c] as an image of Pillow."""
+    # For Pillow, grey images have no axis of channels.
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
 def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Return an image, scaled until it covers height and width, without what stands out on both sides equally."""
+    """Return an image scaled to cover height and width, and cut equally on both sides to these."""
     scale = max(height / image.height, width / image.width)
     size = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     scaled = image.resize(size, Image.Resampling.BICUBIC)
@@ -103,10 +107,13 @@ def _cover(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def _opened(data: bytes) -> Image.Image:
-    """Return an image whose header was read; `BrokenImage` where it is none or too large, `DeepImage` above 8 bits."""
+    """Return an image of which the header alone was read.
+
+    `BrokenImage` where the data are no image or have too many pixels, `DeepImage` with more than 8 bits a channel.
+    """
     try:
         with warnings.catch_warnings():
-            # Pillow warns from 89 million pixels on; here an image of fewer is an error already.
+            # Pillow warns of images above 89 million pixels, which are refused below.
             warnings.simplefilter("ignore")
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception as error:
@@ -115,7 +122,8 @@ def _opened(data: bytes) -> Image.Image:
         raise BrokenImage(
             f"announces {image.width} x {image.height} pixels, more than {MAX_PIXELS:,}"
         )
-    if deep := _deep(image):
+    deep = _deep(image)
+    if deep:
         raise DeepImage(
             f"has more than 8 bits a channel ({deep}): convert it to 8 bit first, by one scale for the whole dataset"
         )
@@ -123,10 +131,10 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _deep(image: Image.Image) -> str:
-    """Return in words how an image is stored that has more than 8 bits a channel; "" for any other.
+    """Return in words how an image with more than 8 bits a channel is stored; "" for any other image.
 
-    Pillow's mode tells it of one channel only: it opens the others as 8 bit, and how they are stored shows in a TIFF's
-    tag or in a PNG's tile.
+    Pillow's mode tells this for one channel only, because Pillow opens images with more channels as 8 bit. Of these, a
+    TIFF has a tag that tells it, and a PNG a tile.
     """
     if image.mode.startswith(("I", "F")):
         return f"mode {image.mode}"

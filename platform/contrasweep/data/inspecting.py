@@ -13,21 +13,21 @@ from contrasweep.errors import DataError, StorageError
 from contrasweep.storage.store import Store, open_store
 
 DatasetRow = dict[str, Any]
-"""A dataset as `contrasweep data list` and `show` print it: field -> plain value."""
+"""Field -> plain value of a dataset, as `contrasweep data list` and `show` print it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An object of a storage, by its address, that differs from its manifest, and the difference in words."""
+    """A difference between a staged dataset and its manifest."""
 
-    object: str
-    problem: str
+    object: str  # address of the shard
+    problem: str  # the difference, in words
 
 
 def known() -> list[DatasetRow]:
     """Return a row for every dataset that can be staged by its name.
 
-    `about` is a line on it, `needs` what --source must be ("": nothing), `licence` that of the data.
+    A row has `name`, `about` (a line on the dataset), `needs` (what --source must be; "": nothing) and `licence`.
     """
     from contrasweep.data.importers import DATASETS
 
@@ -40,8 +40,8 @@ def known() -> list[DatasetRow]:
 def summary(manifest: Manifest) -> DatasetRow:
     """Return a row of `contrasweep data list`.
 
-    `classes` is their number, `rows` those of each split, `mib` the size of the shards, `synthetic` whether any of the
-    data was generated.
+    `classes` is the number of classes, `rows` is split -> number of rows, `mib` the size of all shards, `synthetic`
+    whether any of the data was generated.
     """
     size = sum(shard.bytes for shard in manifest.shards)
     return {
@@ -57,7 +57,7 @@ def summary(manifest: Manifest) -> DatasetRow:
 
 
 def show(manifest: Manifest) -> DatasetRow:
-    """Return the summary with folds, how columns are stored, rows of each class, and where the data came from."""
+    """Return the summary with folds, specs of columns, rows of each class by split, and the data's source."""
     return {
         **summary(manifest),
         "folds": manifest.folds and f"{manifest.folds.count} ({manifest.folds.rule})",
@@ -72,21 +72,22 @@ def show(manifest: Manifest) -> DatasetRow:
 
 
 def verify(manifest: Manifest) -> list[Finding]:
-    """Fetch every shard and compare bytes, rows and content with the manifest; [] if all is as it should be."""
+    """Fetch every shard and compare bytes, rows and content with the manifest; [] if there is no difference."""
     store = open_store(manifest.uri)
     findings = []
     with tempfile.TemporaryDirectory(prefix="contrasweep-verify-") as scratch:
         for shard in manifest.shards:
             name = f"{store.uri}/{shard.file}"
-            if problem := _problem(store, shard, name, Path(scratch) / "shard"):
+            problem = _problem(store, shard, name, Path(scratch) / "shard")
+            if problem:
                 findings.append(Finding(name, problem))
     return findings
 
 
 def _problem(store: Store, shard: Shard, name: str, file: Path) -> str:
-    """Fetch a shard to `file` and return in words how it differs from its manifest; "" where it does not.
+    """Fetch a shard to `file` and return in words how it differs from its manifest; "" where it does not differ.
 
-    `name` is its address, which the words leave out.
+    `name` is the shard's address, which is not repeated in these words.
     """
     try:
         store.get_file(shard.file, file)

@@ -20,10 +20,10 @@ from contrasweep.storage.record import Count, Seed
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 NO_DATA = "none"
-"""The name and kind of the data of a study whose programs bring their own."""
+"""Name and kind of a study's dataset where its programs bring their own data."""
 REMEDY = "stage the dataset again"
 MAX_ITEM = 2**40
-"""An item of an array column has at most so many numbers."""
+"""The most values in an item of an array column."""
 
 DTYPES = (
     "bool",
@@ -39,38 +39,37 @@ DTYPES = (
     "float32",
     "float64",
 )
-"""What an array column may hold."""
+"""Dtypes that an array column may have."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One Parquet file of a split: its name below the dataset's folder, rows, size in bytes and SHA-256.
-
-    `content` is the SHA-256 of the decoded rows (`data.columns.content_digest`): another version of the
-    Parquet writer changes `sha256`, not `content`, and so not which dataset this is. Where `content` is "" the SHA-256
-    stands for it.
-    """
+    """One Parquet file of a split."""
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
 
-    file: FileName
+    file: FileName  # relative to the dataset's folder
     rows: Count
-    bytes: Count
-    sha256: Label
+    bytes: Count  # size of the file
+    sha256: Label  # of the file
+    # SHA-256 of the decoded rows (`data.columns.content_digest`), which stays the same when another version of the
+    # Parquet writer writes another file. "": not known, and `sha256` is used in its place.
     content: Label = ""
 
     def check(self, file: Path, name: str) -> None:
-        """Raise `DataError` if `file` differs by a byte from what the manifest records.
+        """Raise `DataError` if `file` differs by a byte from the one that the manifest describes.
 
         `name` is the shard's address, for the error. `FileNotFoundError` where there is no file.
         """
-        # The size first: it costs nothing, and tells a truncated file.
-        if (size := file.stat().st_size) != self.bytes:
+        # The size is checked first, because that is quick and finds a truncated file.
+        size = file.stat().st_size
+        if size != self.bytes:
             raise DataError(
                 f"{name} has {size:,} bytes, its manifest says {self.bytes:,}: it is truncated or was replaced; "
                 + REMEDY
             )
-        if (digest := canonical.file_digest(file)) != self.sha256:
+        digest = canonical.file_digest(file)
+        if digest != self.sha256:
             raise DataError(
                 f"{name} has SHA-256 {digest[:12]}, its manifest says {self.sha256[:12]}: it is damaged; {REMEDY}"
             )
@@ -78,11 +77,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Folds:
-    """How rows of the training split are assigned to `count` folds: part of the manifest and its digest.
+    """How rows of the training split are assigned to `count` folds: a part of the manifest and of its digest.
 
-    `rule`: `stratified` (by label), `grouped` (stratified, and a group never crosses), `given` (a column
-    `fold` of the data); `none` where a program partitions its own data. The assignment itself is a pure function of the
-    data and this rule (`data.folds`).
+    The rule `stratified` gives each fold the same share of every class. `grouped` does so as far as whole groups allow.
+    `given` takes the folds from the column `fold` of the data. `none` is for a program that partitions its own data.
+    The fold of each row follows from the data and these fields alone (`data.folds`).
     """
 
     __pydantic_config__: ClassVar[pydantic.ConfigDict] = SCHEMA
@@ -93,60 +92,46 @@ class Folds:
 
 
 ANY_SIDE = 0
-"""As height and width of a shape: each image has its own."""
+"""Height and width in the shape of a column whose images differ in size."""
 
 
 class ColumnSpec(TypedDict):
-    """How an array column is stored.
-
-    `dtype` and `shape` of one item; `list: true` when a row holds several items; `encoding: image` when the bytes are a
-    PNG or JPEG file that decodes to `shape`, whose height and width are `ANY_SIDE` where images differ in size.
-    """
+    """How an array column is stored."""
 
     dtype: str
-    shape: list[int]
-    list: NotRequired[bool]
-    encoding: NotRequired[str]
+    shape: list[int]  # of an item
+    list: NotRequired[bool]  # true: a row has several items
+    encoding: NotRequired[str]  # `image`: an item is a PNG or JPEG file, which decodes to `shape`
 
 
 class SplitCounts(TypedDict, total=False):
-    """Counts of a labelled split: rows of each class, in the manifest's order, and the number of groups."""
+    """Counts of a labelled split."""
 
-    classes: list[int]
-    groups: int
+    classes: list[int]  # rows of each class, in the manifest's order
+    groups: int  # number of groups
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A staged dataset.
-
-    `uri`, `name` and `source` say where it is and are no part of its digest. `counts`, by split, follow from its rows
-    and are none either.
-
-    `kind` names the schema of its rows (`image`, `image-pair`, `text-pair`, or what its importer calls it);
-    `columns` says how each array column is stored, e.g. {"image": {"dtype": "uint8", "shape": [8, 8, 1]}}; `source`
-    says where it came from: importer, parameters, licence, and `synthetic: true` where any of it was generated.
-    """
+    """A staged dataset. Its digest does not depend on `name`, `uri`, `source` and `counts`."""
 
     name: str
-    uri: str
-    kind: str
+    uri: str  # the dataset's folder or address
+    kind: str  # of its rows: `image`, `image-pair`, `text-pair`, or another name that its importer gives
     splits: Mapping[str, tuple[Shard, ...]]
-    classes: tuple[str, ...] = ()
-    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()  # names, by label
+    columns: Mapping[str, ColumnSpec] = field(default_factory=dict)  # array columns
     folds: Folds | None = None
+    # Where it came from: importer, parameters, licence, and `synthetic: true` where any of it was generated.
     source: Mapping[str, object] = field(default_factory=dict)
-    counts: Mapping[str, SplitCounts] = field(default_factory=dict)
+    counts: Mapping[str, SplitCounts] = field(default_factory=dict)  # by split
     schema_version: int = SCHEMA_VERSION
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of what a trial could see, 64 hexadecimal digits: schema, shards in order, classes, folds.
-
-        Of a shard it is the content, or where that is not recorded the bytes.
-        """
+        """The SHA-256, 64 hexadecimal digits, of all that a trial can see: schema, shards in order, classes, folds."""
         shards = {
-            split: [[s.rows, s.content or s.sha256] for s in shards]
+            split: [[shard.rows, shard.content or shard.sha256] for shard in shards]
             for split, shards in self.splits.items()
         }
         return canonical.digest(
@@ -171,29 +156,29 @@ class Manifest:
 
     @property
     def labelled(self) -> bool:
-        """Whether its rows have labels. Without them a dataset serves pretraining alone, and cannot be tested on."""
+        """Whether its rows have labels; a dataset without labels serves pretraining only, and cannot be tested on."""
         return self.kind != "image" or bool(self.classes)
 
     @property
     def synthetic(self) -> bool:
-        """Whether any of the data was generated rather than observed; shown wherever a result is."""
+        """Whether any of the data was generated and not observed, which is shown beside every result."""
         return bool(self.source.get("synthetic", False))
 
     def with_folds(self, folds: Folds | None) -> "Manifest":
-        """Return the same data with other folds: another digest, so other trials."""
+        """Return the same data with other folds, so with another digest and other trials."""
         return replace(self, folds=folds)
 
     def to_json(self) -> str:
-        """Return the text of `manifest.json`, without `uri`, since the file may be copied elsewhere."""
+        """Return the text of manifest.json. It lacks `uri`, because the file may be copied elsewhere."""
         fields = asdict(self) | {"digest": self.digest}
         del fields["uri"]
         return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, data: str | bytes, uri: str) -> "Manifest":
-        """Return the manifest in the text of a `manifest.json` as found at `uri`, the dataset's folder or address.
+        """Return the manifest in the text of a manifest.json that was read at `uri`, the dataset's folder or address.
 
-        `DataError` when it is not one, or its digest is not its own.
+        `DataError` where it is not valid, or does not have the digest that it states.
         """
         data = data.encode() if isinstance(data, str) else data
         file = f"{uri}/{MANIFEST}"
@@ -203,10 +188,9 @@ class Manifest:
             raise DataError(
                 f"{file} is not a dataset manifest ({error.problem}); {REMEDY}"
             ) from None
-        # The digest is worked out from the content, and only compared with the one that is stated.
-        manifest = cls(
-            uri=uri, **{name: value for name, value in vars(stored).items() if name != "digest"}
-        )
+        # A manifest computes its digest itself, which is compared with the stated one.
+        fields = {name: value for name, value in vars(stored).items() if name != "digest"}
+        manifest = cls(uri=uri, **fields)
         if manifest.digest != stored.digest:
             raise DataError(
                 f"{file} states digest {stored.digest[:12]} but its content has {manifest.digest[:12]}: "
@@ -216,11 +200,11 @@ class Manifest:
 
 
 def _checked_column(column: MutableConfig) -> MutableConfig:
-    """Return the entry of an array column unchanged; `ValueError` where it lacks a shape or a dtype of numbers."""
+    """Return the entry of an array column unchanged; `ValueError` where its shape or dtype is missing or wrong."""
     shape = column.get("shape")
     if not isinstance(column.get("dtype"), str) or not isinstance(shape, list):
         raise ValueError("an array column has a dtype and a shape")
-    if column["dtype"] not in DTYPES:  # `object` would be unpickled, others have no width
+    if column["dtype"] not in DTYPES:  # `object` would be unpickled, and others have no fixed size
         raise ValueError(
             f"its dtype must be one of {', '.join(DTYPES)}, got {column['dtype'][:40]!r}"
         )
@@ -244,14 +228,14 @@ class _Stored:
     columns: Mapping[Name, Annotated[MutableConfig, pydantic.AfterValidator(_checked_column)]] = (
         field(default_factory=dict)
     )
-    """Their names are those of files in the node's cache."""
+    """Array columns, whose names become names of files in the node's cache."""
     source: Mapping[str, object] = field(default_factory=dict)
     counts: Mapping[Name, MutableConfig] = field(default_factory=dict)
     schema_version: Count = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        # A split without labels has no counts of classes.
         for counted in self.counts.values():
+            # A split without labels has no counts of classes, which passes.
             rows = counted.get("classes", [0] * len(self.classes))
             if not isinstance(rows, list) or list(map(type, rows)) != [int] * len(self.classes):
                 raise ValueError("counts: classes has a number of rows for each class")

@@ -1,4 +1,4 @@
-"""Dataset names with parameters, `digits-lt?imbalance_factor=50`, and the importer each one means."""
+"""Names of datasets with parameters, such as `digits-lt?imbalance_factor=50`, and their importers."""
 
 import inspect
 from dataclasses import dataclass
@@ -15,33 +15,28 @@ from contrasweep.imports import import_from_here, import_path, installed, path_o
 
 @dataclass(frozen=True)
 class Name:
-    """The name of a dataset, short or dotted, and its given parameters, sorted by name."""
+    """The name of a dataset with its parameters."""
 
-    name: str
-    settings: Config
+    name: str  # short, or a dotted path
+    settings: Config  # the parameters that are given, sorted by name
 
     @property
     def text(self) -> str:
-        """Return the name as a study has it: `digits-lt?imbalance_factor=50`."""
+        """The name as a study has it: `digits-lt?imbalance_factor=50`."""
         query = "&".join(f"{key}={value}" for key, value in self.settings.items())
         return f"{self.name}?{query}" if query else self.name
 
     @property
     def folder(self) -> str:
-        """Return the folder's name below `datasets/`: `digits-lt-imbalance_factor-50`.
-
-        It has no `=`, which readers of Parquet folders take for a partition.
-        """
-        return (
-            "-".join([self.name, *(f"{key}-{value}" for key, value in self.settings.items())])
-            .replace("/", "_")
-            .replace(":", "-")
-        )
+        """The name of its folder below `datasets/`: `digits-lt-imbalance_factor-50`."""
+        # Without `=`, which readers of Parquet folders take for a partition.
+        parts = [self.name, *(f"{key}-{value}" for key, value in self.settings.items())]
+        return "-".join(parts).replace("/", "_").replace(":", "-")
 
     def checked(self) -> Any:
-        """Return the importer's settings object with these parameters, defaults for the others.
+        """Return the importer's settings object with these parameters, and defaults for the others.
 
-        `SpecError` naming the dataset on an unknown or wrong parameter, `DataError` for an unknown dataset.
+        `SpecError`, with the dataset's name, for an unknown or wrong parameter; `DataError` for an unknown dataset.
         """
         try:
             return importer(self).settings(**self.settings)
@@ -50,29 +45,31 @@ class Name:
 
 
 def parse(text: str, settings: Config | None = None) -> Name:
-    """Return the name in `name?key=value&key=value`; values are read as YAML: 50 is a number, `true` a truth value.
+    """Return the parts of `name?key=value&key=value`; values are read as YAML: 50 is a number, `true` a truth value.
 
-    `settings` are further parameters, which win. `SpecError` where a value is no YAML; whether there is such a dataset
-    is not looked at.
+    `settings` are further parameters; one in both has the value in `settings`. `SpecError` where a value is no YAML. It
+    is not checked that there is such a dataset.
     """
     name, _, query = text.partition("?")
-    settings_in_name = {
+    parameters = {
         key: read_yaml(value, f"{name}.{key}", "a dataset's parameter is not YAML")
         for key, value in parse_qsl(query, keep_blank_values=True)
     }
-    return Name(name, dict(sorted((settings_in_name | dict(settings or {})).items())))
+    parameters |= dict(settings or {})
+    return Name(name, dict(sorted(parameters.items())))
 
 
 def importer(wanted: Name) -> Importer:
-    """Return the importer of a shipped dataset, of one of an installed package, or at the dotted path.
+    """Return the importer of a dataset: a shipped one, one of an installed package, or one at a dotted path.
 
-    `DataError` lists the known ones where there is none; `SpecError` where a dotted path leads to none.
+    `DataError`, with the known names, where there is no such dataset; `SpecError` where a dotted path has no importer.
     """
     from contrasweep.data.importers import DATASETS  # its modules import scikit-learn
 
     if wanted.name in DATASETS:
         return DATASETS[wanted.name]
-    if ":" in (path := path_of("datasets", wanted.name)):
+    path = path_of("datasets", wanted.name)
+    if ":" in path:
         return own_importer(path)
     known_names = [*DATASETS, *installed("datasets")]
     raise DataError(
@@ -81,10 +78,10 @@ def importer(wanted: Name) -> Importer:
 
 
 def own_importer(path: str) -> Importer:
-    """Return the importer at a dotted path; `SpecError` where nothing is there.
+    """Return the importer at a dotted path; `SpecError` where there is none.
 
-    It is an `Importer`, or a function `(source: Path, settings) -> Content`. An attribute `settings` of the function
-    is the class of its settings.
+    At the path is an `Importer`, or a function `(source: Path, settings) -> Content`. If the function has settings, its
+    attribute `settings` is their class.
     """
     import_from_here()
     target = import_path(path, "dataset", "dataset importer", of=Importer)
@@ -99,12 +96,12 @@ def own_importer(path: str) -> Importer:
         ) from None
 
     def read(source: Path, settings: Any) -> Content:
-        """Call the user's function; whatever it raises becomes a `DataError` in one line."""
+        """Call the user's function; any error that it raises becomes a `DataError` in one line."""
         try:
             content = target(source, settings)
         except DataError:
             raise
-        except (Exception, SystemExit) as error:  # someone else's code
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise DataError(
                 f"{path} cannot read {source} ({type(error).__name__}: {error})"
             ) from None
@@ -114,7 +111,7 @@ def own_importer(path: str) -> Importer:
             )
         return content
 
-    # The first line of its docstring says what it is.
+    # The first line of the function's docstring describes the dataset.
     about = (inspect.getdoc(target) or path).splitlines()[0]
     settings = getattr(target, "settings", NoSettings)
     return Importer(

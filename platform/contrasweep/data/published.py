@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from contrasweep.data.columns import spec
 from contrasweep.data.content import Published
-from contrasweep.data.importers.cifar import LongTailed
+from contrasweep.data.importers.cifar import LongTailedCifar
 from contrasweep.data.importers.encoded_images import spec as encoded
 from contrasweep.data.importers.labelled_images import long_tail
 from contrasweep.data.importers.long_tail_lists import Settings as Lists
@@ -14,17 +14,14 @@ from contrasweep.data.names import importer, parse
 
 
 class _Images(NamedTuple):
-    """An image dataset as its paper describes it: numbers of images for training and tests and of classes, and storage.
+    """An image dataset as its paper describes it."""
 
-    `side` is in pixels, `columns` the names of the columns with images. 0 for `test`: there is no such split.
-    """
-
-    train: int
-    test: int
+    train: int  # number of training images
+    test: int  # 0: there is no test split
     classes: int
-    side: int = 32
+    side: int = 32  # in pixels
     channels: int = 3
-    columns: tuple[str, ...] = ("image",)
+    columns: tuple[str, ...] = ("image",)  # names of the columns with images
 
 
 _IMAGES = {
@@ -39,14 +36,15 @@ _IMAGES = {
     "hra": _Images(3_389, 0, 5, 512, columns=("pre", "post")),
     "xbd": _Images(67_782, 0, 4, 128, columns=("pre", "post")),
 }
-"""The last two as LOCAL describes them (section 4, Datasets), HRA at the side of its Table 1."""
+"""Dataset -> its description. `hra` and `xbd` are as LOCAL describes them (section 4, Datasets; HRA's side is that of
+its Table 1)."""
 
 
 def described(name: str) -> Manifest | None:
-    """Return a manifest, without files, of a dataset as its paper describes it; None where no paper does.
+    """Return a manifest of a dataset as its paper describes it, without files; None where no paper does.
 
-    It has rows, classes and image sizes, which are enough to plan a study. Its digest, and so the ids of its trials,
-    differ from those of the staged dataset. `name` may have parameters; `SpecError` where one of them is wrong.
+    It has rows, classes and image sizes, which are enough to plan a study. Its digest, and so the ids of trials, differ
+    from those of the staged dataset. `name` may have parameters; `SpecError` where one of them is wrong.
     """
     parsed = parse(name)
     settings = parsed.checked()
@@ -57,7 +55,7 @@ def described(name: str) -> Manifest | None:
     )
     if facts is None:
         return None
-    # A split is one shard that is not there: its digest is a word, so that it equals no staged one.
+    # Each split has one shard without a file. Its digest is words, so that no staged shard has the same.
     splits = {
         split: (Shard(f"{split}-as-published", rows, 0, "as published"),)
         for split, rows in facts.rows.items()
@@ -68,20 +66,21 @@ def described(name: str) -> Manifest | None:
 
 
 def _of_images(name: str, settings: Any) -> Published:
-    """Return what the paper says of the dataset `name` of `_IMAGES` under these settings: image size, long tail."""
+    """Return the description of the dataset `name` of `_IMAGES` with the image size or long tail of these settings."""
     facts = _IMAGES[name]
     train = facts.train
     side = getattr(settings, "size", None) or facts.side
     columns: Mapping[str, ColumnSpec] = {
-        name: spec("uint8", (side, side, facts.channels)) for name in facts.columns
+        column: spec("uint8", (side, side, facts.channels)) for column in facts.columns
     }
-    # A long-tailed CIFAR is drawn from the balanced one; the lists' images stay encoded.
-    if isinstance(settings, LongTailed):
-        train = sum(
-            long_tail(facts.train // facts.classes, facts.classes, settings.imbalance_factor)
-        )
+    if isinstance(settings, LongTailedCifar):
+        # The training split is drawn from a balanced one.
+        largest = facts.train // facts.classes
+        train = sum(long_tail(largest, facts.classes, settings.imbalance_factor))
     elif isinstance(settings, Lists):
         columns = encoded(side)
     kind = "image" if len(columns) == 1 else "image-pair"
-    rows = {split: count for split, count in (("train", train), ("test", facts.test)) if count}
+    rows = {"train": train}
+    if facts.test:
+        rows["test"] = facts.test
     return Published(kind, rows, tuple(map(str, range(facts.classes))), columns)

@@ -1,4 +1,4 @@
-"""Finds the manifest for a study's name of its data: fast, and without writing where a plan must not write."""
+"""Finds the manifest of a dataset by its name in a study: quickly, and without writing to the storage for a plan."""
 
 import difflib
 import os
@@ -20,13 +20,21 @@ from contrasweep.storage.store import open_store
 
 
 def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) -> Manifest:
-    """Return the manifest of `name`, with `folds` folds (None: the dataset's own train and test split).
+    """Return the manifest of the dataset `name`.
 
-    `name` is a folder or s3:// address with a manifest, or a dataset's name with optional parameters. A name
-    is looked for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA; a dataset that comes with the
-    package is staged on demand: into the node's cache, and with `write` into the storage, where other nodes
-    reach it. For `none`, data that programs bring, the manifest has no rows. The digest is the same either way.
-    `NotStagedError` names the command that would stage it; `SpecError` if it cannot have so many folds.
+    Args:
+        name: A folder or s3:// address with a manifest; or a dataset's name, perhaps with parameters. A name is looked
+            for in `<storage>/datasets`, then in the folder CONTRASWEEP_DATA. `none` means that programs bring their own
+            data; its manifest has no rows.
+        folds: The number of folds; None: the dataset's own train and test split.
+        storage: The folder or address of the storage.
+        write: A dataset that comes with the package is staged in the node's cache. With `write` it is copied to the
+            storage too, where other nodes reach it. Its digest is the same.
+
+    Raises:
+        NotStagedError: The dataset is not staged; the error has the command that stages it.
+        DataError: There is no such dataset, or it is broken.
+        SpecError: The dataset cannot have so many folds.
     """
     manifest = find(name, storage=storage, write=write)
     if manifest.kind == NO_DATA:
@@ -35,10 +43,7 @@ def resolve(name: str, *, folds: int | None, storage: str, write: bool = False) 
 
 
 def find(name: str, *, storage: str, write: bool = False) -> Manifest:
-    """Return the manifest of `name` as it was staged, whatever folds a study asks for; see `resolve`.
-
-    Of `none` it is one without rows.
-    """
+    """Return the manifest of `name` as it was staged, with no regard to the folds of a study; see `resolve`."""
     if name == NO_DATA:
         return Manifest(NO_DATA, "", NO_DATA, {})
     manifest = _read(name)
@@ -46,16 +51,16 @@ def find(name: str, *, storage: str, write: bool = False) -> Manifest:
 
 
 def storage_of(data: Manifest) -> str:
-    """Return the storage that `data` lies in, so that `resolve` and `find` look for other datasets beside it."""
-    # <storage>/datasets/<name>
+    """Return the storage of `data`, for `resolve` and `find` to look for other datasets beside it."""
+    # The dataset is at <storage>/datasets/<name>.
     return data.uri.rstrip("/").rpartition("/")[0].removesuffix("/datasets")
 
 
 def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
-    """Return the manifest of the dataset at `uri`, a folder or address; None where it has none.
+    """Return the manifest of the dataset at `uri`, a folder or address; None where there is none.
 
-    Raises `DataError` if it is broken, `StorageError` if it cannot be read, `SpecError` at `place` if there can be no
-    such path.
+    Raises `DataError` if the manifest is broken, `StorageError` if it cannot be read, and `SpecError` at `place` if
+    this machine can have no such path.
     """
     store = open_store(uri, place=place)
     try:
@@ -65,9 +70,9 @@ def read_manifest(uri: str, place: str = "storage") -> Manifest | None:
 
 
 def _read(name: str) -> Manifest | None:
-    """Return the manifest at the folder or address `name`; None for a plain name without one in the current folder.
+    """Return the manifest at the folder or address `name`; None where there is none and `name` may be a dataset's name.
 
-    What can only be a path or an address (`s3://...`, `./...`, `/...`, `~...`) must hold a dataset: else `DataError`.
+    `DataError` where there is none and `name` can only be a path or an address: `s3://...`, `./...`, `/...`, `~...`.
     """
     manifest = read_manifest(name, "data")
     if manifest is None and ("://" in name or name.startswith((".", "/", "~"))):
@@ -79,26 +84,18 @@ def _read(name: str) -> Manifest | None:
 
 
 def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
-    """Return the manifest of a dataset that was staged, else of one that comes with the package.
-
-    With `write` the latter is copied into the storage; else it stays in the node's cache.
-
-    Raises `NotStagedError` with the command that stages it, and `DataError` where no such dataset is known.
-    """
-    places = [
-        f"{base.rstrip('/')}/{wanted.folder}"
-        for base in (f"{storage.rstrip('/')}/datasets", os.environ.get("CONTRASWEEP_DATA"))
-        if base
-    ]
+    """Return the manifest of a dataset that was staged, else of one that comes with the package; see `resolve`."""
+    places = [f"{base.rstrip('/')}/{wanted.folder}" for base in _bases(storage)]
     for place in places:
-        if (manifest := read_manifest(place)) is not None:
+        manifest = read_manifest(place)
+        if manifest is not None:
             return manifest
     try:
         chosen = importer(wanted)
     except DataError as error:
         raise DataError(f"{error}; {_where_looked(wanted, storage, places)}") from None
     wanted.checked()
-    # It needs published files, which only the user can name.
+    # The dataset is made from published files, which only the user can name.
     if chosen.source:
         settings = [f"{key}={value}" for key, value in wanted.settings.items()]
         command = command_line("data stage", wanted.name, source="PATH", set=settings, to=places[0])
@@ -106,8 +103,9 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
         raise NotStagedError(wanted.text, command, chosen.source, looked)
     try:
         bundled = _bundled(wanted)
-    # A machine that only plans and submits lacks what stages datasets; a copy that another machine made will do.
     except ModuleNotFoundError as error:
+        # A machine that only plans and submits lacks packages that stage datasets. It takes the copy that another
+        # machine has made.
         copies = [manifest for manifest in staged_in(storage) if manifest.name == wanted.text]
         if len(copies) == 1:
             return copies[0]
@@ -119,44 +117,48 @@ def _by_name(wanted: Name, storage: str, write: bool) -> Manifest:
 
 
 def _bundled(wanted: Name) -> Manifest:
-    """Return a dataset that comes with the package, staged once into this node's cache by each version of the package.
+    """Return a dataset that comes with the package; each version of the package stages it once in the node's cache.
 
-    `ModuleNotFoundError` where what stages it is not installed.
+    `ModuleNotFoundError` where a package that stages it is not installed.
     """
     folder = cache_folder() / "bundled" / f"{wanted.folder}-{version('contrasweep')}"
-    if (manifest := _whole(folder)) is not None:
+    manifest = _whole(folder)
+    if manifest is not None:
         return manifest
-    # Another process may have staged it while this one waited for the lock.
     with locked(f"bundled-{wanted.folder}"):
+        # Another process may have staged it while this one waited for the lock.
         return _whole(folder) or staging.stage(wanted.text, str(folder))
 
 
 def _whole(folder: Path) -> Manifest | None:
-    """Return the manifest in `folder` if its shards have the recorded sizes; else None, and other files are deleted.
+    """Return the manifest in `folder` if all its shards have the recorded sizes; else None.
 
-    Digests are checked when shards are read.
+    A file of another size is deleted, because staging would take it for the shard. Digests are checked when shards are
+    read.
     """
     manifest = read_manifest(str(folder))
     for shard in manifest.shards if manifest else ():
         file = folder / shard.file
         if file.is_symlink() or not file.is_file() or file.stat().st_size != shard.bytes:
-            discard(file)  # staging would take what is there for the shard
+            discard(file)
             manifest = None
     return manifest
 
 
 def _where_looked(wanted: Name, storage: str, places: Sequence[str]) -> str:
-    """Return in words where a name was looked for, what is staged there, and which of these may have been meant."""
+    """Return in words where a name was looked for, what is staged there, and which name may have been meant."""
     names = sorted({manifest.name for manifest in staged_in(storage)})
-    near = difflib.get_close_matches(wanted.name, names, n=1)
-    meant = f"did you mean the staged {near[0]!r}? " if near else ""
-    return f"{meant}looked in {' and '.join(places)}; staged there: {', '.join(names) or 'nothing'}"
+    similar = difflib.get_close_matches(wanted.name, names, n=1)
+    question = f"did you mean the staged {similar[0]!r}? " if similar else ""
+    return (
+        f"{question}looked in {' and '.join(places)}; staged there: {', '.join(names) or 'nothing'}"
+    )
 
 
 def with_folds(manifest: Manifest, count: int | None) -> Manifest:
-    """Return `manifest` with `count` folds (None: its own two splits); `SpecError` where it cannot have these.
+    """Return `manifest` with `count` folds (None: its own train and test split); `SpecError` where it cannot have them.
 
-    The rule and seed are those that it was staged with, by default stratified and 0.
+    Rule and seed are those that the dataset was staged with; without any, they are `stratified` and 0.
     """
     staged = manifest.folds
     if count is None:
@@ -169,7 +171,7 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
                 hint=f"hold out folds of it instead, with {hint}",
             )
         return manifest.with_folds(None)
-    # Folds that the owner of the data has made are taken as they are, or not at all.
+    # Folds that the owner of the data has made are never changed.
     if staged and staged.rule == "given" and staged.count != count:
         raise SpecError(
             f"dataset {manifest.name!r} comes with {staged.count} folds of its own, which are never changed",
@@ -185,21 +187,29 @@ def with_folds(manifest: Manifest, count: int | None) -> Manifest:
 def default_place(
     name: str, settings: dict[str, object] | None = None, storage: str = STORAGE
 ) -> str:
-    """Return where `data stage` puts a dataset by default, and `resolve` looks for it: `<storage>/datasets/<folder>`.
+    """Return the place to which `data stage` writes a dataset by default: `<storage>/datasets/<folder>`.
 
-    `name` may have parameters, and `settings` has further ones.
+    `resolve` looks for the dataset there. `name` may have parameters; `settings` has further ones.
     """
     return f"{storage.rstrip('/')}/datasets/{parse(name, settings).folder}"
 
 
 def staged_in(storage: str) -> list[Manifest]:
-    """Return all datasets below `<storage>/datasets` and CONTRASWEEP_DATA, by name; `DataError` for a broken one."""
-    bases = [f"{storage.rstrip('/')}/datasets", *filter(None, [os.environ.get("CONTRASWEEP_DATA")])]
+    """Return all datasets below `<storage>/datasets` and CONTRASWEEP_DATA, sorted by name.
+
+    `DataError` where a manifest is broken.
+    """
     manifests = []
-    for base in bases:
+    for base in _bases(storage):
         store = open_store(base)
         for key in store.list():
             if Path(key).name == MANIFEST:
                 uri = f"{store.uri.rstrip('/')}/{Path(key).parent.as_posix()}"
                 manifests.append(Manifest.from_json(store.read(key, MAX_BYTES), uri))
     return sorted(manifests, key=lambda manifest: (manifest.name, manifest.uri))
+
+
+def _bases(storage: str) -> list[str]:
+    """Return the folders or addresses that datasets are looked for in: the storage's, and CONTRASWEEP_DATA if set."""
+    bases = [f"{storage.rstrip('/')}/datasets", os.environ.get("CONTRASWEEP_DATA")]
+    return [base for base in bases if base]

@@ -12,7 +12,7 @@ from contrasweep.code.snapshot import UNPACKED_IN_PARTS
 from contrasweep.errors import DataError
 
 _NUMPY = {"_reconstruct", "scalar", "_frombuffer", "ndarray", "dtype"}
-# What a pickle of arrays asks for: (module, name), of NumPy before and from version 2.
+# (module, name) that a pickle of arrays asks for, written by NumPy 1 or 2.
 _ALLOWED = {
     (f"numpy.{module}", name)
     for module in ("core.multiarray", "_core.multiarray", "_core.numeric", "core.numeric")
@@ -21,22 +21,22 @@ _ALLOWED = {
 
 
 class _Plain(pickle.Unpickler):
-    """Builds arrays, numbers, bytes, text, lists and dicts. Whatever else a pickle asks for is refused."""
+    """Builds arrays, numbers, bytes, text, lists and dicts. Anything else that a pickle asks for is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a pickle calls `module.name`; `UnpicklingError` where that is not allowed."""
+        """Return the object `module.name` that a pickle asks for; `UnpicklingError` where that is not allowed."""
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         if module == "_codecs":
             return _latin1
-        # NumPy 2 has these in `_core`.
+        # A pickle of NumPy 1 names modules that are in `_core` from NumPy 2 on.
         return super().find_class(module.replace("numpy.core.", "numpy._core."), name)
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Return the bytes that a pickle has as text of Latin-1, as Python 3 writes them under protocol 2.
+    """Return the bytes that a pickle has as Latin-1 text, which is how Python 3 writes bytes with protocol 2.
 
-    `UnpicklingError` for other codecs, which are no data.
+    `UnpicklingError` for any other codec.
     """
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it asks for the codec {encoding}")
@@ -44,14 +44,14 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 
 def unpickle(data: bytes, name: str) -> Any:
-    """Return the plain value pickled in `data`.
+    """Return the plain value in the pickle `data`. Text that Python 2 wrote is returned as bytes.
 
-    `DataError`, with the `name` of the file, if it holds anything but arrays, numbers, bytes, text, lists and dicts, or
-    is broken. Text of Python 2 is read as bytes.
+    `DataError`, with the `name` of the file, if the pickle is broken, or has anything but arrays, numbers, bytes, text,
+    lists and dicts.
     """
     try:
         value = _Plain(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle raises nearly anything
+    except Exception as error:  # a damaged pickle may raise any error
         raise DataError(
             f"{name} is not a pickle of plain arrays and is not loaded ({error})"
         ) from None
@@ -61,7 +61,7 @@ def unpickle(data: bytes, name: str) -> Any:
 
 
 def _has_objects(value: Any) -> bool:
-    """Whether an array of Python objects is in `value`, however deep in lists and dicts."""
+    """Return whether an array of Python objects is in `value`, at any depth of lists and dicts."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.hasobject)
     if isinstance(value, dict):
@@ -70,11 +70,11 @@ def _has_objects(value: Any) -> bool:
 
 
 def check_member(name: str, archive: str) -> str:
-    """Return a member's name with `/` between folders, if it stays below the folder that it is unpacked to.
+    """Return the name of an archive's member with `/` between folders, if it leads to no place outside the archive.
 
-    Otherwise `DataError` with `archive`, the name of the file that has it.
+    Otherwise `DataError`; `archive` is the archive's name, for the error.
     """
-    # Windows' separators count too, and so do its drives, such as `C:`.
+    # A name may have the separators of Windows, or its drives, such as `C:`.
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
         raise DataError(f"{archive}: member {name!r} points outside the archive; it is not read")
@@ -82,14 +82,14 @@ def check_member(name: str, archive: str) -> str:
 
 
 def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
-    """Return the zip member `name` open to read, of at most `limit` bytes: one that expands further is a bomb.
+    """Open the zip member `name` for reading; it must have at most `limit` bytes unpacked.
 
-    `DataError` for such a one, for a name that leads out of the archive, and for other packing than deflate. No more is
-    ever read than the size that the archive states.
+    `DataError` for a larger one, for a name that leads out of the archive, and for other compression than deflate. No
+    more bytes are ever read than the archive states.
     """
     info = archive.getinfo(name)
     check_member(info.filename, str(archive.filename))
-    # Other packings may be unpacked as a whole, however large, before a byte is read.
+    # With other compression a member may be unpacked as a whole, however large it is, before a byte is read.
     if info.compress_type not in UNPACKED_IN_PARTS:
         raise DataError(
             f"{archive.filename}: member {name!r} is packed otherwise than by deflate; it is not read"
@@ -102,6 +102,6 @@ def open_member(archive: zipfile.ZipFile, name: str, limit: int) -> IO[bytes]:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Return the bytes of a zip member, at most `limit`; `DataError` as `open_member`."""
+    """Return the bytes of a zip member; raises as `open_member`."""
     with open_member(archive, name, limit) as file:
         return file.read()

@@ -1,8 +1,9 @@
 """Staging: a dataset's published format becomes Parquet shards and, written last, `manifest.json`.
 
-Shards are named by the digest of their bytes, so two stagers of one dataset write the same objects and two of
-different ones never overwrite each other; whoever writes the manifest first has staged it. A stage that was
-killed leaves shards without a manifest, which no reader looks at and the next stage of the same data reuses.
+Shards are named by the digest of their bytes. So two processes that stage the same dataset write the same objects, and
+two that stage different ones never overwrite each other. The process that writes the manifest first has staged the
+dataset. A process that is killed leaves shards without a manifest. No reader looks at these, and staging the same data
+again uses them.
 """
 
 import logging
@@ -29,11 +30,11 @@ from contrasweep.storage.store import Store, open_store
 
 log = logging.getLogger(__name__)
 SHARD_BYTES = 128 * 2**20
-"""About what the rows of a shard have in memory."""
+"""About how many bytes the rows of a shard take in memory."""
 ROW_GROUP_BYTES = 24 * 2**20
-"""The same of a row group, which is the least that is read of a shard."""
+"""The same for a row group, which is the smallest part of a shard that can be read."""
 Progress = Callable[[str, int], None]
-"""Called with a split and the rows of it staged so far."""
+"""A function that is called with a split and the number of its rows staged so far."""
 
 
 def stage(
@@ -44,20 +45,20 @@ def stage(
     settings: Config | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Turn a dataset's published format into Parquet shards and a manifest. To stage it again is harmless.
+    """Turn a dataset's published format into Parquet shards and a manifest. Staging it again changes nothing.
 
     Args:
         name: a dataset, with parameters as in `digits-lt?imbalance_factor=50`.
         to: a folder or an s3:// address.
         source: the published files, where the dataset is not bundled.
         settings: parameters by name, beside those in `name`.
-        progress: called with a split and the rows of it staged so far.
+        progress: called with a split and the number of its rows staged so far.
 
     Returns:
         The manifest. The same input gives the same digest.
 
     Raises:
-        DataError: there is no such dataset, another one lies at `to`, or `source` is missing or broken.
+        DataError: there is no such dataset, another one is at `to`, or `source` is missing or broken.
         SpecError: a parameter is wrong.
     """
     dataset = parse(name, settings)
@@ -70,17 +71,18 @@ def stage(
         counts = {}
         try:
             content = chosen.read(place, dataset.checked())
-            # Tables are read one by one, so that a dataset larger than memory passes through.
+            # Tables are read one by one, so that a dataset may be larger than memory.
             for split, tables in content.splits.items():
                 writer = _Split(store, split, Path(scratch), len(content.classes), progress)
                 splits[split] = tuple(writer.write(rows) for rows in _in_shards(tables))
                 counts[split] = writer.counts()
         except ContrasweepError:
             raise
-        except Exception as error:  # of damaged or forged files libraries raise whatever they do
+        except Exception as error:  # libraries raise any error for damaged or forged files
             raise DataError(
                 f"{name} cannot be staged from {place} ({in_one_line(error)})"
             ) from None
+    # Where the data come from, and what was left out or comes twice.
     origin = {
         "dataset": dataset.name,
         "settings": dataset.settings,
@@ -93,19 +95,19 @@ def stage(
     if content.copies:
         origin["copies"] = dict(content.copies)
     folder = store.uri.rstrip("/").rsplit("/", 1)[-1]
-    # A dataset of the user's own importer has the name of the folder that the user has chosen for it.
-    called = folder if chosen.own and folder != dataset.folder else dataset.text
+    # Users' own data are named after the folder that the user has chosen for them.
     manifest = Manifest(
-        called,
-        store.uri,
-        content.kind,
-        splits,
-        content.classes,
-        content.columns,
-        content.folds,
-        origin,
-        counts,
+        name=folder if chosen.own and folder != dataset.folder else dataset.text,
+        uri=store.uri,
+        kind=content.kind,
+        splits=splits,
+        classes=content.classes,
+        columns=content.columns,
+        folds=content.folds,
+        source=origin,
+        counts=counts,
     )
+    # A dataset without rows is not published; the error names what was left out.
     if not any(shard.rows for shard in manifest.shards):
         left_out = f"; left out: {content.rejected}" if content.rejected.counts else ""
         raise DataError(f"{name}: {source} gave no rows{left_out}")
@@ -115,45 +117,49 @@ def stage(
 
 
 def publish(manifest: Manifest, store: Store) -> Manifest:
-    """Write `manifest.json` unless one is there; return the one there. `DataError`: it is another dataset's."""
-    if not store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
-        present = Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
-        if present.digest != manifest.digest:
-            raise DataError(
-                f"{store.uri} already holds dataset {present.name!r} with digest {present.digest[:12]}, "
-                f"not {manifest.digest[:12]}: stage to another place, or delete that one first"
-            )
-        return present
-    return manifest
+    """Write manifest.json unless the store has one; return what it has. `DataError` where that is of other data."""
+    if store.write(MANIFEST, manifest.to_json().encode(), if_absent=True):
+        return manifest
+    present = Manifest.from_json(store.read(MANIFEST, MAX_BYTES), store.uri)
+    if present.digest != manifest.digest:
+        raise DataError(
+            f"{store.uri} already holds dataset {present.name!r} with digest {present.digest[:12]}, "
+            f"not {manifest.digest[:12]}: stage to another place, or delete that one first"
+        )
+    return present
 
 
 def copy(manifest: Manifest, to: str) -> Manifest:
     """Copy the staged dataset `manifest` to `to`, a folder or address; return its manifest there.
 
-    Nothing is written where it lies already; `DataError` where another dataset does, or a shard is damaged.
+    Nothing is written where `to` has this dataset already. `DataError` where it has another one, or a shard is damaged.
     """
     source = open_store(manifest.uri)
     store = open_store(to)
-    # Where a dataset lies, `publish` says whether it is this one.
+    copied = Manifest.from_json(manifest.to_json(), store.uri)
+    # Where `to` has a dataset, no shard is copied, and `publish` finds whether it is another one.
     if store.exists(MANIFEST):
-        return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
+        return publish(copied, store)
     with tempfile.TemporaryDirectory(prefix="contrasweep-copy-") as scratch:
+        file = Path(scratch) / "shard"
         for shard in manifest.shards:
             if not store.exists(shard.file):
-                source.get_file(shard.file, file := Path(scratch) / "shard")
+                source.get_file(shard.file, file)
                 shard.check(file, f"{source.uri}/{shard.file}")
                 store.put_file(shard.file, file)
-    return publish(Manifest.from_json(manifest.to_json(), store.uri), store)
+    return publish(copied, store)
 
 
 def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
-    """Return where the published files lie: `source`, or a download into `scratch`; of a bundled dataset `scratch`.
+    """Return the path of the published files: `source`, or a download into `scratch` where that is None.
 
-    `DataError` where `source` does not exist, or without it the dataset cannot be downloaded.
+    Of a bundled dataset, which has no such files, it is `scratch`. `DataError` where `source` does not exist, or where
+    the dataset cannot be downloaded.
     """
     chosen = importer(wanted)
     if source is not None:
-        if not (place := local_path(source, "--source")).exists():
+        place = local_path(source, "--source")
+        if not place.exists():
             raise DataError(
                 f"--source {place} does not exist; {wanted.name} needs {chosen.source or 'no source'}"
             )
@@ -166,7 +172,7 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
         )
     try:
         return chosen.fetch(scratch)
-    except Exception as error:  # torchvision raises whatever urllib and its checksum test raise
+    except Exception as error:  # torchvision, urllib and the check of the digest raise many kinds
         raise DataError(
             f"{wanted.name} could not be downloaded ({error}): fetch it where there is a network and pass "
             f"--source PATH, where PATH is {chosen.source}"
@@ -174,33 +180,35 @@ def _source(wanted: Name, source: str | Path | None, scratch: Path) -> Path:
 
 
 def _in_shards(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of equally many, the last one shorter: a shard each.
+    """Yield the same rows in one table for each shard: all tables have the same number of rows, but the last.
 
-    Their number follows from the data alone, `SHARD_BYTES` at the row size of the first table, because where the
-    importer's tables end must not show in the digest. Without any row it yields nothing.
+    A shard has about `SHARD_BYTES`, by the size of a row in the first table. Without rows nothing is yielded.
     """
+    # Tables of the importer may end anywhere. Shards must not depend on that, because the digest depends on shards.
     waiting: list[pa.Table] = []
-    rows = step = 0
+    rows = 0  # in the tables that wait
+    shard_rows = 0  # 0: not known before the first table
     for table in tables:
         if table.num_rows == 0:
             continue
-        # Rows of a shard, by the bytes of a row of the first table.
-        step = step or max(1, SHARD_BYTES // max(1, table.nbytes // table.num_rows))
+        if not shard_rows:
+            row_bytes = max(1, table.nbytes // table.num_rows)
+            shard_rows = max(1, SHARD_BYTES // row_bytes)
         waiting.append(table)
         rows += table.num_rows
-        while rows >= step:
+        while rows >= shard_rows:
             joined = pa.concat_tables(waiting)
-            yield joined.slice(0, step)
-            rows -= step
-            waiting = [joined.slice(step)]
+            yield joined.slice(0, shard_rows)
+            rows -= shard_rows
+            waiting = [joined.slice(shard_rows)]
     if rows:
         yield pa.concat_tables(waiting)
 
 
 class _Split:
-    """Writes the shards of one split to `store` and counts its classes and groups on the way.
+    """Writes the shards of one split to `store`, each by way of the folder `scratch`, and counts classes and groups.
 
-    Each is written to the folder `scratch` first. `classes` is the number of classes, 0 without labels.
+    `classes` is the number of classes, 0 without labels.
     """
 
     def __init__(
@@ -211,16 +219,17 @@ class _Split:
         self.scratch = scratch
         self.progress = progress
         self.classes = np.zeros(classes, np.int64)  # rows of each class
-        self.groups: set[Any] | None = None  # names of groups; None: rows have none
-        self.nameless = 0  # rows that are groups of their own
-        self.written = self.rows = 0  # shards, and rows in them
+        self.groups: set[Any] | None = None  # names of groups; None: there is no column of groups
+        self.nameless = 0  # rows without a group, each of which counts as a group
+        self.written = 0  # shards
+        self.rows = 0  # in these shards
 
     def write(self, rows: pa.Table) -> Shard:
-        """Write the rows as the next shard, unless the storage has it already; return its entry of the manifest."""
+        """Write the rows as the next shard, unless the store has it already; return its entry in the manifest."""
         file = self.scratch / "shard.parquet"
         write_parquet(rows, file)
         digest = file_digest(file)
-        # <split>-<number>-<digest>.parquet: whoever stages the same rows writes the same object.
+        # The name is <split>-<number>-<digest>.parquet, so that the same rows are always the same object.
         shard = Shard(
             f"{self.split}-{self.written:05d}-{digest[:12]}.parquet",
             rows.num_rows,
@@ -236,7 +245,7 @@ class _Split:
         return shard
 
     def _count(self, rows: pa.Table) -> None:
-        """Add a shard's rows to the numbers of rows, classes and groups; a row without a group is one of its own."""
+        """Count a shard, its rows, and their classes and groups."""
         self.written += 1
         self.rows += rows.num_rows
         if len(self.classes) and "label" in rows.column_names:
@@ -244,11 +253,11 @@ class _Split:
             self.classes += np.bincount(labels, minlength=len(self.classes))
         if "group" in rows.column_names:
             names = rows["group"].to_pylist()
-            self.groups = (self.groups or set()) | set(names) - NAMELESS
+            self.groups = (self.groups or set()) | (set(names) - NAMELESS)
             self.nameless += sum(name in NAMELESS for name in names)
 
     def counts(self) -> SplitCounts:
-        """Return the rows of each class, if any has a label, and the number of groups, if there is such a column."""
+        """Return the number of rows of each class, if rows have labels, and of groups, if rows have groups."""
         counts: SplitCounts = {"classes": self.classes.tolist()} if self.classes.any() else {}
         if self.groups is not None:
             counts["groups"] = len(self.groups) + self.nameless
@@ -256,37 +265,33 @@ class _Split:
 
 
 def write_parquet(rows: pa.Table, file: Path) -> None:
-    """Write one shard, all other columns compressed by zstd but lists of features.
-
-    These do not shrink, and are read several times faster as they are. Statistics and dictionaries are written of plain
-    columns alone: of images and features they would be large and tell nothing.
-    """
-    # Lists of arrays, as the region features of an image.
-    features = [
-        f
-        for f in rows.schema
-        if pa.types.is_list(f.type) and pa.types.is_fixed_size_binary(f.type.value_type)
-    ]
-    compression = {_leaf(f): "none" if f in features else "zstd" for f in rows.schema}
-    plain = [
-        f
-        for f in rows.schema
-        if not (
-            pa.types.is_binary(f.type) or pa.types.is_fixed_size_binary(f.type) or f in features
-        )
-    ]
-    # Rows of a row group, by the mean bytes of a row.
-    group = max(1, ROW_GROUP_BYTES // max(1, rows.nbytes // max(1, rows.num_rows)))
+    """Write one shard; each column is stored as suits its type."""
+    compression = {}  # by path of a column
+    statistics = []  # paths of columns
+    dictionaries = []  # names of columns
+    for field in rows.schema:
+        kind = field.type
+        # Features, such as those of the regions of an image, do not shrink, and are read several times faster without
+        # compression.
+        is_features = pa.types.is_list(kind) and pa.types.is_fixed_size_binary(kind.value_type)
+        compression[_leaf(field)] = "none" if is_features else "zstd"
+        # Statistics of images and features would be large and useless.
+        if is_features or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            continue
+        statistics.append(_leaf(field))
+        if pa.types.is_string(kind):
+            dictionaries.append(field.name)
+    row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
     pq.write_table(
         rows,
         file,
-        row_group_size=group,
+        row_group_size=max(1, ROW_GROUP_BYTES // row_bytes),
         compression=compression,
-        write_statistics=[_leaf(f) for f in plain],
-        use_dictionary=[f.name for f in plain if pa.types.is_string(f.type)],
+        write_statistics=statistics,
+        use_dictionary=dictionaries,
     )
 
 
 def _leaf(field: pa.Field) -> str:
-    """Return Parquet's own path of a column: a list's values lie two levels down."""
+    """Return Parquet's path of a column; the values of a list are two levels below it."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)

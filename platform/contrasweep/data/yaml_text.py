@@ -1,4 +1,4 @@
-"""Reads the YAML of a study file as plain values, within bounds: a small file may expand to gigabytes."""
+"""Reads the YAML of a study file as plain values, within limits, because a small file may expand to gigabytes."""
 
 import math
 from collections.abc import Mapping
@@ -11,20 +11,21 @@ from contrasweep.errors import SpecError
 
 MAX_CHARACTERS = 500_000
 MAX_NODES = 50_000
-"""Values in a file, those that aliases repeat counted each time."""
+"""The most values in a file. Values that an alias repeats are counted each time."""
 MAX_DEPTH = 40
 MAX_SCALAR = 20_000
-"""Characters of one value."""
+"""The most characters of one value."""
 MAX_BITS = 63
 
-# PyYAML's loader in C is twenty times as fast, where it was built.
+# PyYAML's loader in C is twenty times as fast; some builds of PyYAML lack it.
 _Events: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -> Any:
-    """Return the value of `text`; `SpecError` at `place` where it is no YAML (`rule` says so) or larger than any study.
+    """Return the value of the YAML in `text`.
 
-    So too for a key that stands twice, and for a number that is too long or not finite.
+    Raises `SpecError` at `place` where it is no YAML, with the message `rule`. It is also raised where the text is too
+    large, a key comes twice, or a number is too long or not finite.
     """
     try:
         _check_size(text, place)
@@ -35,9 +36,9 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
         raise SpecError(
             "a mapping has each key once", place=place, value=error.key, hint=error.where
         ) from None
-    # PyYAML raises a ValueError of a version or an escape that is too large, and others.
+    # PyYAML raises errors of many kinds, such as a ValueError for a version or an escape that is too large.
     except Exception as error:
-        # PyYAML from 6.0.4 on says so itself, before the events that are counted above.
+        # PyYAML from 6.0.4 on has a limit of its own, which may come before `MAX_DEPTH`.
         if "maximum nesting depth" in str(error):
             raise _too_deep(place) from None
         raise SpecError(
@@ -51,9 +52,9 @@ def read_yaml(text: str, place: str, rule: str = "the study file is not YAML") -
 
 
 def _check_size(text: str, place: str) -> None:
-    """Raise `SpecError` where the text expands to too many values, counted event by event before any is built.
+    """Raise `SpecError` where the text or a value is too long, or values are too many or nested too deeply.
 
-    So too where it, or a value of it, is too long, or values are nested too deeply.
+    The parser's events are counted, so that this is found before any value is built.
     """
     if len(text) > MAX_CHARACTERS:
         raise SpecError(
@@ -62,9 +63,9 @@ def _check_size(text: str, place: str) -> None:
             value=len(text),
             hint=f"at most {MAX_CHARACTERS}",
         )
-    # Anchor -> nodes of its value, once that is whole; an alias counts as many again.
+    # Anchor -> number of nodes in its value, known once the value has ended. Each alias adds this number.
     sizes: dict[str, int] = {}
-    # Of each collection that is open, the outermost first: its anchor, and the nodes before it.
+    # (anchor, number of nodes before it) of each collection that has not ended, the outermost first.
     opened: list[tuple[str | None, int]] = []
     nodes = 0
     for event in yaml.parse(text, Loader=_Events):
@@ -103,14 +104,14 @@ def _check_size(text: str, place: str) -> None:
 
 
 def _too_deep(place: str) -> SpecError:
-    """Return (not raise) the error at `place` for values that are nested too deeply."""
+    """Return the error at `place` for values that are nested too deeply."""
     return SpecError(
         "values are nested too deeply", place=place, hint=f"at most {MAX_DEPTH} levels"
     )
 
 
 def _check_numbers(value: Any, place: str) -> None:
-    """Raise `SpecError` at `place` for a number in `value`, however deep, that is too long or not finite."""
+    """Raise `SpecError` at `place` for a number in `value`, at any depth, that is too long or not finite."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise SpecError(
             f"whole numbers have at most {MAX_BITS} bits",

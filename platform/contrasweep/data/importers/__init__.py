@@ -38,4 +38,4 @@ def _importer(path: str) -> Importer:
 
 
 DATASETS: dict[str, Importer] = {name: _importer(path) for name, path in _PATHS.items()}
-"""Datasets by name. A new one is a file here, which has an `Importer`, and its line `name: module:IMPORTER` above."""
+"""Name -> importer. A new dataset is a file in this folder with an `Importer`, and a line in `_PATHS`."""

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100: the published archive or its folder ("python version"), or an npz.
 
-The published files are pickles. They are read by an unpickler that can build arrays, numbers, bytes, text, lists
-and dicts and nothing else, so a forged file raises instead of running (`data.safety`).
+The published files are pickles. They are read by an unpickler that builds nothing but arrays, numbers, bytes, text,
+lists and dicts, so that a forged file raises an error and runs no code (`data.safety`).
 """
 
 import tarfile
@@ -40,34 +40,36 @@ Split = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 @checked
-class LongTailed:
-    """Settings; `imbalance_factor` is the largest class over the smallest in the training split."""
+class LongTailedCifar:
+    """Settings of a long-tailed CIFAR."""
 
     imbalance_factor: labelled_images.ImbalanceFactor = 100.0
+    """Number of training images in the largest class, divided by that in the smallest."""
 
 
 def _read(classes: int, source: Path, settings: Any) -> Content:
     """Return the images of CIFAR with so many classes, 10 or 100, from an .npz or the published pickles.
 
-    The training split is long-tailed where the settings are `LongTailed`. Classes of an .npz of CIFAR-100 have numbers
-    for names.
+    The training split is long-tailed where the settings are `LongTailedCifar`. In an .npz, the classes of CIFAR-100 are
+    named by their numbers.
     """
     if source.suffix == ".npz":
         splits = labelled_images.splits_of_npz(source)
         names = CLASSES10 if classes == 10 else tuple(map(str, range(100)))
     else:
         splits, names = _pickled(source, classes)
-    if isinstance(settings, LongTailed):
+    if isinstance(settings, LongTailedCifar):
         images, labels = splits["train"]
-        rows_kept = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
-        splits["train"] = images[rows_kept], labels[rows_kept]
+        drawn = labelled_images.long_tailed(labels, classes, settings.imbalance_factor)
+        splits["train"] = images[drawn], labels[drawn]
     return labelled_images.content(splits, names, str(source))
 
 
 def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, ...]]:
     """Return images [n 32 32 3] and labels of each split from the published pickles, and the names of the classes.
 
-    `source` is the archive or its folder, `classes` their number. `DataError` where a file is missing or is another.
+    `source` is the archive or its folder, `classes` the number of classes. `DataError` where a file is missing or has
+    other content.
     """
     read = partial(_read_file, source, FOLDERS[classes])
     splits = {}
@@ -75,16 +77,10 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
         batches = [safety.unpickle(read(part), f"{source}: {part}") for part in parts]
         key = b"labels" if classes == 10 else b"fine_labels"
         try:
-            # A published row has the red pixels, then the green, then the blue ones.
-            images = (
-                np.concatenate([batch[b"data"] for batch in batches])
-                .reshape(-1, 3, 32, 32)
-                .transpose(0, 2, 3, 1)
-            )
-            splits[split] = (
-                images,
-                np.concatenate([batch[key] for batch in batches]).astype(np.int64),
-            )
+            rows = np.concatenate([batch[b"data"] for batch in batches])
+            labels = np.concatenate([batch[key] for batch in batches]).astype(np.int64)
+            # A published row has all red values, then all green, then all blue ones.
+            splits[split] = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{source}: {split} is not in CIFAR's published layout ({error!r})"
@@ -96,9 +92,9 @@ def _pickled(source: Path, classes: int) -> tuple[dict[str, Split], tuple[str, .
 
 
 def _read_file(source: Path, folder: str, name: str) -> bytes:
-    """Return the bytes of the file `name` of the published tar, or of the folder it unpacks to, in it or around it.
+    """Return the bytes of the file `name` in `source`: the published tar, the unpacked `folder`, or its parent.
 
-    Nothing is unpacked to disk. `DataError` where the folder has no such file.
+    Nothing is unpacked to disk. `DataError` where a folder has no such file.
     """
     if source.is_file():
         with tarfile.open(source) as archive:
@@ -110,10 +106,8 @@ def _read_file(source: Path, folder: str, name: str) -> bytes:
 
 
 def _fetch(name: str, folder: Path) -> Path:
-    """Download the archive of torchvision's dataset `name`, checked by its digest, into the folder; return its path.
-
-    Torchvision itself would unpack it and load its pickles.
-    """
+    """Download the archive of torchvision's dataset `name`, checked by its digest, to the folder; return its path."""
+    # The class of torchvision is not instantiated, because it would unpack the archive and load its pickles.
     from torchvision import datasets
     from torchvision.datasets.utils import download_url
 
@@ -126,7 +120,7 @@ _LICENCE = "free for research, cite Krizhevsky 2009"
 
 
 def _importer(classes: int, settings: Any, about: str) -> Importer:
-    """Return the importer of CIFAR with so many classes, the class of its settings, and a line on it."""
+    """Return the importer of CIFAR with so many classes; `settings` is their class, `about` a line on the dataset."""
     source = f"{FOLDERS[classes]} (folder or the published tar.gz), or an npz with x_train, y_train, x_test, y_test"
     return Importer(
         partial(_read, classes),
@@ -141,8 +135,8 @@ def _importer(classes: int, settings: Any, about: str) -> Importer:
 CIFAR10 = _importer(10, NoSettings, "colour photographs 32x32 of 10 classes, 50,000 + 10,000")
 CIFAR100 = _importer(100, NoSettings, "colour photographs 32x32 of 100 classes, 50,000 + 10,000")
 CIFAR10_LT = _importer(
-    10, LongTailed, "CIFAR-10 with a long-tailed training split (LDAM-DRW profile)"
+    10, LongTailedCifar, "CIFAR-10 with a long-tailed training split (LDAM-DRW profile)"
 )
 CIFAR100_LT = _importer(
-    100, LongTailed, "CIFAR-100 with a long-tailed training split (LDAM-DRW profile)"
+    100, LongTailedCifar, "CIFAR-100 with a long-tailed training split (LDAM-DRW profile)"
 )

@@ -1,9 +1,8 @@
-"""Handwritten digits that come with scikit-learn: real, small, and there without a network.
+"""Handwritten digits that come with scikit-learn: real and small, and no network is needed.
 
-1,797 images of 8x8 by 13 writers, the test set of Alpaydin & Kaynak's Optical Recognition of Handwritten
-Digits (UCI, 1998). The published values are 0 to 16 (black pixels in a 4x4 block); they are stored as
-round(value * 255 / 16), so 17 grey levels. The first 40 of each class, in the published order, are the
-balanced test split.
+They are 1,797 images of 8x8 pixels by 13 writers: the test set of Alpaydin & Kaynak's Optical Recognition of
+Handwritten Digits (UCI, 1998). A published value is the number of black pixels in a 4x4 block, 0 to 16. It is stored as
+round(value * 255 / 16). The first 40 images of each class, in the published order, are the balanced test split.
 """
 
 import importlib.util
@@ -22,38 +21,37 @@ CLASSES = tuple("0123456789")
 
 
 @checked
-class LongTailed:
-    """Settings; `imbalance_factor` is the largest class over the smallest in the training split."""
+class LongTailedDigits:
+    """Settings of the long-tailed digits."""
 
     imbalance_factor: labelled_images.ImbalanceFactor = 10.0
+    """Number of training images in the largest class, divided by that in the smallest."""
 
 
 def _read(source: Path, settings: Any) -> Content:
-    """Return scikit-learn's digits as bytes [n 8 8 1]; the first images of each class are the test split.
+    """Return scikit-learn's digits as uint8 [n 8 8 1]; the first `TEST_PER_CLASS` of each class are the test split.
 
-    They come with the package, so `source` is not used. The training split is long-tailed where the settings are
-    `LongTailed`.
+    `source` is not used, because they come with scikit-learn. The training split is long-tailed where the settings are
+    `LongTailedDigits`.
     """
-    values, labels = _published()
+    values, digits = _published()
     images = np.round(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
-    labels = labels.astype(np.int64)
-    test = np.sort(
-        np.concatenate([np.flatnonzero(labels == c)[:TEST_PER_CLASS] for c in range(10)])
-    )
+    labels = digits.astype(np.int64)
+    first = [np.flatnonzero(labels == label)[:TEST_PER_CLASS] for label in range(10)]
+    test = np.sort(np.concatenate(first))
     train = np.setdiff1d(np.arange(len(labels)), test)
-    if isinstance(settings, LongTailed):
+    if isinstance(settings, LongTailedDigits):
         train = train[labelled_images.long_tailed(labels[train], 10, settings.imbalance_factor)]
     splits = {"train": (images[train], labels[train]), "test": (images[test], labels[test])}
     return labelled_images.content(splits, CLASSES, "scikit-learn's digits")
 
 
 def _published() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return values [n 64], 0 to 16, and labels [n], from scikit-learn's file: to import scikit-learn takes a second.
-
-    It is imported only where the file is not in its usual place.
-    """
+    """Return values [n 64], 0 to 16, and labels [n] from scikit-learn's file."""
+    # To import scikit-learn takes a second, so it is imported only where the file is not in its usual place.
     package = importlib.util.find_spec("sklearn")
-    file = Path((package and package.origin) or "").parent / "datasets" / "data" / "digits.csv.gz"
+    origin = (package and package.origin) or ""
+    file = Path(origin).parent / "datasets" / "data" / "digits.csv.gz"
     if file.is_file():
         rows = np.loadtxt(file, delimiter=",")
         return rows[:, :-1], rows[:, -1]
@@ -68,5 +66,5 @@ DIGITS = Importer(
     _read, "handwritten digits 8x8, 1,397 training and 400 balanced test images", LICENCE
 )
 DIGITS_LT = Importer(
-    _read, "digits with a long-tailed training split", LICENCE, settings=LongTailed
+    _read, "digits with a long-tailed training split", LICENCE, settings=LongTailedDigits
 )

@@ -1,4 +1,4 @@
-"""Image files kept as they were published: the bytes of each PNG or JPEG, checked by decoding it once."""
+"""Image datasets whose images are stored as the published bytes of PNG or JPEG, each decoded once as a check."""
 
 import hashlib
 import logging
@@ -22,17 +22,17 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
 BATCH = 256
-"""Images that are read at once, and rows of a table, at most."""
+"""The most images that are read at once, and rows of a table."""
 CHANNELS = 3
-"""All images are decoded to colours, grey ones too."""
+"""All images are decoded to colours, also grey ones."""
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
 }
-"""The split that a word in the name of a file or folder tells, whatever its case."""
+"""Word in the name of a file or folder, in small letters -> its split."""
 MOST_CLASSES = 100_000
-"""Without names of classes, a label from here on needs as many samples."""
+"""Without names of classes, labels may be larger than this only where there are as many samples."""
 log = logging.getLogger(__name__)
 Side = Annotated[int, pydantic.Field(ge=1)]
 """In pixels."""
@@ -40,47 +40,44 @@ Side = Annotated[int, pydantic.Field(ge=1)]
 
 @checked
 class Settings:
-    """How large images are. Without settings they keep their bytes, each in its own size."""
+    """How large images are; by default they keep their bytes and sizes."""
 
     size: Side | None = None
     """Every image is scaled to cover a square of this side and cut about its centre, once per node."""
     longest_side: Side | None = None
-    """Larger images are scaled down to it as they are staged."""
+    """Images with a longer side are scaled down to this when they are staged."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded image: its bytes or its file, its name in the dataset, and its class index (None: it has none).
+    """An encoded image. Either all images of a dataset have labels or none has; so too for captions."""
 
-    `captions` are texts that describe it; of a dataset, either all images have some or none has.
-    """
-
-    data: bytes | Path
-    name: str
-    label: int | None
-    captions: tuple[str, ...] = ()
+    data: bytes | Path  # its bytes, or its file
+    name: str  # in the dataset
+    label: int | None  # index of its class
+    captions: tuple[str, ...] = ()  # texts that describe it
 
 
 @dataclass
 class Copies:
-    """Images that are equal byte for byte to one that came before, counted by where that was.
+    """Counts of images that are equal byte for byte to an earlier one."""
 
-    `counts` has the keys of `Content.copies`; `seen` is digest -> split and class of the first such image.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    seen: dict[bytes, tuple[str, int | None]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)  # with the keys of `Content.copies`
+    seen: dict[bytes, tuple[str, int | None]] = field(
+        default_factory=dict
+    )  # digest -> split, label
 
     def add(self, data: bytes, split: str, label: int | None) -> str:
-        """Count an image of a split and class; return the digest of its bytes, 24 hexadecimal digits."""
+        """Count the image if it is a copy; return the digest of its bytes, 24 hexadecimal digits."""
         digest = hashlib.sha256(data).digest()[:12]
-        # A copy in another class is counted twice: by its place and as of another class.
         if digest in self.seen:
-            other, alike = self.seen[digest]
-            self.counts["within" if other == split else "across splits"] += 1
-            if alike != label:
+            first_split, first_label = self.seen[digest]
+            self.counts["within" if first_split == split else "across splits"] += 1
+            # A copy in another class is counted a second time.
+            if first_label != label:
                 self.counts["of another class"] += 1
-        self.seen.setdefault(digest, (split, label))
+        else:
+            self.seen[digest] = (split, label)
         return digest.hex()
 
 
@@ -90,9 +87,9 @@ def readable(name: str) -> str:
 
 
 def numbered(most: int, samples: int, where: object, remedy: str) -> tuple[str, ...]:
-    """Return numbers as names of the classes 0 to `most`, the largest label of so many samples.
+    """Return numbers as names of the classes from 0 to `most`, the largest label of so many samples.
 
-    `DataError` for a label that is so large that it must be something else; it names `where` and the `remedy`.
+    `DataError` with `where` and the `remedy` for a label that is too large to be a class number.
     """
     if most >= max(MOST_CLASSES, samples):
         raise DataError(
@@ -102,7 +99,7 @@ def numbered(most: int, samples: int, where: object, remedy: str) -> tuple[str, 
 
 
 def spec(size: int | None) -> dict[str, ColumnSpec]:
-    """Return the spec of the column `image`: a square of side `size`; None: no shape yet, `content` fills it in."""
+    """Return the spec of the column `image`, squares of this side; None: without the shape, which `content` adds."""
     shape = {} if size is None else {"shape": [size, size, CHANNELS]}
     return {"image": cast(ColumnSpec, {"dtype": "uint8", "encoding": "image", **shape})}
 
@@ -115,34 +112,34 @@ def content(
     rejected: Rejected | None = None,
     together: bool = False,
 ) -> Content:
-    """Return the columns `image` (encoded), `label` (where images have one), `path`, and `captions` of `image-text`.
+    """Return a dataset with the columns `image` (encoded), `path`, and `label` and `captions` if images have them.
 
-    `splits` has the images by split, which are read when the content's tables are; `classes` are names by label, `kind`
-    is `image` or `image-text`. What an importer has left out already is in `rejected`. Missing, broken and oversized
-    files are left out and counted by name. Without a `size`, images keep their bytes and their own sizes, but that
-    those with a longer side than `longest_side` are scaled down to it. Equal files are counted, and with `together`
-    they are a group each, which folds do not part.
+    Missing, broken and too large images are left out and counted.
+
+    Args:
+        splits: The images of each split; they are read when the tables of the content are read.
+        classes: Names of the classes, by label.
+        settings: The size of images.
+        kind: `image` or `image-text`.
+        rejected: The items that the importer has left out already.
+        together: Whether images that are equal byte for byte form a group, which folds do not divide.
     """
     specs = spec(settings.size)
     rejected = rejected or Rejected()
     copies = Copies()
 
     def tables(split: str, files: Iterable[Encoded]) -> Iterator[pa.Table]:
-        """Yield readable images in tables.
-
-        Without a `size` the column's spec gets the shape of the first image, or that sizes differ.
-        """
+        """Yield tables of the images that can be decoded, and complete the spec of their column."""
         waiting = iter(files)
         load = partial(_load, longest=settings.longest_side)
         with ThreadPoolExecutor() as pool:
-            # Decoding waits for no other image; the order stays that of the files.
             while batch := list(islice(waiting, BATCH)):
                 items = []
                 for file, (data, shape, problem) in zip(batch, pool.map(load, batch), strict=True):
                     if problem:
                         rejected.add(problem, readable(file.name))
                         continue
-                    # The first image sets the shape; the first one that differs says that each has its own.
+                    # Without a `size` the shape is that of the first image, until an image has another one.
                     if not settings.size and specs["image"].setdefault("shape", shape) != shape:
                         specs["image"]["shape"] = [ANY_SIDE, ANY_SIDE, CHANNELS]
                     items.append((data, file, copies.add(data, split, file.label)))
@@ -161,27 +158,29 @@ def content(
 
 
 def _columns(items: list[tuple[bytes, Encoded, str]], together: bool) -> dict[str, pa.Array]:
-    """Return the columns of these images, each with its bytes and the digest of these; `together` makes it the group.
+    """Return the columns of images, each given as (bytes, image, digest of the bytes).
 
-    A column that an image lacks a value of is left out: all images of a dataset have labels, or none has.
+    `label` and `captions` are left out where an image has none, because then no image of the dataset has. With
+    `together` the digests are the column `group`.
     """
     images, files, digests = zip(*items, strict=True)
     labels = [file.label for file in files]
     captions = [file.captions for file in files]
-    every = {
-        "image": pa.array(images, pa.binary()),
-        "label": None if None in labels else pa.array(labels, pa.int32()),
-        "path": pa.array([readable(file.name) for file in files], pa.string()),
-        "group": pa.array(digests, pa.string()) if together else None,
-        "captions": pa.array(captions, pa.list_(pa.string())) if all(captions) else None,
-    }
-    return {name: column for name, column in every.items() if column is not None}
+    table = {"image": pa.array(images, pa.binary())}
+    if None not in labels:
+        table["label"] = pa.array(labels, pa.int32())
+    table["path"] = pa.array([readable(file.name) for file in files], pa.string())
+    if together:
+        table["group"] = pa.array(digests, pa.string())
+    if all(captions):
+        table["captions"] = pa.array(captions, pa.list_(pa.string()))
+    return table
 
 
 def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
-    """Return the bytes and the shape [h w c] of an image, and "" or the reason why it is left out.
+    """Return an image's bytes, its shape [h w c], and "" or the reason why it is left out.
 
-    One with a side longer than `longest` pixels (None: any) is scaled down to it.
+    An image whose longer side has more than `longest` pixels (None: no limit) is scaled down to that.
     """
     try:
         data = file.data if isinstance(file.data, bytes) else file.data.read_bytes()
@@ -196,39 +195,39 @@ def _load(file: Encoded, longest: int | None) -> tuple[bytes, list[int], str]:
 
 
 def files_by_split(source: Path, suffix: str) -> dict[str, list[Path]]:
-    """Return the files of each split, `train` and perhaps `test`, below `source` in the order of their names.
+    """Return the files of each split, `train` and perhaps `test`, below `source`, sorted by name.
 
-    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files; where no name says so, all are. A
-    validation split is the test split unless there is one of that name. Others are left out, which is said. `DataError`
-    where there is no file, or none for training.
+    `train-0.tar`, `data/Training-0.tar` and `train/0.tar` are training files. Where no file names a split, all are for
+    training. A validation split is used as the test split where there is no test split. Other files are left out, with
+    a warning. `DataError` where there is no file, or none for training.
     """
     files = [source] if source.is_file() else sorted(source.rglob(f"*{suffix}"))
     if not files:
         raise DataError(f"{source} has no {suffix} files")
-    by_name: dict[str, list[Path]] = {}
-    # The word nearest to the file's own name decides: parts of the path are read from the file upwards.
+    by_split: dict[str, list[Path]] = {}  # "": files that name no split
     for file in files:
-        parts = (Path(file.name) if source.is_file() else file.relative_to(source)).parts[::-1]
-        words = [word for part in parts for word in re.split(r"[^a-z]+", part.lower())]
-        by_name.setdefault(next((SPLITS[word] for word in words if word in SPLITS), ""), []).append(
-            file
-        )
-    if set(by_name) == {""}:
+        path = Path(file.name) if source.is_file() else file.relative_to(source)
+        # The file's name is searched first, then the names of the folders around it.
+        words = [word for part in path.parts[::-1] for word in re.split(r"[^a-z]+", part.lower())]
+        split = next((SPLITS[word] for word in words if word in SPLITS), "")
+        by_split.setdefault(split, []).append(file)
+    if set(by_split) == {""}:
         return {"train": files}
-    if "train" not in by_name:
+    if "train" not in by_split:
         raise DataError(
-            f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_name)))} and none of train"
+            f"{source} has {suffix} files of {', '.join(sorted(filter(None, by_split)))} and none of train"
         )
-    # Files of validation beside files of test are left out, and so are those that name no split.
-    test = by_name.get("test", by_name.get("val", []))
-    chosen = {*by_name["train"], *test}
-    if left_out := [file.name for file in files if file not in chosen]:
-        say_left_out(source, left_out)
-    return {"train": by_name["train"], **({"test": test} if test else {})}
+    train = by_split["train"]
+    test = by_split.get("test", by_split.get("val", []))
+    chosen = {*train, *test}
+    left_out = [file.name for file in files if file not in chosen]
+    if left_out:
+        warn_left_out(source, left_out)
+    return {"train": train, "test": test} if test else {"train": train}
 
 
-def say_left_out(source: Path, names: list[str]) -> None:
-    """Log a warning that these files or folders of a dataset are of neither split; the first five are named."""
+def warn_left_out(source: Path, names: list[str]) -> None:
+    """Log a warning that these files or folders of a dataset are in neither split; it has the first five names."""
     first = ", ".join(map(readable, names[:5]))
     log.warning(
         "%s: left out %d that are neither of train nor of test: %s", source, len(names), first

@@ -1,14 +1,15 @@
 """A folder of images with captions: in a table `captions.csv` or `captions.jsonl`, or in a `.txt` beside each image.
 
-With folders `train` and `test` (or `val`), each is a split with a table of its own; otherwise all images are for
-training. A table has the columns `file` (its path below the table's folder; `file_name`, `image` and `filepath` do too)
-and `caption`; a file of several rows has several captions, and so has a `.txt` of several lines.
+Folders `train` and `test` (or `val`) are splits with a table each; otherwise all images are for training. A table has
+the column `file` (or `file_name`, `image`, `filepath`), which is the image's path below the table's folder, and the
+column `caption`. An image with several rows in the table, or several lines in its `.txt`, has several captions.
 """
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from contrasweep.data.content import Content, Importer
 from contrasweep.data.importers import encoded_images
@@ -18,75 +19,75 @@ from contrasweep.data.safety import check_member
 from contrasweep.errors import DataError
 
 TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
-"""The last two are what Hugging Face's image folders have."""
+"""Names of tables; the last two are those of Hugging Face's image folders."""
 FILES = ("file", "file_name", "image", "filepath")
-"""Columns that may hold an image's path: the first one with a value counts."""
+"""Columns that may have an image's path; the first one with a value is taken."""
 CAPTIONS = ("caption", "captions", "text")
-"""Columns that may hold captions, likewise."""
+"""Columns that may have captions; the first one with a value is taken."""
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the images that have captions, still encoded; `DataError` if a split of `source` has none.
+    """Return the encoded images that have captions; `DataError` if a split of `source` has none.
 
-    Images without captions are passed over.
+    Images without captions are left out.
     """
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images and captions")
-    captions = {split: _captions(folder) for split, folder in split_folders(source).items()}
-    if empty := [split for split, texts in captions.items() if not texts]:
-        raise DataError(
-            f"{source} has no captions of {empty[0]}: neither {', '.join(TABLES)} nor a .txt beside an image"
-        )
-    splits = {
-        split: (Encoded(file, file.name, None, tuple(lines)) for file, lines in texts.items())
-        for split, texts in captions.items()
-    }
+    splits = {}
+    for split, folder in split_folders(source).items():
+        captions = _captions(folder)
+        if not captions:
+            raise DataError(
+                f"{source} has no captions of {split}: neither {', '.join(TABLES)} nor a .txt beside an image"
+            )
+        splits[split] = [
+            Encoded(file, file.name, None, tuple(texts)) for file, texts in captions.items()
+        ]
     return encoded_images.content(splits, (), settings, "image-text")
 
 
 def _captions(folder: Path) -> dict[Path, list[str]]:
-    """Return file -> captions of each image below `folder`, in the order of the table, or of the files' names.
+    """Return image file -> its captions, for each image below `folder` that has captions in a table or text file.
 
-    Without a table, an image without a text file is passed over. {} where there is neither; `DataError` where an image
-    has empty captions alone, or the table names a file outside `folder`.
+    The files are in the order of the table, or sorted by name. `DataError` where all captions of an image are empty, or
+    the table names a file outside `folder`.
     """
     table = next((folder / name for name in TABLES if (folder / name).is_file()), None)
-    by_file: dict[Path, list[str]] = {}
-    # Without a table of captions each image has a text file of its own name.
+    captions: dict[Path, list[str]] = {}
     if table is None:
         for file in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES):
-            if (text := file.with_suffix(".txt")).is_file():
-                by_file[file] = text.read_text(encoding="utf-8").splitlines()
+            text_file = file.with_suffix(".txt")
+            if text_file.is_file():
+                captions[file] = text_file.read_text(encoding="utf-8").splitlines()
     else:
-        for row, name, captions in _rows(table):
+        for row, name, texts in _rows(table):
             check_member(name, f"{table}, row {row}")
-            by_file.setdefault(folder / name, []).extend(captions)
-    stripped = {
-        file: [line.strip() for line in lines if line.strip()] for file, lines in by_file.items()
-    }
-    if bare := next((file for file, lines in stripped.items() if not lines), None):
-        raise DataError(f"{table or folder}: {bare.name} has an empty caption")
-    return stripped
+            captions.setdefault(folder / name, []).extend(texts)
+    for file, texts in captions.items():
+        captions[file] = [text.strip() for text in texts if text.strip()]
+        if not captions[file]:
+            raise DataError(f"{table or folder}: {file.name} has an empty caption")
+    return captions
 
 
 def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Yield number (from 1), file and captions of each row of a .csv or .jsonl; `DataError` where a row lacks them."""
     with table.open(newline="", encoding="utf-8-sig") as opened:
-        rows = (
-            csv.DictReader(opened)
-            if table.suffix == ".csv"
-            else (_record(line, table) for line in opened if line.strip())
-        )
-        # Of each, the first known column with a value; in JSON several captions may be a list.
+        rows: Iterable[Mapping[str, Any]]  # column -> value
+        if table.suffix == ".csv":
+            rows = csv.DictReader(opened)
+        else:
+            rows = (_record(line, table) for line in opened if line.strip())
         for number, row in enumerate(rows, start=1):
-            name, value = (
-                next((row[key] for key in keys if row.get(key)), None) for keys in (FILES, CAPTIONS)
-            )
-            texts = [value] if isinstance(value, str) else value
+            name = next((row[key] for key in FILES if row.get(key)), None)
+            texts = next((row[key] for key in CAPTIONS if row.get(key)), None)
+            # JSON may have a list of captions.
+            if isinstance(texts, str):
+                texts = [texts]
             if (
                 not isinstance(name, str)
                 or not isinstance(texts, list)
-                or not all(isinstance(t, str) for t in texts)
+                or not all(isinstance(text, str) for text in texts)
             ):
                 raise DataError(
                     f"{table}, row {number}: needs {FILES[0]!r} and {CAPTIONS[0]!r}; it has {', '.join(map(str, row))}"
@@ -95,7 +96,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _record(line: str, table: Path) -> dict[str, object]:
-    """Return a line of JSON as a mapping; `DataError`, with its `table`, where it is none."""
+    """Return the JSON object in a line of the file `table`; `DataError` where there is none."""
     try:
         record = json.loads(line)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A folder of images, one folder a class: `train/CLASS/...` and `test/CLASS/...` (or `val`), or just `CLASS/...`."""
+"""A folder of images with a folder for each class: `train/CLASS/...`, `test/CLASS/...` (or `val`), or `CLASS/...`."""
 
 import os
 import unicodedata
@@ -14,9 +14,9 @@ from contrasweep.schema import checked
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".bmp", ".tif", ".tiff"}
 TEXTS = {".txt", ".csv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".md", ".html", ".ini", ".db"}
-"""Files that nobody expects to be images: all others are counted where they are left out."""
+"""Suffixes of files that nobody expects to be images; files with other suffixes are counted as left out."""
 SYSTEM = {"__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
-"""Folders that programs leave behind; hidden ones (`.ipynb_checkpoints`, `.git`) are too."""
+"""Folders that programs leave behind. They are left out, like hidden folders (`.ipynb_checkpoints`, `.git`)."""
 
 
 @checked
@@ -24,21 +24,21 @@ class FolderSettings(Settings):
     """Settings of images in class folders."""
 
     copies: Literal["apart", "together"] = "apart"
-    """With `together`, files that are equal byte for byte are in one fold; `apart`: folds may part them."""
+    """`together`: files that are equal byte for byte are in the same fold; `apart`: they may be in several folds."""
 
 
 def read(source: Path, settings: FolderSettings) -> Content:
-    """Return the image files of each class folder, still encoded, by split; `DataError` if there are no class folders.
+    """Return the encoded images in the class folders of each split; `DataError` if there are no class folders.
 
-    Classes are those of all splits, by name; a class may lack images in one of them.
+    The classes of all splits are joined and sorted by name, so that a class may have no images in one split.
     """
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of class folders")
-    # A split has class folders; a folder `test` with images alone is a class of this name.
+    # A split has class folders. A folder `test` that has no folders is a class with this name.
     present = split_folders(_root(source), lambda folder: bool(_folders(folder)))
     class_folders = {split: _class_folders(folder) for split, folder in present.items()}
     classes = sorted({name for folders in class_folders.values() for name in folders})
-    # Class folders called train and test mean that a level was missed.
+    # Class folders with names such as train and test are splits on another level than was looked at.
     if not classes or all(name.lower() in encoded_images.SPLITS for name in classes):
         looked = ", ".join(str(folder) for folder in present.values())
         raise DataError(
@@ -54,53 +54,56 @@ def read(source: Path, settings: FolderSettings) -> Content:
 
 
 def split_folders(source: Path, is_split: Callable[[Path], bool] = Path.is_dir) -> dict[str, Path]:
-    """Return split -> folder, of `train` and perhaps `test`; without a folder of train, `source` is for training.
+    """Return split -> folder, for `train` and perhaps `test`; without a folder of train, `source` is for training.
 
-    Only folders of which `is_split` holds count as splits, since a class may be called `test`. `Training` and `TEST`
-    are names of splits too. A validation split is the test split unless there is one of that name; folders beside them
-    are left out, which is said. `DataError` where there is a test split alone, or two.
+    `is_split` says whether a folder with the name of a split is one, because a class may be called `test`. `Training`
+    and `TEST` are names of splits too. A validation split is used as the test split where there is no test split. Other
+    folders are left out, with a warning. `DataError` where all folders are splits and none is of train, or where two
+    folders are the same split.
     """
-    by_name: dict[str, Path] = {}
+    by_split: dict[str, Path] = {}
     children = _folders(source)
     for folder in children:
         split = encoded_images.SPLITS.get(folder.name.lower())
         if split is not None and is_split(folder):
-            if split in by_name:
+            if split in by_split:
                 raise DataError(
-                    f"{source} has two folders of {split}: {by_name[split].name} and {folder.name}"
+                    f"{source} has two folders of {split}: {by_split[split].name} and {folder.name}"
                 )
-            by_name[split] = folder
-    # Folders that name no split are classes, all for training.
-    if "train" not in by_name:
-        if by_name and len(by_name) == len(children):
+            by_split[split] = folder
+    if "train" not in by_split:
+        if by_split and len(by_split) == len(children):
             raise DataError(
-                f"{source} has folders of {' and '.join(sorted(by_name))} and none of train"
+                f"{source} has folders of {' and '.join(sorted(by_split))} and none of train"
             )
         return {"train": source}
-    test = by_name.get("test", by_name.get("val"))
-    if left_out := [folder.name for folder in children if folder not in (by_name["train"], test)]:
-        encoded_images.say_left_out(source, left_out)
-    return {"train": by_name["train"], **({"test": test} if test else {})}
+    train = by_split["train"]
+    test = by_split.get("test", by_split.get("val"))
+    left_out = [folder.name for folder in children if folder not in (train, test)]
+    if left_out:
+        encoded_images.warn_left_out(source, left_out)
+    return {"train": train, "test": test} if test else {"train": train}
 
 
 def _root(source: Path) -> Path:
-    """Return the folder in which splits or classes stand: of folders with nothing but a folder of folders, the last.
+    """Return the folder that has the folders of splits or classes: `source`, or a folder below it.
 
-    An archive often unpacks to such a folder. A split, or a folder with images in it, is not gone into.
+    An archive often unpacks to a folder that has only another folder in it. Such folders are entered, but neither the
+    folder of a split nor one that has images or no folders.
     """
-    while len(children := _folders(source)) == 1 and not _images(source):
-        if (
-            children[0].name.lower() in encoded_images.SPLITS
-            or not _folders(children[0])
-            or _images(children[0])
-        ):
-            break
-        source = children[0]
-    return source
+    while True:
+        children = _folders(source)
+        if len(children) != 1 or _images(source):
+            return source
+        (child,) = children
+        is_split = child.name.lower() in encoded_images.SPLITS
+        if is_split or _images(child) or not _folders(child):
+            return source
+        source = child
 
 
 def _visible(folder: Path) -> list[Path]:
-    """Return what is in a folder, without hidden files and folders and those of the system."""
+    """Return the files and folders in a folder, sorted, without hidden ones and those of the system."""
     return sorted(
         path
         for path in folder.iterdir()
@@ -109,17 +112,17 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Return the visible folders in a folder, by name."""
+    """Return the visible folders in a folder, sorted by name."""
     return [path for path in _visible(folder) if path.is_dir()]
 
 
 def _images(folder: Path) -> list[Path]:
-    """Return the visible image files in a folder itself, by name."""
+    """Return the visible image files directly in a folder, sorted by name."""
     return [p for p in _visible(folder) if p.suffix.lower() in SUFFIXES and not p.is_dir()]
 
 
 def _class_folders(folder: Path) -> dict[str, list[Path]]:
-    """Return class -> its folders: names that differ in the form of an accent alone, as a Mac's do, are one class."""
+    """Return class -> its folders, more than one where names differ only in how an accent is encoded, as on a Mac."""
     folders: dict[str, list[Path]] = {}
     for child in _folders(folder):
         folders.setdefault(unicodedata.normalize("NFC", child.name), []).append(child)
@@ -127,12 +130,13 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
 
 
 def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
-    """Raise `DataError` where the folders of a level are no classes, or a class of test is one of train misspelt.
+    """Raise `DataError` where folders seem to be no classes, or classes of train and test differ in capitals only.
 
     `found` is split -> class -> its folders.
     """
     train = found["train"]
-    # The same folders in each "class" mean that the level below has the classes: cameras/cat, cameras/dog, ...
+    # If all "classes" have folders with the same names, as in camera1/cat, camera1/dog, camera2/cat, camera2/dog, these
+    # folders are the classes.
     inner = [
         [child.name for child in _folders(folder)]
         for folders in train.values()
@@ -144,20 +148,21 @@ def _check_classes(found: Mapping[str, Mapping[str, list[Path]]]) -> None:
             "then put the images of a class into one folder, or pass one of the outer ones as --source"
         )
     # `Cat` beside `cat` would be two classes.
-    alike = {name.casefold(): name for name in train}
+    train_names = {name.casefold(): name for name in train}
     for name in found.get("test", ()):
-        if name not in train and name.casefold() in alike:
+        train_name = train_names.get(name.casefold(), name)
+        if name not in train and train_name != name:
             raise DataError(
-                f"train has a class {alike[name.casefold()]!r} and test {name!r}: give them one name"
+                f"train has a class {train_name!r} and test {name!r}: give them one name"
             )
 
 
 def _files(
     split: Path, folders: Mapping[str, list[Path]], classes: list[str], rejected: Rejected
 ) -> list[Encoded]:
-    """Return the images of a split's class folders, class by class; those beside the folders are counted as rejected.
+    """Return the images in the class folders of a split, class by class; images beside these folders are rejected.
 
-    `folders` is class -> its folders in the folder `split`; the index of a class in `classes` is its label.
+    `split` is the split's folder, `folders` is class -> its folders. The index of a class in `classes` is its label.
     """
     for path in _images(split):
         rejected.add("image beside the class folders", readable(path.name))
@@ -170,41 +175,41 @@ def _files(
 
 
 def _below(folder: Path, within: Path, rejected: Rejected) -> Iterator[Path]:
-    """Yield the image files below a folder in the order of their paths, also behind links.
+    """Yield the image files below a folder, sorted by path; links are followed.
 
-    Hidden images and folders and files of other kinds are counted in `rejected`, by their path below `within`; texts
-    and other hidden files are passed over.
+    Hidden folders, hidden images and files with unexpected suffixes are counted in `rejected`, with their path below
+    `within`.
     """
     seen: set[str] = set()
     below: list[Path] = []
     for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
         folder_path = Path(place)
         visible = [name for name in folders if not name.startswith(".") and name not in SYSTEM]
         for name in set(folders) - set(visible):
-            rejected.add(
-                "hidden folder", readable((folder_path / name).relative_to(within).as_posix())
-            )
-        # os.walk goes into what is left in `folders`. A folder that links lead back to is not read again.
-        folders[:] = [] if real in seen else visible
-        for path in [] if real in seen else map(folder_path.joinpath, files):
+            path = folder_path / name
+            rejected.add("hidden folder", readable(path.relative_to(within).as_posix()))
+        # os.walk enters the folders that are left in this list. A link may lead back to a folder that was read.
+        folders[:] = visible
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        for path in map(folder_path.joinpath, files):
             suffix = path.suffix.lower()
             name = readable(path.relative_to(within).as_posix())
-            if suffix in SUFFIXES and not path.name.startswith("."):
+            is_hidden = path.name.startswith(".")
+            if suffix in SUFFIXES and not is_hidden:
                 below.append(path)
-            elif suffix in SUFFIXES or (suffix not in TEXTS and not path.name.startswith(".")):
-                rejected.add(
-                    "hidden file"
-                    if path.name.startswith(".")
-                    else f"file {suffix or 'without suffix'}",
-                    name,
-                )
-        seen.add(real)
+            elif suffix in SUFFIXES:
+                rejected.add("hidden file", name)
+            elif suffix not in TEXTS and not is_hidden:
+                rejected.add(f"file {suffix or 'without suffix'}", name)
     yield from sorted(below)
 
 
 def read_unlabelled(source: Path, settings: Settings) -> Content:
-    """Return all image files below `source`, without labels, as the training split; `DataError` if it is no folder."""
+    """Return all image files below `source` as a training split without labels; `DataError` if it is no folder."""
     if not source.is_dir():
         raise DataError(f"{source} is not a folder of images")
     rejected = Rejected()

@@ -1,8 +1,12 @@
-"""Image pairs listed in a CSV: before and after, perhaps a crop of larger images.
+"""Pairs of images, before and after, that are listed in a CSV; a pair may be a crop of larger images.
 
-Columns `pre`, `post` (paths relative to the CSV) and `label`; optional `x`, `y`, `size` (a square crop, pixels from
-the left and the top; empty where the image is taken whole), `group` (rows that share a scene), `fold` (the owner's
-folds, never changed; may be empty outside the training split), `split`, `id` (the owner's name of the pair).
+pre, post    paths relative to the CSV
+label
+x, y, size   optional: a square crop, in pixels from the left and the top; empty: the whole image
+group        optional: rows of the same scene
+fold         optional: the owner's folds, which are never changed; may be empty outside the training split
+split        optional: the split; empty: `train`
+id           optional: the owner's name of the pair
 """
 
 import contextlib
@@ -27,22 +31,22 @@ from contrasweep.schema import checked
 T = TypeVar("T")
 Image = NDArray[np.uint8]
 Colours = dict[tuple[str, str], NDArray[np.float64]]
-"""Group and side -> sums [3, c] over its pixels."""
+"""(group, side) -> sums [3, c] over all its pixels: their number, their values, the squares of these."""
 SIDES = ("pre", "post")
 BATCH = 512
-"""Pairs of a table, at most."""
+"""The most pairs of a table."""
 NUMBERS = ("x", "y", "size", "fold")
 """Columns whose cells are whole numbers, or empty."""
 LIMIT = 2**31
-"""Such a number fits 32 bits."""
+"""Such a number is from minus this to this, less 1: it has 32 bits."""
 MEAN = 128.0
 """Mean of normalised colours."""
 DEVIATION = 42.0
-"""Standard deviation of normalised colours: three to either side of the mean fit a byte."""
+"""Standard deviation of normalised colours. Three of it on both sides of the mean are in the range of a byte."""
 
 
 class Row(dict[str, str]):
-    """The cells of one row by column, and the line of the list on which it ends."""
+    """A row of the list: column -> cell, and the `line` on which the row ends."""
 
     def __init__(self, cells: dict[str, str], line: int) -> None:
         super().__init__(cells)
@@ -56,64 +60,61 @@ class Row(dict[str, str]):
 
 @checked
 class Settings:
-    """Settings of a list of pairs.
-
-    `csv`: the list's name where `--source` is a folder. `size`: side that every image or crop is brought to. `classes`:
-    names in the order of the labels, where labels are numbers. `folds`: `list`, those of the list, or `groups`, each
-    group a fold of its own (leave one group out). `normalise`: `group` brings the colours of each group to one mean and
-    deviation, each side and channel by itself.
-    """
+    """Settings of a list of pairs."""
 
     csv: str | None = None
+    """The list's name, where `--source` is a folder."""
     size: Side | None = None
+    """Side to which every image or crop is scaled."""
     classes: list[str] | None = None
+    """Names of the classes, in the order of the labels where these are numbers."""
     folds: Literal["list", "groups"] = "list"
+    """`list`: the folds of the list; `groups`: each group is a fold (leave one group out)."""
     normalise: Literal["none", "group"] = "none"
+    """`group`: the colours of each group get the same mean and deviation, by side and channel."""
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the pairs that the CSV lists, split by split, with their images cut while tables are read.
+    """Return the pairs that the CSV lists; their images are cut when the tables are read.
 
-    `source` is the CSV, or with `settings.csv` a folder with it. `DataError` if none of its rows is for training, or
-    one cannot be used; pairs whose images cannot be read are left out and counted.
+    `source` is the CSV, or with `settings.csv` a folder with it. Pairs whose images cannot be read are left out and
+    counted. `DataError` where no row is for training, or a row cannot be used.
     """
     path = source / safety.check_member(settings.csv, str(source)) if settings.csv else source
     return of_rows(path, list_rows(path), settings)
 
 
 def of_rows(path: Path, rows: list[Row], settings: Settings) -> Content:
-    """Return the pairs of these rows of the list at `path`, which folders of images are relative to; see `read`.
+    """Return the pairs of these rows of the list at `path`; paths of images are relative to it. See `read`.
 
-    `DataError` as there, and where groups are asked for that rows do not have.
+    `DataError` as for `read`, and where the settings need groups that rows do not have.
     """
-    # What needs every row to have its group.
     by_group = settings.folds == "groups" or settings.normalise == "group"
-    if by_group and (row := next((row for row in rows if not row.get("group")), None)) is not None:
-        raise DataError(
-            f"{path}, line {row.line}: this pair has no group, which folds=groups and normalise=group "
-            "need; give every row its group, or leave these two settings out"
-        )
+    for row in rows if by_group else ():
+        if not row.get("group"):
+            raise DataError(
+                f"{path}, line {row.line}: this pair has no group, which folds=groups and normalise=group "
+                "need; give every row its group, or leave these two settings out"
+            )
     if settings.folds == "groups":
         _hold_out_groups(path, rows)
     classes, labels = _classes(path, rows, settings.classes)
     specs: dict[str, ColumnSpec] = {}
     rejected = Rejected()
-    # Training first, then the others by name.
-    names = sorted({row.split for row in rows}, key=lambda name: (name != "train", name))
-    if names[0] != "train":
+    names = sorted({row.split for row in rows} - {"train"})
+    if all(row.split != "train" for row in rows):
         raise DataError(
             f"{path} has no row of the split train, only of {', '.join(names)}: leave the split of training rows empty "
             "or write train"
         )
     colours = _group_colours(path, rows, settings.size) if settings.normalise == "group" else None
     splits = {}
-    for name in names:
-        chosen = [
+    for name in ("train", *names):
+        labelled = [
             (row, label) for row, label in zip(rows, labels, strict=True) if row.split == name
         ]
-        splits[name] = pair_tables(
-            _pairs(path, chosen, settings.size, specs, rejected, colours), specs, _columns
-        )
+        pairs = _pairs(path, labelled, settings.size, specs, rejected, colours)
+        splits[name] = pair_tables(pairs, specs, _columns)
     return Content("image-pair", splits, classes, specs, _folds(path, rows), rejected=rejected)
 
 
@@ -122,10 +123,10 @@ def pair_tables(
     specs: Mapping[str, ColumnSpec],
     columns_of: Callable[[list[T]], Mapping[str, object]],
 ) -> Iterator[pa.Table]:
-    """Yield tables with the columns `pre` and `post`, and those that `columns_of` makes of the pairs' rows.
+    """Yield tables with the columns `pre` and `post`, and the columns that `columns_of` returns for the pairs' rows.
 
-    A pair is its row, whatever that is, and the images before and after [h w c], all of one shape. `specs` says how the
-    image columns are stored.
+    A pair is (row, image before, image after); a row may have any type. All images have the same shape [h w c]. `specs`
+    says how the image columns are stored.
     """
     waiting = iter(pairs)
     while batch := list(islice(waiting, BATCH)):
@@ -138,16 +139,17 @@ def pair_tables(
 
 
 def list_rows(path: Path) -> list[Row]:
-    """Return the rows of the list at `path`, their numbers checked; `DataError` names the line that cannot be used.
+    """Return the rows of the list at `path`; `DataError` names a line that cannot be used.
 
-    Empty lines are passed over. Images are not looked for.
+    Empty lines are ignored. Whether images exist is not checked here.
     """
-    # Excel begins UTF-8 with a byte-order mark.
+    # `utf-8-sig`, because Excel writes a byte-order mark.
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = next(reader, [])
         listed = [(reader.line_num, cells) for cells in reader if cells]
-    if missing := [name for name in ("pre", "post", "label") if name not in header]:
+    missing = [name for name in ("pre", "post", "label") if name not in header]
+    if missing:
         raise DataError(
             f"{path} has no column {', '.join(missing)}; it must list pairs by pre, post and label"
         )
@@ -157,13 +159,12 @@ def list_rows(path: Path) -> list[Row]:
 
 
 def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
-    """Return the row of the list at `path` that ends on `line`: its `cells` by the columns `names`.
+    """Return the row of the list at `path` that ends on `line`, with these `cells` in the columns `names`.
 
-    `DataError` if a row of this split cannot do with them: it lacks its label or fold, a number is none, or a crop is
-    not whole.
+    `DataError` where it lacks its label or fold, a number is not valid, or a crop is not complete.
     """
     place = f"{path}, line {line}"
-    # Cells beyond the header are let pass if they are empty: spreadsheets write such.
+    # Empty cells beyond the header are allowed, because spreadsheets write them.
     if len(cells) < len(names) or any(cells[len(names) :]):
         raise DataError(
             f"{place} has {plural(len(cells), 'cell')}, its header {len(names)} ({', '.join(names)}): write an empty "
@@ -180,7 +181,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
             f"{place}: fold is empty; every row of the training split needs its fold, numbered from 0, or "
             "the list no column fold"
         )
-    # Without a size the image is taken whole, whatever x and y say.
+    # Without a size the whole image is taken, and x and y are not used.
     size = row.get("size")
     if not size:
         return row
@@ -199,9 +200,9 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> Row:
 
 
 def _number(place: str, name: str, text: str) -> str:
-    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits.
+    """Return `text` without the blanks around it, if it is empty or a whole number of 32 bits; else `DataError`.
 
-    `DataError` at `place`, with the column's `name`, if it is neither.
+    `place` and the column's `name` are for the error.
     """
     text = text.strip()
     with contextlib.suppress(ValueError):
@@ -213,71 +214,75 @@ def _number(place: str, name: str, text: str) -> str:
 def _classes(
     path: Path, rows: list[Row], names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[int]]:
-    """Return the class names and the index of each row's; `names` are those of the settings, in order (None: none).
+    """Return the names of the classes, and the index of each row's class. `names` are those in the settings, if any.
 
-    Labels that are all numbers are the indices themselves; `names` name them, else their digits do. Other labels are
-    names, in the order of `names`, else sorted. `DataError` for a label without a name, and for numbers with a gap.
+    If all labels are numbers, they are the indices, and the names are `names` or the numbers. Other labels are names,
+    whose indices are their places in `names`, or when sorted. `DataError` for a label without a name, and where numbers
+    have a gap.
     """
     texts = [row["label"] for row in rows]
     if all(text.isdecimal() for text in texts):
         labels = [int(text) for text in texts]
         values = sorted(set(labels))
-        # A label from `count` on has no name, or a smaller number has no row.
         count = len(names or values)
-        if (at := next((i for i, label in enumerate(labels) if label >= count), None)) is not None:
-            place = f"{path}, line {rows[at].line}"
+        for row, label in zip(rows, labels, strict=True):
+            if label < count:
+                continue
+            place = f"{path}, line {row.line}"
             if names:
                 raise DataError(
-                    f"{place}: label {labels[at]} has no name among the {count} of `classes`, which name "
+                    f"{place}: label {label} has no name among the {count} of `classes`, which name "
                     f"0 to {count - 1}"
                 )
+            # There are `count` different labels, so that a smaller number is missing.
             listed = ", ".join(map(str, values[:20])) + (", ..." if count > 20 else "")
             raise DataError(
-                f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {labels[at]} "
+                f"{place}: labels that are numbers must run from 0 to {count - 1} without a gap, got {label} "
                 f"among {listed}: renumber them, or name every class from 0 to {values[-1]}, those without a "
                 "pair too, with --set classes='[NAME, NAME, ...]'"
             )
         return tuple(names or map(str, values)), labels
     class_names = tuple(names or sorted(set(texts)))
-    if unknown := sorted(set(texts) - set(class_names)):
+    unknown = sorted(set(texts) - set(class_names))
+    if unknown:
         raise DataError(f"{path}: labels {unknown} are not among `classes` {list(class_names)}")
     return class_names, [class_names.index(text) for text in texts]
 
 
 def _hold_out_groups(path: Path, rows: list[Row]) -> None:
-    """Set the column `fold` of all rows: for training the number of their group, in the order of the list; else "".
+    """Set the column `fold` of training rows to the number of their group, in the order of the list; of others to "".
 
-    `DataError` where there is one group alone.
+    `DataError` where all training rows are of the same group.
     """
-    number: dict[str, int] = {}  # group -> its fold
+    fold_of: dict[str, int] = {}  # by group
     for row in rows:
-        row["fold"] = (
-            str(number.setdefault(row["group"], len(number))) if row.split == "train" else ""
-        )
-    if len(number) == 1:
+        row["fold"] = ""
+        if row.split == "train":
+            row["fold"] = str(fold_of.setdefault(row["group"], len(fold_of)))
+    if len(fold_of) == 1:
         raise DataError(
-            f"{path}: all training rows are of the group {next(iter(number))!r}; folds=groups needs two"
+            f"{path}: all training rows are of the group {next(iter(fold_of))!r}; folds=groups needs two"
         )
 
 
 def _folds(path: Path, rows: list[Row]) -> Folds | None:
-    """Return the folds of a list: its column `fold`, else five by group, else None.
+    """Return the folds of the column `fold`; without it five folds that keep groups whole; without groups None.
 
-    `DataError` where a group is in two of them, or their numbers have a gap.
+    `DataError` where a group is in two folds, or the numbers of folds have a gap.
     """
     if "fold" not in rows[0]:
         return Folds(5, "grouped") if "group" in rows[0] else None
-    listed = [row for row in rows if row.split == "train"]
-    held_in: dict[str, Row] = {}  # group -> its first row
-    for row in listed:
-        first = held_in.setdefault(row["group"], row) if row.get("group") else row
+    train = [row for row in rows if row.split == "train"]
+    first_rows: dict[str, Row] = {}  # by group
+    for row in train:
+        first = first_rows.setdefault(row["group"], row) if row.get("group") else row
         if first["fold"] != row["fold"]:
             raise DataError(
                 f"{path}, line {row.line}: group {row['group']!r} is in fold {row['fold']} here and in fold "
                 f"{first['fold']} on line {first.line}: a group must not be trained and tested on; give all its "
                 "rows one fold, or leave out the column fold"
             )
-    names = sorted({row["fold"] for row in listed})
+    names = sorted({row["fold"] for row in train})
     if names != sorted(map(str, range(len(names)))):
         raise DataError(f"{path}: folds must be numbered from 0 without a gap, got {names}")
     return Folds(len(names), "given")
@@ -291,11 +296,18 @@ def _pairs(
     rejected: Rejected,
     colours: Colours | None,
 ) -> Iterator[tuple[tuple[Row, int], Image, Image]]:
-    """Yield the rows whose images can be read, with their labels, and both images; `specs` gets the first one's shape.
+    """Yield ((row, label), image before, image after) for each row whose images can be read.
 
-    `rows` are those of one split with their labels, `size` the side to bring images to (None: as they are), and
-    `colours` what `_group_colours` gives (None: colours stay). Others are counted in `rejected`. `DataError` where
-    images have different shapes.
+    Args:
+        path: The list's path.
+        rows: The rows of one split, with their labels.
+        size: Side to which images are scaled; None: they keep their size.
+        specs: Gets the specs of the two columns, with the shape of the first image.
+        rejected: Counts the rows whose images cannot be read.
+        colours: The result of `_group_colours`, by which colours are normalised; None: they are not.
+
+    Raises:
+        DataError: Images have different shapes.
     """
     # Neighbouring rows crop the same pair, so that few images are open at a time.
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))
@@ -303,10 +315,10 @@ def _pairs(
         try:
             pre, post = (_crop(open_image(row[side]), row, size) for side in SIDES)
         except images.BrokenImage as error:
-            # The reason without what only this image has, so that equal reasons are counted together.
+            # Details in brackets are left out, so that equal reasons are counted together.
             rejected.add(str(error).split(" (")[0], f"{row['pre']} | {row['post']}")
             continue
-        # The first pair that can be read says which shape all others must have.
+        # All images must have the shape of the first one.
         shape = list(specs.setdefault("pre", columns.spec("uint8", pre.shape))["shape"])
         specs.setdefault("post", columns.spec("uint8", pre.shape))
         if list(pre.shape) != shape or list(post.shape) != shape:
@@ -327,30 +339,32 @@ def _pairs(
 
 
 def _columns(rows: list[tuple[Row, int]]) -> dict[str, pa.Array]:
-    """Return the columns beside the images, from the rows and their labels: those that the list has.
+    """Return the columns other than the images, from rows and their labels: those columns that the list has.
 
-    The paths `pre` and `post` become `pre_path` and `post_path`. An empty number is null.
+    The paths of the images become `pre_path` and `post_path`. An empty number becomes null.
     """
     arrays = {"label": pa.array([label for _, label in rows], pa.int32())}
+    first, _ = rows[0]
     for name in ("pre", "post", "x", "y", "group", "fold", "id"):
-        if name in rows[0][0]:
-            cells = [row[name] for row, _ in rows]
-            if name in NUMBERS:
-                arrays[name] = pa.array([int(cell) if cell else None for cell in cells], pa.int32())
-            else:
-                arrays[f"{name}_path" if name in SIDES else name] = pa.array(cells, pa.string())
+        if name not in first:
+            continue
+        cells = [row[name] for row, _ in rows]
+        if name in NUMBERS:
+            arrays[name] = pa.array([int(cell) if cell else None for cell in cells], pa.int32())
+        else:
+            arrays[f"{name}_path" if name in SIDES else name] = pa.array(cells, pa.string())
     return arrays
 
 
 def _open(root: Path, name: str) -> Image | str:
-    """Return the image `name` below `root`, or why it cannot be read; `DataError` where the path leads outside."""
+    """Return the image `name` below `root`, or as text why it cannot be read; `DataError` for a path to outside."""
     return images.read(root / safety.check_member(name, str(root)))
 
 
 def _crop(image: Image | str, row: Row, size: int | None) -> Image:
-    """Return the row's part of the image, or all of it, scaled to a side of `size` (None: as it is).
+    """Return the row's crop of the image, or the whole image, scaled to a side of `size` (None: not scaled).
 
-    `BrokenImage` where the part lies outside, or where `image` is the reason why there is none.
+    `BrokenImage` where the crop is not inside the image, or `image` is a text that says why it cannot be read.
     """
     if isinstance(image, str):
         raise images.BrokenImage(image)
@@ -365,10 +379,9 @@ def _crop(image: Image | str, row: Row, size: int | None) -> Image:
 
 
 def _group_colours(path: Path, rows: list[Row], size: int | None) -> Colours:
-    """Return number of pixels, sum and sum of squares of each channel over the crops of each group and side.
+    """Return (group, side) -> sums [3 c] over all its crops: number of pixels, their values, and the squares of these.
 
-    They are the three rows of each array [3 c]. Images are read for it once before they are stored. Broken images count
-    nowhere.
+    Images are read for this, and once more when they are stored. Broken images are left out.
     """
     # Neighbouring rows crop the same pair, so that few images are open at a time.
     open_image = lru_cache(8)(lambda name: _open(path.parent, name))
@@ -387,13 +400,13 @@ def _group_colours(path: Path, rows: list[Row], size: int | None) -> Colours:
 
 
 def _normalised(image: Image, sums: NDArray[np.float64]) -> Image:
-    """Return `image` [h w c] with its group's mean at `MEAN` and its deviation at `DEVIATION`, clipped to a byte.
+    """Return `image` [h w c] scaled so that its group has mean `MEAN` and deviation `DEVIATION` in each channel.
 
-    Each side and channel is treated by itself. What another scene, season or sensor adds to all images of a group goes;
-    what differs within the group stays. No label is read, so a group that is held out may be treated so too, once its
-    images are there. A channel that never varies in the group is `MEAN` everywhere.
+    `sums` are those of the group and side in `Colours`. So differences between groups go, as of scenes, seasons and
+    sensors, and differences within a group stay. No label is used, so that a group that is held out may be normalised
+    too, once its images exist. Values are clipped to a byte. A channel that never varies in the group becomes `MEAN`.
     """
-    # Variance is the mean of squares less the square of the mean; rounding may leave it below 0.
+    # The variance is the mean of squares minus the square of the mean, which rounding may make negative.
     count, total, squares = sums
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))

@@ -1,6 +1,6 @@
-"""Raw labelled images, [n h w c] uint8 with one label each: what most small image datasets come down to.
+"""Datasets of raw labelled images, [n h w c] uint8 with a label for each image, from arrays or a NumPy archive.
 
-They are read from arrays or from a NumPy archive, and long-tailed subsets of them are drawn.
+Long-tailed subsets of them can be drawn.
 """
 
 import zipfile
@@ -21,24 +21,25 @@ Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 BATCH = 4096
 MOST_BYTES = 2**31
-"""Of an array, packed or not."""
+"""The most bytes of an array, or of a file before it is unpacked."""
 ImbalanceFactor = Annotated[float, pydantic.Field(ge=1)]
-"""The largest class over the smallest."""
+"""Number of images in the largest class, divided by that in the smallest."""
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def content(
     splits: Mapping[str, tuple[Images, Labels]], classes: tuple[str, ...], origin: str
 ) -> Content:
-    """Return the columns `image` (raw uint8) and `label` (int32) of images and labels by split.
+    """Return a dataset with the columns `image` (raw uint8) and `label` (int32), from images and labels by split.
 
-    Images are [n h w] or [n h w c]; `classes` are names by label. `DataError` names `origin` where arrays do not fit
-    together.
+    Images are [n h w] or [n h w c]; `classes` are names by label. `DataError` where arrays do not fit together; it
+    names their `origin`.
     """
     shape: tuple[int, ...] | None = None
     shaped = {}
     for split, (images, labels) in splits.items():
-        images = images[..., None] if images.ndim == 3 else images  # grey images have one channel
+        if images.ndim == 3:
+            images = images[..., None]  # grey images have one channel
         if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(labels):
             raise DataError(
                 f"{origin}: {split} must be uint8 images [n h w] or [n h w c] with n labels, "
@@ -48,7 +49,7 @@ def content(
             raise DataError(
                 f"{origin}: {split} has a label outside 0 to {len(classes) - 1}: {labels.min()} to {labels.max()}"
             )
-        # All splits have the shape of the first.
+        # The images of all splits have the shape of the first.
         shape = shape or images.shape[1:]
         if images.shape[1:] != shape:
             raise DataError(
@@ -64,7 +65,7 @@ def content(
 
 
 def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> Iterator[Any]:
-    """Yield tables of the images with their labels, `BATCH` rows each at most."""
+    """Yield tables of the images with their labels, with at most `BATCH` rows each."""
     for start in range(0, len(labels), BATCH):
         rows = slice(start, start + BATCH)
         yield columns.table(
@@ -74,9 +75,9 @@ def _tables(images: Images, labels: Labels, specs: Mapping[str, ColumnSpec]) -> 
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return name -> array of a NumPy archive; pickled objects in it are refused, never loaded.
+    """Return name -> array of a NumPy archive. Pickled objects in it are never loaded.
 
-    `DataError` for these, for what is no archive, and for an array beyond `MOST_BYTES`.
+    `DataError` for a pickled object, for a file that is no archive, and for an array of more than `MOST_BYTES`.
     """
     arrays = {}
     try:
@@ -86,7 +87,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
                     array = np.lib.format.read_array(file, allow_pickle=False)
                 arrays[name.removesuffix(".npy")] = array
         return arrays
-    # A header is Python's text: of a forged one NumPy raises nearly anything.
+    # For a forged header, which is Python text, NumPy may raise any error.
     except Exception as error:
         problem = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
@@ -97,10 +98,11 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
     """Return images and labels of `train` and `test` from an archive with x_train, y_train, x_test and y_test.
 
-    Other arrays are passed over; `DataError` where one of these is missing, or has no numbers.
+    Other arrays are ignored. `DataError` where one of these four is missing, or is not of numbers.
     """
     arrays = read_npz(path)
-    if missing := [name for name in ARRAYS if name not in arrays]:
+    missing = [name for name in ARRAYS if name not in arrays]
+    if missing:
         raise DataError(f"{path} has no {', '.join(missing)}; it holds {', '.join(arrays)}")
     for name in ARRAYS:
         if arrays[name].dtype.kind not in "buif":
@@ -112,10 +114,9 @@ def splits_of_npz(path: Path) -> dict[str, tuple[Images, Labels]]:
 
 
 def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
-    """Return the number of images of each class by the long-tailed profile that the field reports on.
+    """Return the number of images of each class in the long-tailed profile of Cao et al. 2019 (LDAM-DRW).
 
-    Cao et al. 2019 (LDAM-DRW): class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), so that the last class has
-    `n_max / imbalance_factor`.
+    Class i of C has n_i = int(n_max * (1/IF)^(i/(C-1))), where IF is `imbalance_factor`.
     """
     return [
         int(n_max * (1 / imbalance_factor) ** (i / max(1, classes - 1))) for i in range(classes)
@@ -123,31 +124,32 @@ def long_tail(n_max: int, classes: int, imbalance_factor: float) -> list[int]:
 
 
 def long_tailed(labels: Labels, classes: int, imbalance_factor: float) -> Labels:
-    """Return the indices of the long-tailed subset of `labels` [n], class by class as the reference code has them.
+    """Return the indices of the long-tailed subset of `labels` [n], class by class, as the reference code draws it.
 
-    Of each class the first n_i (see `long_tail`) remain after the classes are shuffled one after another from numpy's
-    legacy seed 0. `SpecError` where a class has fewer.
-    n_max is the smallest class of a (nearly) balanced source, and the largest class of one that is already long-tailed,
-    which is kept whole and in its order if it has this very profile.
+    The classes are shuffled one after another with NumPy's legacy generator from seed 0, and the first n_i of each are
+    taken (see `long_tail`). n_max is the size of the smallest class of a (nearly) balanced source, and of the largest
+    class of a source that is long-tailed already. A source that has this profile already is returned as it is.
+    `SpecError` where a class has fewer than n_i images.
     """
     counts = np.bincount(labels, minlength=classes)
-    # Nearly balanced: no class is twice as large as another.
-    balanced = counts.min() * 2 > counts.max()
-    targets = long_tail(int(counts.min() if balanced else counts.max()), classes, imbalance_factor)
+    # In a nearly balanced source no class is twice as large as another.
+    is_balanced = counts.min() * 2 > counts.max()
+    n_max = int(counts.min() if is_balanced else counts.max())
+    targets = long_tail(n_max, classes, imbalance_factor)
     if targets == counts.tolist():
         return np.arange(len(labels))
-    for i, (present_count, want) in enumerate(zip(counts, targets, strict=True)):
-        if present_count < want:
+    for i, (count, target) in enumerate(zip(counts, targets, strict=True)):
+        if count < target:
             raise SpecError(
                 "the source has too few images for this imbalance_factor",
                 place="imbalance_factor",
                 value=imbalance_factor,
-                hint=f"class {i} has {present_count} of {want}; stage from the balanced dataset",
+                hint=f"class {i} has {count} of {target}; stage from the balanced dataset",
             )
     random = np.random.RandomState(0)
-    rows_kept = []
-    for label, n in enumerate(targets):
+    drawn = []
+    for label, target in enumerate(targets):
         members = np.flatnonzero(labels == label)
         random.shuffle(members)
-        rows_kept.append(members[:n])
-    return np.concatenate(rows_kept)
+        drawn.append(members[:target])
+    return np.concatenate(drawn)

@@ -1,4 +1,4 @@
-"""ImageNet-LT (Liu et al. 2019, OLTR) and iNaturalist 2018 by their published lists: `relative/path label` a line."""
+"""ImageNet-LT (Liu et al. 2019, OLTR) and iNaturalist 2018 by their published lists, lines of `relative/path label`."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -22,20 +22,23 @@ INATURALIST = {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.tx
 
 @checked
 class Settings:
-    """Settings; `size`: side of the decoded square; `lists`: folder of the lists, if it is not that of the images."""
+    """Settings of a dataset by lists."""
 
     size: Side = 224
+    """Side of the square to which images are decoded."""
     lists: str | None = None
+    """Folder of the lists, if it is not that of the images."""
 
 
 def _read(names: dict[str, str], classes: int, source: Path, settings: Settings) -> Content:
-    """Return the images that the lists name, still encoded and in squares of the settings' size.
+    """Return the images that the lists name, encoded, to be decoded to squares of the settings' size.
 
-    `names` is split -> name of its list, `classes` their number, `source` the folder that the lists' paths start from.
-    `DataError` where a list is missing.
+    `names` is split -> file of its list, `classes` the number of classes, `source` the folder that the lists' paths
+    start from. `DataError` where a list is missing.
     """
     lists = local_path(settings.lists, "lists") if settings.lists else source
-    if missing := [name for name in names.values() if not (lists / name).is_file()]:
+    missing = [name for name in names.values() if not (lists / name).is_file()]
+    if missing:
         raise DataError(
             f"{lists} has no {', '.join(missing)}; pass the folder of the lists with --set lists=PATH"
         )
@@ -45,14 +48,14 @@ def _read(names: dict[str, str], classes: int, source: Path, settings: Settings)
 
 
 def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
-    """Yield the images below `root` that a list names, a path and a class a line; `DataError` for a line that is none.
+    """Yield the images below `root` that a list names; each of its lines is a path and a class.
 
-    Whether the image is there is seen when it is read. Empty lines are passed over.
+    Empty lines are ignored; `DataError` for any other line. An image that is missing is only found when it is read.
     """
     for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
-        name, _, label = line.rpartition(" ")  # the path may have blanks
+        name, _, label = line.rpartition(" ")  # a path may have blanks too
         if not (name and label.isdecimal() and int(label) < classes):
             raise DataError(
                 f"{listing}:{number}: must be a path and a class from 0 to {classes - 1}, got {line!r}"
@@ -61,7 +64,7 @@ def _files(root: Path, listing: Path, classes: int) -> Iterator[Encoded]:
 
 
 def _importer(names: dict[str, str], classes: int, about: str, licence: str) -> Importer:
-    """Return the importer of a dataset by its lists, `names` by split, with a line on it and its licence."""
+    """Return the importer of a dataset by lists, `names` by split; `about` is a line on the dataset."""
     source = f"the folder that the lists' paths start from, with {' and '.join(names.values())}"
     return Importer(partial(_read, names, classes), about, licence, source, Settings)
 

@@ -34,17 +34,18 @@ FASHION = (
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Return the array of an idx file of unsigned bytes, perhaps gzipped; `DataError` where it is none, or is cut.
+    """Return the array in an idx file of unsigned bytes, perhaps gzipped; `DataError` for other files and cut ones.
 
-    The file has two zero bytes, the type (8), the number of axes, the size of each axis in four bytes, the highest
-    first, and then the array's bytes.
+    Such a file has two zero bytes, the type (8), the number of axes, the size of each axis in four bytes (big-endian),
+    and then the bytes of the array.
     """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         data = file.read(labelled_images.MOST_BYTES)  # a small gzip may hold far more
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise DataError(f"{path} is not an idx file of unsigned bytes")
-    shape = struct.unpack_from(f">{data[3]}I", data, 4) if len(data) >= 4 + 4 * data[3] else ()
-    start = 4 + 4 * data[3]
+    axes = data[3]
+    start = 4 + 4 * axes
+    shape = struct.unpack_from(f">{axes}I", data, 4) if len(data) >= start else ()
     if not shape or len(data) - start != int(np.prod(shape, dtype=object)):
         raise DataError(
             f"{path} is truncated: its header announces {shape}, it holds {len(data) - start} bytes; fetch it again"
@@ -53,7 +54,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _find(folder: Path, name: str) -> Path:
-    """Return the file `name`, also gzipped and below MNIST/raw as torchvision stores it; `DataError`: there is none."""
+    """Return the file `name`, or `name`.gz, in the folder or where torchvision puts it; `DataError` without one."""
     for place in (
         folder,
         folder / "raw",
@@ -69,7 +70,7 @@ def _find(folder: Path, name: str) -> Path:
 def _read(classes: tuple[str, ...], look: str, source: Path, settings: Any) -> Content:
     """Return the images of an .npz or of the published idx files in the folder `source`.
 
-    `classes` are names by label; `look`, `glyphs` or `photos`, is what the images are to augmentations.
+    `classes` are names by label. `look`, `glyphs` or `photos`, tells augmentations which kind of images these are.
     """
     if source.suffix == ".npz":
         splits = labelled_images.splits_of_npz(source)

@@ -1,9 +1,10 @@
-"""OMBRIA's pairs of Sentinel-2 crops before and after floods (Drakonakis et al., IEEE JSTARS 2022), as lists have them.
+"""OMBRIA's pairs of Sentinel-2 crops before and after floods (Drakonakis et al., IEEE JSTARS 2022), from its lists.
 
-The lists group crops by blocks of 40 tiles, which several events share and which share events: folds by block test a
-network on floods that it has seen. The data name no event. Tiles are numbered scene by scene, though, and where a scene
-ends, their colours change at once: `EVENT_STARTS` are the nine change points of the tiles' mean colours before and
-after (dynamic programming over squared deviations, no label read), and the ten stretches between them stand for events.
+The lists group crops by blocks of 40 tiles. A block may have tiles of several events, and an event tiles in several
+blocks, so that folds by block test a network on floods that it has seen. The data do not name events. But tiles are
+numbered scene by scene, and their colours change where a scene ends. `EVENT_STARTS` are the nine change points of the
+tiles' mean colours before and after, found by dynamic programming over squared deviations, without labels. The ten
+stretches between them are taken for events.
 """
 
 import re
@@ -18,36 +19,31 @@ from contrasweep.errors import DataError
 from contrasweep.schema import checked
 
 EVENT_STARTS = (31, 108, 313, 342, 405, 436, 603, 721, 737)
-"""The number of the first tile of every stretch but the first."""
+"""Number of the first tile of each event but the first."""
 
 
 @checked
 class Settings:
-    """Settings of OMBRIA.
-
-    `classes`: 5 or 4, which of the two label sets. `events`: `blocks`, the five folds of the list; `all`, each of the
-    ten events a fold; `split`, every other event a fold, to choose settings on, and the rest the test split, to decide
-    with them. `normalise`: the colours of each event (or block), each side by itself, brought to one mean and
-    deviation.
-    """
+    """Settings of OMBRIA."""
 
     classes: Literal[5, 4] = 5
+    """Which of the two sets of labels."""
     events: Literal["blocks", "all", "split"] = "blocks"
+    """`blocks`: the five folds of the list; `all`: each of the ten events is a fold; `split`: every other event is a
+    fold, to choose settings on, and the other events are the test split, to decide on."""
     normalise: bool = False
+    """Whether the colours of each event (or block) get the same mean and deviation, each side by itself."""
 
 
 def _read(source: Path, settings: Settings) -> Content:
-    """Return the pairs of OMBRIA's list in the folder `source`.
-
-    With `events` other than `blocks` each event is a group, and so a fold; with `split` every other one is for test.
-    """
+    """Return the pairs of OMBRIA's list in the folder `source`, with the folds that `settings.events` names."""
     path = source / f"pairs_{settings.classes}class.csv"
     rows = image_pairs.list_rows(path)
     if settings.events != "blocks":
         for row in rows:
-            # Events alternate between training and test: the odd ones are for test.
             event = _event(path, row)
             row["group"] = f"event-{event}"
+            # Events with odd numbers are the test split.
             if settings.events == "split" and event % 2:
                 row["split"] = "test"
     return image_pairs.of_rows(
@@ -61,9 +57,9 @@ def _read(source: Path, settings: Settings) -> Content:
 
 
 def _event(path: Path, row: image_pairs.Row) -> int:
-    """Return the event, from 0, that the tile of `row` is of, by the number at the end of its name.
+    """Return the number, from 0, of the event of a row's tile, which follows from the number in the tile's name.
 
-    `DataError`, with `path` and line, where the name has none.
+    `DataError`, with the list's `path` and the line, where the name has no number.
     """
     number = re.search(r"(\d+)\.png$", row["pre"])
     if number is None:
@@ -74,9 +70,10 @@ def _event(path: Path, row: image_pairs.Row) -> int:
 
 
 def _published(settings: Settings) -> Published:
-    """Return the numbers of pairs in the lists; tiles of odd events are the test split of `split`."""
-    train, test = {4: (2_047, 1_349), 5: (1_538, 1_000)}[settings.classes]
-    rows = {"train": train, "test": test} if settings.events == "split" else {"train": train + test}
+    """Return the description of OMBRIA, with the numbers of pairs in its lists."""
+    # Classes -> pairs of events with even numbers, and with odd ones.
+    even, odd = {4: (2_047, 1_349), 5: (1_538, 1_000)}[settings.classes]
+    rows = {"train": even, "test": odd} if settings.events == "split" else {"train": even + odd}
     sides = {side: columns.spec("uint8", (64, 64, 3)) for side in ("pre", "post")}
     return Published("image-pair", rows, tuple(map(str, range(settings.classes))), sides)
 

@@ -11,7 +11,7 @@ from contrasweep.data.content import Content, Importer, Published
 from contrasweep.errors import DataError
 
 SPLITS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
-"""Split -> its name in the column `SemEval_set`."""
+"""Split -> value of the column `SemEval_set`."""
 CLASSES = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
 COLUMNS = (
     "pair_ID",
@@ -24,14 +24,15 @@ COLUMNS = (
 
 
 def read(source: Path, settings: Any) -> Content:
-    """Return the three splits of SICK.txt, the file or the folder `source`; it has no settings.
+    """Return the three splits of SICK.txt; `source` is the file or its folder. There are no settings.
 
-    `DataError` if a column is missing or a row malformed.
+    `DataError` if a column is missing, or a row has other values.
     """
     path = source / "SICK.txt" if source.is_dir() else source
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    if missing := [name for name in COLUMNS if not rows or name not in rows[0]]:
+    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    if missing:
         raise DataError(f"{path} has no column {', '.join(missing)}; it is not SICK.txt")
     try:
         splits = {
@@ -44,7 +45,7 @@ def read(source: Path, settings: Any) -> Content:
 
 
 def _table(rows: list[dict[str, str]]) -> pa.Table:
-    """Return the columns `premise`, `hypothesis`, `label` (index in `CLASSES`), `relatedness` (1 to 5), `pair_id`.
+    """Return a table with `premise`, `hypothesis`, `label` (index in `CLASSES`), `relatedness` (1 to 5) and `pair_id`.
 
     `ValueError` where a cell is no number or class, `TypeError` where it is missing.
     """

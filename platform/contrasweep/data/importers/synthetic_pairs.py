@@ -1,8 +1,8 @@
-"""Synthetic pairs of a place before and after a flood: for tests, plans and first steps, never for claims about images.
+"""Synthetic pairs of a place before and after a flood: for tests, plans and first steps, not for claims about images.
 
-Land is textured green, water blue. A share of each place is under water on both images, and a further share, by which
-a pair is labelled, on the second alone: neither image tells it without the other. Each image has a brightness of its
-own.
+Land is textured green, water blue. A share of each place is under water in both images. A further share is under water
+in the second image only, and the pair's label says how large that is, so that both images are needed to tell it. Each
+image has a brightness of its own.
 """
 
 from pathlib import Path
@@ -19,9 +19,9 @@ from contrasweep.data.manifest import ColumnSpec
 from contrasweep.schema import checked
 
 SHARES = {"none": 0.0, "tenth": 0.1, "fifth": 0.2, "three-tenths": 0.3, "two-fifths": 0.4}
-"""Share of a place that is newly flooded, by class."""
-LAKES = 0.4  # at most this share lies under water before
-TEST_SHARE = 0.25  # of the number of training pairs
+"""Class -> share of the place that is newly flooded."""
+LAKES = 0.4  # the largest share that is under water before
+TEST_SHARE = 0.25  # test pairs for each training pair
 LAND = np.array([90.0, 120.0, 70.0])
 WATER = np.array([50.0, 70.0, 130.0])
 TEXTURE = 12.0  # standard deviation of a pixel, in grey levels
@@ -31,22 +31,22 @@ Field = NDArray[np.float64]
 
 @checked
 class Planted:
-    """Settings; `pairs`: pairs for training, equally many of each class; `size`: side of an image in pixels.
-
-    `seed` is that of all draws.
-    """
+    """Settings of synthetic pairs."""
 
     pairs: Annotated[int, pydantic.Field(ge=5)] = 500
+    """Number of training pairs, the same for each class."""
     size: Annotated[int, pydantic.Field(ge=8)] = 32
+    """Side of an image in pixels."""
     seed: int = 0
+    """Seed of all random numbers."""
 
 
 def _read(source: Path, settings: Planted) -> Content:
-    """Return pairs of both splits, drawn from the settings' seed; `source` is not used."""
+    """Return training and test pairs, drawn from the settings' seed; `source` is not used."""
     random = np.random.default_rng(settings.seed)
     shape = settings.size, settings.size, 3
     specs: dict[str, ColumnSpec] = {side: columns.spec("uint8", shape) for side in ("pre", "post")}
-    # The test split has one pair of each class at least.
+    # The test split has at least one pair of each class.
     counts = {"train": settings.pairs, "test": max(len(SHARES), int(TEST_SHARE * settings.pairs))}
     tables = {
         split: [_table(random, count, settings.size, specs)] for split, count in counts.items()
@@ -57,7 +57,10 @@ def _read(source: Path, settings: Planted) -> Content:
 def _table(
     random: np.random.Generator, count: int, size: int, specs: dict[str, ColumnSpec]
 ) -> pa.Table:
-    """Return a table of `count` pairs of side `size`, equally many of each class (or one more), in random order."""
+    """Return a table of `count` pairs, with images of side `size`, in random order.
+
+    The numbers of pairs of two classes differ by one at most.
+    """
     labels = random.permutation(np.arange(count) % len(SHARES))
     shares = list(SHARES.values())
     pairs = [_pair(random, size, shares[label]) for label in labels]
@@ -72,15 +75,15 @@ def _table(
 def _pair(
     random: np.random.Generator, size: int, share: float
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the images of a place before and after, of which the `share` is newly flooded."""
-    # A flood covers no lake: there its field is lowest.
+    """Return the images before and after of a place; in the second one the further `share` is under water."""
+    # The field of the flood is lowest where lakes are, so that it covers land only.
     lakes = _highest(_smooth(random, size), random.uniform(0, LAKES))
     flood = _highest(np.where(lakes, -np.inf, _smooth(random, size)), share)
     return _image(random, lakes), _image(random, lakes | flood)
 
 
 def _smooth(random: np.random.Generator, size: int) -> Field:
-    """Return noise of low frequencies [size size]: white noise, damped by exp(-(f/3)^2) at f waves an image."""
+    """Return smooth noise [size size]: white noise whose waves with f periods an image are damped by exp(-(f/3)^2)."""
     frequency = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.fftfreq(size)) * size
     waves = np.fft.fft2(random.standard_normal((size, size))) * np.exp(-((frequency / 3) ** 2))
     field: Field = np.fft.ifft2(waves).real
@@ -88,9 +91,11 @@ def _smooth(random: np.random.Generator, size: int) -> Field:
 
 
 def _highest(field: Field, share: float) -> NDArray[np.bool_]:
-    """Return which pixels [h w] are the `share` (0 to 1) of all where `field` is highest."""
+    """Return a mask [h w] of the pixels where `field` is highest: the `share` (0 to 1) of all pixels."""
+    count = round(share * field.size)
+    ascending = np.argsort(field, axis=None)
     mask = np.zeros(field.size, bool)
-    mask[np.argsort(field, axis=None)[field.size - round(share * field.size) :]] = True
+    mask[ascending[field.size - count :]] = True
     return mask.reshape(field.shape)
 
 

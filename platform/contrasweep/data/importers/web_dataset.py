@@ -1,4 +1,4 @@
-"""WebDataset tars: `train-000.tar`, ... with `KEY.jpg` and `KEY.cls` (or a field of `KEY.json`) for each image."""
+"""WebDataset tars, such as `train-000.tar`, with `KEY.jpg` and `KEY.cls` (or a field of `KEY.json`) for each image."""
 
 import json
 import tarfile
@@ -18,33 +18,33 @@ from contrasweep.schema import checked
 IMAGES = {"png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"}
 CLASSES = "classes.txt"
 MOST_BYTES = 2**26
-"""Of one member: a larger one is no image that would be decoded."""
+"""The most bytes of a member that is read: a larger image would not be decoded."""
 
 
 @checked
 class Settings(encoded_images.Settings):
-    """Settings: the parts to read of each sample."""
+    """Settings of WebDataset tars."""
 
     label: Annotated[str, pydantic.Field(pattern=r"^(none|\w+|json:\w+)$")] = "cls"
-    """The member that holds the class's number (`cls`), a field of the sample's JSON (`json:label`), or `none`."""
+    """Where a sample's class number is: a member (`cls`) or a field of its JSON (`json:label`); `none`: no labels."""
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return the images of each sample, still encoded.
+    """Return the encoded images of all samples, with their labels.
 
-    `source` is a folder of tars by split, or one tar. With labels the tars are read twice, the first time for the
-    largest label alone. `DataError` where a tar is broken or a sample has no label.
+    `source` is a folder of tars by split, or one tar. `DataError` where a tar is broken or a sample has no label.
     """
     tars = files_by_split(source, ".tar")
     classes: tuple[str, ...] = ()
     if settings.label != "none":
+        # The tars are read a first time for the largest label, which says how many classes there are.
         most = -1
         samples = 0
-        # The largest label says how many classes there are.
-        for file in (file for files in tars.values() for file in files):
-            for key, members in _samples(file, {settings.label.partition(":")[0]}):
-                most = max(most, _label(members, settings.label, f"{file}: {key}"))
-                samples += 1
+        for files in tars.values():
+            for file in files:
+                for key, members in _samples(file, {settings.label.partition(":")[0]}):
+                    most = max(most, _label(members, settings.label, f"{file}: {key}"))
+                    samples += 1
         if most < 0:
             raise DataError(
                 f"{source} has no sample with a label; --set label=none stages images without labels"
@@ -55,9 +55,10 @@ def read(source: Path, settings: Settings) -> Content:
 
 
 def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
-    """Return the names in the folder's classes.txt, one a line; numbers where there is none.
+    """Return the names of the classes: the lines of the folder's classes.txt, or numbers where there is no such file.
 
-    `most` is the largest label of so many `samples`. `DataError` where it has too few names, or the label is too large.
+    `most` is the largest label of so many `samples`. `DataError` where the file has too few names, or the label is too
+    large.
     """
     file = source / CLASSES
     names = file.read_text("utf-8-sig").split("\n") if source.is_dir() and file.is_file() else []
@@ -70,12 +71,13 @@ def _classes(source: Path, most: int, samples: int) -> tuple[str, ...]:
 
 
 def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield key and members of each sample of a tar: neighbours with names alike up to the first dot.
+    """Yield (key, extension -> bytes) for each sample of a tar, whose members KEY.EXTENSION follow each other.
 
-    Members are extension -> bytes, of the extensions `wanted` (in small letters) and at most `MOST_BYTES`; a sample
-    without any is passed over. `DataError` where the tar is broken or cut.
+    Only members with the extensions `wanted` (in small letters) and at most `MOST_BYTES` are read. A sample without
+    such a member is left out. `DataError` where the tar is broken or cut.
     """
-    key = ""  # of the sample that is being read, and its members so far
+    # The sample that is being read: its key, and its members so far.
+    key = ""
     members: dict[str, bytes] = {}
     try:
         with tarfile.open(file, "r:") as archive:
@@ -86,7 +88,7 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
                 folder, _, base = name.rpartition("/")
                 stem, _, extension = base.partition(".")
                 group = f"{folder}/{stem}" if folder else stem
-                # A sample ends where another begins; the last one ends with the tar, below.
+                # A sample ends where another one begins; the last one ends with the tar.
                 if group != key:
                     if members:
                         yield key, members
@@ -103,9 +105,9 @@ def _samples(file: Path, wanted: set[str]) -> Iterator[tuple[str, dict[str, byte
 
 
 def _check_end(archive: tarfile.TarFile, file: Path) -> None:
-    """Raise `DataError` where a tar is cut or goes on: after its last member come two blocks of zeros, and only zeros.
+    """Raise `DataError` where a tar is cut, or another tar follows it, neither of which Python's reader finds.
 
-    Python's reader takes any end for the end.
+    After its last member a tar has two blocks of zeros, and then nothing but zeros.
     """
     assert archive.fileobj is not None
     archive.fileobj.seek(archive.offset)
@@ -122,9 +124,9 @@ def _check_end(archive: tarfile.TarFile, file: Path) -> None:
 
 
 def _members(files: list[Path], label: str) -> Iterator[Encoded]:
-    """Yield the image of each sample of the tars, with its class number unless `label` is `none`.
+    """Yield the image of each sample in the tars, with its class number unless `label` is `none`.
 
-    A sample without an image is passed over.
+    A sample without an image is left out.
     """
     for file in files:
         for key, members in _samples(file, IMAGES | {label.partition(":")[0]}):
@@ -135,9 +137,9 @@ def _members(files: list[Path], label: str) -> Iterator[Encoded]:
 
 
 def _label(members: dict[str, bytes], label: str, where: str) -> int:
-    """Return the class number of a sample: its member `label`, or of `json:FIELD` a field of its JSON.
+    """Return the class number of a sample, in its member `label`, or for `json:FIELD` in a field of its JSON.
 
-    `DataError`, with `where` it stands, if there is none, or it is no whole number from 0.
+    `DataError`, with the sample's name `where`, if there is none, or it is no whole number from 0.
     """
     kind, _, field = label.partition(":")
     try:

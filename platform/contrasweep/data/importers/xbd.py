@@ -2,8 +2,9 @@
 
     {train,test,hold,tier3}/{images,labels}/<disaster>_<8 digits>_{pre,post}_disaster.{png,json}
 
-The crop is the bounding box of the building's polygon after the disaster, made square about its centre, widened by
-`context` of its side on each side, clipped at the tile and scaled to `size`; both images are cut by the same box.
+The crop of a building is the same in both images. It begins as the bounding box of the building's polygon after the
+disaster. The box is made square about its centre, widened on each side by `context` of its side, clipped at the tile,
+and scaled to `size`.
 """
 
 import json
@@ -28,7 +29,7 @@ from contrasweep.schema import checked
 
 CLASSES = ("no-damage", "minor-damage", "major-damage", "destroyed")
 PAPER_COUNTS = (47_305, 7_456, 8_791, 4_230)
-"""LOCAL's number of training crops of each class."""
+"""LOCAL's number of training crops of each class, in the order of `CLASSES`."""
 MOMENTS = ("pre", "post")
 SPLITS = ("train", "tier3", "test", "hold")
 _NUMBER = r"(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
@@ -37,41 +38,42 @@ POINT = re.compile(rf"{_NUMBER}\s+{_NUMBER}")
 
 @checked
 class Settings:
-    """Settings of xBD.
-
-    `size` of the crops, `context` around the building, `min_side_px` of its box below which it is left out; `tier3`
-    adds that folder to the training split; `group` keeps the buildings of a tile, or of a whole disaster, in one fold;
-    `match_paper_counts` draws LOCAL's number of training crops per class by `seed` from the buildings whose images are
-    there, all of a class that has fewer, and counts the others as left out.
-    """
+    """Settings of xBD."""
 
     size: Side = 128
+    """Side of a crop in pixels."""
     context: Annotated[float, pydantic.Field(ge=0)] = 0.4
+    """Width around a building's box, as a fraction of the box's side."""
     min_side_px: Annotated[float, pydantic.Field(ge=0)] = 8.0
+    """Buildings with a smaller box are left out."""
     tier3: bool = False
+    """Whether the folder tier3 is added to the training split."""
     group: Literal["tile", "disaster"] = "tile"
+    """The buildings of a tile, or of a whole disaster, are in the same fold."""
     match_paper_counts: bool = False
+    """Whether LOCAL's number of training crops of each class is drawn from the buildings whose images are there. All of
+    a class that has fewer are taken; others are counted as left out."""
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**32)] = 0
+    """Seed of that draw."""
 
 
 @dataclass(frozen=True)
 class Building:
-    """One labelled building: its split's folder, its tile and identifier, the index of its damage class, and its box.
+    """A labelled building."""
 
-    The box bounds it after the disaster.
-    """
-
-    folder: Path
+    folder: Path  # of its split
     tile: str
     uid: str
-    label: int
-    box: tuple[float, float, float, float]  # left, top, right, bottom, pixels
+    label: int  # index of its damage class
+    box: tuple[
+        float, float, float, float
+    ]  # after the disaster: left, top, right, bottom, in pixels
 
 
 def read(source: Path, settings: Settings) -> Content:
-    """Return one pair of crops for each labelled building, cut while tables are read, in folds that keep groups whole.
+    """Return a pair of crops for each labelled building, with folds that keep groups whole.
 
-    Raises `DataError` if `source` has no folder train/labels.
+    The crops are cut when the tables are read. Raises `DataError` if `source` has no folder train/labels.
     """
     rejected = Rejected()
     folders = {name: source / name for name in SPLITS if (source / name / "labels").is_dir()}
@@ -79,48 +81,47 @@ def read(source: Path, settings: Settings) -> Content:
         raise DataError(
             f"{source} has no train/labels; it must be xBD's folder of train, test, hold and tier3"
         )
-    # `tier3` has further training tiles, which are asked for or left out.
-    if not settings.tier3:
-        folders.pop("tier3", None)
-    listed: dict[str, list[Building]] = {}
+    buildings: dict[str, list[Building]] = {}  # by split
     for name, folder in folders.items():
-        listed.setdefault("train" if name == "tier3" else name, []).extend(
-            _buildings(folder, settings, rejected)
-        )
+        if name == "tier3":
+            if settings.tier3:
+                buildings["train"] += _buildings(folder, settings, rejected)
+        else:
+            buildings[name] = list(_buildings(folder, settings, rejected))
     if settings.match_paper_counts:
-        listed["train"] = _subsample(listed["train"], settings.seed, rejected)
+        buildings["train"] = _subsample(buildings["train"], settings.seed, rejected)
     shape = settings.size, settings.size, 3
     specs = {"pre": columns.spec("uint8", shape), "post": columns.spec("uint8", shape)}
     columns_of = partial(_columns, settings.group)
     splits = {
-        name: pair_tables(_crops(buildings, settings, rejected), specs, columns_of)
-        for name, buildings in listed.items()
+        split: pair_tables(_crops(of_split, settings, rejected), specs, columns_of)
+        for split, of_split in buildings.items()
     }
     return Content("image-pair", splits, CLASSES, specs, Folds(5, "grouped"), rejected=rejected)
 
 
 def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator[Building]:
-    """Yield the labelled buildings of a split's folder, tile by tile; those left out are counted with the reason.
+    """Yield the labelled buildings in a split's folder, tile by tile; those that are left out are counted by reason.
 
-    Other features than buildings are passed over. `DataError` where a label file is none.
+    Features that are no buildings are ignored. `DataError` where a label file is not valid.
     """
     for path in sorted((folder / "labels").glob("*_post_disaster.json")):
         tile = path.name.removesuffix("_post_disaster.json")
-        # Identifiers of the buildings that the image before shows.
+        # Identifiers of the buildings before the disaster.
         before = {
             feature["properties"].get("uid")
             for feature in _features(path.with_name(f"{tile}_pre_disaster.json"))
         }
         for feature in _features(path):
             properties = feature["properties"]
+            if properties.get("feature_type") != "building":
+                continue
             uid = properties.get("uid")
             name = f"{tile} {uid}"
             box = bounds(str(feature.get("wkt")))
-            if properties.get("feature_type") != "building":
-                continue
             if properties.get("subtype") not in CLASSES:
                 rejected.add(f"subtype {properties.get('subtype')}", name)
-            elif not isinstance(uid, str) or not uid:  # nothing says which building before it is
+            elif not isinstance(uid, str) or not uid:  # it cannot be found in the image before
                 rejected.add("without uid", name)
             elif uid not in before:
                 rejected.add("not in the image before", name)
@@ -131,11 +132,11 @@ def _buildings(folder: Path, settings: Settings, rejected: Rejected) -> Iterator
 
 
 Feature = dict[str, Any]
-"""A building in a label file, as xView2 publishes it."""
+"""A labelled object, such as a building, in a label file as xView2 publishes it."""
 
 
 def _features(path: Path) -> list[Feature]:
-    """Return the labelled features of a tile, with places in pixels; `DataError` where it is no label file of xBD."""
+    """Return the features in a label file, with coordinates in pixels; `DataError` where it is no label file of xBD."""
     try:
         features = json.loads(path.read_text(encoding="utf-8"))["features"]["xy"]
         if not all(isinstance(feature["properties"], dict) for feature in features):
@@ -146,9 +147,9 @@ def _features(path: Path) -> list[Feature]:
 
 
 def bounds(wkt: str) -> tuple[float, float, float, float] | None:
-    """Return left, top, right and bottom of a polygon in pixels; None if it has fewer than three points.
+    """Return left, top, right and bottom, in pixels, of the polygon `POLYGON ((x y, x y, ...))`.
 
-    `wkt` is its text, `POLYGON ((x y, x y, ...))`.
+    None if it has fewer than three points.
     """
     points = [(float(x), float(y)) for x, y in POINT.findall(wkt)]
     if len(points) < 3:
@@ -162,40 +163,46 @@ def crop_box(
 ) -> tuple[int, int, int, int]:
     """Return left, top, right, bottom of the square about `box`, clipped to the tile, in whole pixels.
 
-    It has the box's centre and longer side, widened by `context` of that side on each side. `width` and `height` are
-    those of the tile. A box outside the tile gives a square without area.
+    The square has the centre of the box. Its side is the longer side of the box plus `context` of that on each side.
+    `width` and `height` are those of the tile. For a box outside the tile the result has no area.
     """
+    left, top, right, bottom = box
+    half = max(right - left, bottom - top) * (0.5 + context)
+    x = (left + right) / 2
+    y = (top + bottom) / 2
     # Rounded outwards, so that no part of the square is lost.
-    half = max(box[2] - box[0], box[3] - box[1]) * (0.5 + context)
-    x = (box[0] + box[2]) / 2
-    y = (box[1] + box[3]) / 2
-    left = max(0, int(np.floor(x - half)))
-    top = max(0, int(np.floor(y - half)))
-    return left, top, min(width, int(np.ceil(x + half))), min(height, int(np.ceil(y + half)))
+    return (
+        max(0, int(np.floor(x - half))),
+        max(0, int(np.floor(y - half))),
+        min(width, int(np.ceil(x + half))),
+        min(height, int(np.ceil(y + half))),
+    )
 
 
 def _subsample(buildings: list[Building], seed: int, rejected: Rejected) -> list[Building]:
     """Return at most the paper's number of buildings of each class, drawn by `seed`, in their order.
 
-    A building without its images is not drawn, since it would be missing from that number. Those beyond the number are
-    counted in `rejected`.
+    The buildings that are not drawn are counted in `rejected`. Buildings without both images do not belong to the
+    number. They are returned too, so that they are counted as left out when their images are read.
     """
     random = np.random.RandomState(seed)
-    tiles = dict.fromkeys((building.folder, building.tile) for building in buildings)
-    present = {tile for tile in tiles if all(_image(*tile, moment).is_file() for moment in MOMENTS)}
-    has_images = [(building.folder, building.tile) in present for building in buildings]
-    # Buildings without both images stay, so that reading the images counts them as left out.
-    kept = [i for i, both in enumerate(has_images) if not both]
+    tiles = {(building.folder, building.tile) for building in buildings}
+    complete = {
+        tile for tile in tiles if all(_image(*tile, moment).is_file() for moment in MOMENTS)
+    }
+    has_images = [(building.folder, building.tile) in complete for building in buildings]
+    chosen = [i for i, both in enumerate(has_images) if not both]  # indices of buildings
     for label, count in enumerate(PAPER_COUNTS):
         members = [i for i, b in enumerate(buildings) if has_images[i] and b.label == label]
-        drawn = random.permutation(len(members))
-        kept += [members[i] for i in drawn[:count]]
-        for building in (buildings[members[i]] for i in sorted(drawn[count:])):
+        order = random.permutation(len(members))
+        chosen += [members[i] for i in order[:count]]
+        for i in sorted(order[count:]):
+            building = buildings[members[i]]
             rejected.add(
                 f"beyond the paper's {count:,} of {CLASSES[label]}",
                 f"{building.tile} {building.uid}",
             )
-    return [buildings[i] for i in sorted(kept)]
+    return [buildings[i] for i in sorted(chosen)]
 
 
 def _image(folder: Path, tile: str, moment: str) -> Path:
@@ -206,43 +213,38 @@ def _image(folder: Path, tile: str, moment: str) -> Path:
 def _crops(
     buildings: list[Building], settings: Settings, rejected: Rejected
 ) -> Iterator[tuple[Building, Image, Image]]:
-    """Yield the buildings whose images can be read, with the crops before and after; the others are counted."""
-    open_tile = lru_cache(4)(images.read)  # a tile's buildings follow one another
+    """Yield (building, crop before, crop after) where both images can be read; other buildings are counted."""
+    open_tile = lru_cache(4)(images.read)  # the buildings of a tile follow each other
     for building in buildings:
+        crops = []
         try:
-            pre, post = (
-                _cut(
-                    open_tile(_image(building.folder, building.tile, moment)),
-                    moment,
-                    building,
-                    settings,
-                )
-                for moment in MOMENTS
-            )
+            for moment in MOMENTS:
+                tile = open_tile(_image(building.folder, building.tile, moment))
+                crops.append(_cut(tile, moment, building, settings))
         except images.BrokenImage as error:
             rejected.add(str(error), f"{building.tile} {building.uid}")
         else:
+            pre, post = crops
             yield building, pre, post
 
 
 def _cut(image: Image | str, moment: str, building: Building, settings: Settings) -> Image:
-    """Return the building's crop of the image of this `moment`, [size size 3].
+    """Return the building's crop, [size size 3], of its tile's image at this `moment`.
 
-    `BrokenImage` where its box lies outside the tile, or where `image` is the reason why there is none.
+    `BrokenImage` where the crop is outside the tile, or `image` is a text that says why it cannot be read.
     """
     if isinstance(image, str):
         raise images.BrokenImage(f"{image} ({moment})")
-    box_left, top, right, bottom = crop_box(
-        building.box, settings.context, image.shape[1], image.shape[0]
-    )
-    if right <= box_left or bottom <= top:
+    height, width = image.shape[:2]
+    left, top, right, bottom = crop_box(building.box, settings.context, width, height)
+    if right <= left or bottom <= top:
         raise images.BrokenImage("box outside the tile")
-    return images.resize(image[top:bottom, box_left:right], settings.size, settings.size)
+    return images.resize(image[top:bottom, left:right], settings.size, settings.size)
 
 
 def _columns(group: str, buildings: list[Building]) -> dict[str, pa.Array]:
-    """Return the columns beside the images; `group`, `tile` or `disaster`, says which of these stays in one fold."""
-    # A tile is called <disaster>_<8 digits>.
+    """Return the columns other than the images; `group`, `tile` or `disaster`, is what folds do not divide."""
+    # The name of a tile is <disaster>_<8 digits>.
     disasters = [building.tile.rsplit("_", 1)[0] for building in buildings]
     tiles = [building.tile for building in buildings]
     return {
